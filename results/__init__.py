@@ -1,0 +1,1 @@
+"""What comes out of a sweep: records, checkpoints, comparison, averaging, export. No Ray."""

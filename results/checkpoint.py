@@ -1,0 +1,259 @@
+"""Checkpoints that are whole or not there at all, whenever the writer dies.
+
+A folder of files counts only when its `manifest.json` (names, sizes, SHA-256, step) is in it. It
+is written last, into a staging folder that is then renamed; readers verify, and fall back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from results.files import fsync_dir, write_atomic
+from results.paths import TrialPaths
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+
+_HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
+_ATTEMPT = re.compile(r"attempt_(\d+)")
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class FileEntry(BaseModel):
+    """One file of a checkpoint: its size in bytes and its SHA-256 in hex."""
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """`manifest.json`: the step, and every file by its path inside the folder (POSIX)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    step: int
+    files: dict[str, FileEntry]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint that was whole when it was looked at."""
+
+    step: int
+    folder: Path
+    manifest: Manifest
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be used: the folder, and the reason in a few words."""
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        self.folder = folder
+        self.reason = reason
+        super().__init__(f"{folder}: {reason}")
+
+
+def staging(paths: TrialPaths, step: int, attempt: int) -> Path:
+    """Folder in which one attempt writes a checkpoint before it is committed.
+
+    A name only, so that every rank may ask; one of them calls `open_staging`.
+    """
+    return paths.checkpoints / f".step_{step:08d}.attempt_{attempt:04d}"
+
+
+def open_staging(folder: Path) -> None:
+    """Make a staging folder, empty even when a dead process left one of this name."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def commit(folder: Path, final: Path, *, step: int) -> Manifest:
+    """Make everything in a folder durable, and rename it to its final name.
+
+    A crash before the rename leaves `final` as it was. A folder that is already there (a redo of
+    the step) is exchanged in one system call; where the file system cannot (NFS), between two
+    renames there is a moment without it, in which readers fall back to an older checkpoint.
+
+    Args:
+        folder: complete, on the same file system as `final`; gone afterwards.
+        final: where readers look.
+        step: written into the manifest.
+    """
+    manifest = Manifest(step=step, files={name: _seal(folder / name) for name in _names(folder)})
+    for sub in folder.glob("**/"):
+        fsync_dir(sub)
+    write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
+    final.parent.mkdir(parents=True, exist_ok=True)
+    _rename_over(folder, final)
+    fsync_dir(final.parent)
+    return manifest
+
+
+def verify(folder: Path, *, hashes: bool = True) -> Manifest:
+    """Compare a committed folder with its manifest. Files it does not name are passed over.
+
+    Args:
+        folder: of the checkpoint.
+        hashes: read every byte; False compares names and sizes only.
+
+    Raises:
+        CheckpointError: whatever is wrong with it, an unreadable disk included.
+    """
+    try:
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise CheckpointError(folder, f"{MANIFEST} is missing") from None
+    except (OSError, ValidationError) as e:
+        raise CheckpointError(folder, f"{MANIFEST} is not readable") from e
+    for name, entry in manifest.files.items():
+        try:
+            problem = _compare(folder, name, entry, hashes)
+        except (OSError, ValueError) as e:  # ValueError: a name with a zero byte
+            problem = f"cannot be read ({e})"
+        if problem:
+            raise CheckpointError(folder, f"{name} {problem}")
+    return manifest
+
+
+def newest_whole(paths: TrialPaths) -> Checkpoint | None:
+    """The newest checkpoint that is whole; each damaged one on the way is warned of."""
+    for found in _examine(paths):
+        if isinstance(found, Checkpoint):
+            return found
+        log.warning("checkpoint passed over, %s", found)
+    return None
+
+
+def damaged(paths: TrialPaths) -> list[CheckpointError]:
+    """Every committed checkpoint of a trial that is not whole, newest first (reads all bytes)."""
+    return [found for found in _examine(paths) if isinstance(found, CheckpointError)]
+
+
+def prune(paths: TrialPaths, keep: int, *, committed: int | None = None) -> None:
+    """Delete all but the newest whole checkpoints, and what dead attempts left half written.
+
+    Args:
+        paths: of the trial.
+        keep: how many whole ones stay, at least 1. Damaged ones between them stay too.
+        committed: a step the caller has just committed, whose bytes are not read again. Otherwise
+            the newest is verified first, so that the last whole checkpoint is never deleted.
+    """
+    if keep < 1:
+        raise ValueError(f"at least one checkpoint is kept, not {keep}")
+    whole = 0
+    for step in reversed(paths.checkpoint_steps()):
+        folder = paths.checkpoint(step)
+        if whole >= keep:
+            _discard(folder)
+        else:
+            whole += _is_whole(folder, hashes=whole == 0 and step != committed)
+    for left in _leftovers(paths):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _names(folder: Path) -> list[str]:
+    files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(f".{MANIFEST}."))
+    return sorted(n for n in (p.relative_to(folder).as_posix() for p in files) if n != MANIFEST)
+
+
+def _seal(path: Path) -> FileEntry:
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+        return FileEntry(size=os.fstat(f.fileno()).st_size, sha256=digest)
+
+
+def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | None:
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts:
+        return "points outside of the folder"
+    path = folder / name
+    if not path.is_file():
+        return "is missing"
+    size = path.stat().st_size
+    if size != entry.size:
+        return f"has {size} bytes, not {entry.size}"
+    if not hashes:
+        return None
+    with open(path, "rb") as f:
+        same = hashlib.file_digest(f, "sha256").hexdigest() == entry.sha256
+    return None if same else "has another SHA-256 than its manifest says"
+
+
+def _examine(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+    for step in reversed(paths.checkpoint_steps()):
+        folder = paths.checkpoint(step)
+        try:
+            manifest = verify(folder)
+        except CheckpointError as e:
+            yield e
+            continue
+        if manifest.step == step:
+            yield Checkpoint(step, folder, manifest)
+        else:
+            yield CheckpointError(folder, f"{MANIFEST} is of step {manifest.step}")
+
+
+def _is_whole(folder: Path, *, hashes: bool) -> bool:
+    try:
+        verify(folder, hashes=hashes)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _rename_over(folder: Path, final: Path) -> None:
+    if not final.exists():
+        os.rename(folder, final)
+        return
+    if _exchange(folder, final):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    aside = final.with_name(f".{final.name}.replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(final, aside)
+    os.rename(folder, final)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two names in one step: Linux `renameat2(RENAME_EXCHANGE)`; False where there is none."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = os.fsencode(a), os.fsencode(b)
+    return bool(renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
+
+
+def _discard(folder: Path) -> None:
+    # renamed first: a deletion that dies half way leaves nothing that looks like a checkpoint
+    gone = folder.with_name(f".{folder.name}.pruned")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _leftovers(paths: TrialPaths) -> list[Path]:
+    """Hidden folders that nobody can be writing: those of attempts before the newest one."""
+    if not paths.checkpoints.is_dir():
+        return []
+    hidden = [(p, m) for p in paths.checkpoints.iterdir() if (m := _HIDDEN.fullmatch(p.name))]
+    logs = paths.logs.iterdir() if paths.logs.is_dir() else iter(())
+    claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
+    writing = [int(m.group(1)) for _, m in hidden if m.group(1)]
+    newest = max([*claimed, *writing], default=0)
+    return [p for p, m in hidden if m.group(1) is None or int(m.group(1)) < newest]

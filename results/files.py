@@ -1,0 +1,63 @@
+"""Writing files so that a reader never sees half of one, whenever the writer dies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def fsync_dir(folder: Path) -> None:
+    """Make the entries of a folder (renames, new files) durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(tmp, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(tmp, path)
+    fsync_dir(path.parent)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append one line durably, on a line of its own even after a torn one.
+
+    A writer that died in mid-line leaves no newline; the next append starts a new line, so that
+    only the torn one is lost.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as f:
+        end = f.seek(0, os.SEEK_END)
+        torn = False
+        if end:
+            f.seek(end - 1)
+            torn = f.read(1) != b"\n"
+        f.write(b"\n" * torn + line.encode() + b"\n")
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """JSON objects of an append-only file; lines that are torn or not objects are passed over."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:  # torn: JSONDecodeError or UnicodeDecodeError
+            continue
+        if isinstance(value, dict):
+            yield value

@@ -1,0 +1,166 @@
+"""Every file name of a sweep folder, in one place; nothing else spells them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_STEP = re.compile(r"step_(\d{8,})")
+
+
+@dataclass(frozen=True)
+class TrialPaths:
+    """The files of one trial: `<sweep>/trials/<trial_id>/`."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """`trial.json`: configuration, seed, state, attempts, why it ended."""
+        return self.root / "trial.json"
+
+    @property
+    def reports(self) -> Path:
+        """`reports.jsonl`: append-only, one report a line."""
+        return self.root / "reports.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the committed checkpoints."""
+        return self.root / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint of one step."""
+        return self.checkpoints / f"step_{step:08d}"
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps that have a committed checkpoint folder (not verified), ascending."""
+        if not self.checkpoints.is_dir():
+            return []
+        found = (_STEP.fullmatch(p.name) for p in self.checkpoints.iterdir())
+        return sorted(int(m.group(1)) for m in found if m)
+
+    @property
+    def logs(self) -> Path:
+        """Folder of the logs; holds one folder per attempt."""
+        return self.root / "logs"
+
+    def attempt(self, number: int) -> Path:
+        """Folder of one attempt's logs; making it claims the attempt number."""
+        return self.logs / f"attempt_{number:04d}"
+
+    def log(self, attempt: int, rank: int) -> Path:
+        """What one rank of one attempt printed."""
+        return self.attempt(attempt) / f"rank_{rank}.log"
+
+    @property
+    def ray_train(self) -> Path:
+        """Ray Train's own run folder, for trainables written for its public API."""
+        return self.root / "ray_train"
+
+
+@dataclass(frozen=True)
+class SweepPaths:
+    """The files of one sweep: `<storage>/<sweep>/`."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The sweep's name is its folder's name."""
+        return self.root.name
+
+    @property
+    def spec(self) -> Path:
+        """`sweep.yaml`: the resolved sweep, frozen at start."""
+        return self.root / "sweep.yaml"
+
+    @property
+    def study(self) -> Path:
+        """The Optuna study's journal."""
+        return self.root / "study.journal"
+
+    @property
+    def lock(self) -> Path:
+        """`owner.lock`: who drives the sweep now."""
+        return self.root / "owner.lock"
+
+    @property
+    def state(self) -> Path:
+        """`state.json`: what the sweep spent and where it is tracked."""
+        return self.root / "state.json"
+
+    @property
+    def trials(self) -> Path:
+        """Folder of the trials."""
+        return self.root / "trials"
+
+    def trial(self, trial_id: str) -> TrialPaths:
+        """The files of one trial."""
+        return TrialPaths(self.trials / trial_id)
+
+    def trial_ids(self) -> list[str]:
+        """Ids of the trials that have a record, ascending."""
+        return sorted(p.parent.name for p in self.trials.glob("*/trial.json"))
+
+    @property
+    def results(self) -> Path:
+        """Folder of what was made of the sweep."""
+        return self.root / "results"
+
+    @property
+    def leaderboard(self) -> Path:
+        """`leaderboard.parquet`."""
+        return self.results / "leaderboard.parquet"
+
+    def soup(self, name: str) -> Path:
+        """Folder of one average of weights."""
+        return self.results / "soups" / name
+
+    @property
+    def exports(self) -> Path:
+        """Folder of the exported models."""
+        return self.results / "exports"
+
+    @property
+    def log(self) -> Path:
+        """What the driver logged."""
+        return self.root / "driver.log"
+
+    @property
+    def ray(self) -> Path:
+        """Ray Tune's own state: a cache that may be thrown away."""
+        return self.root / "ray"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder of sweeps, with what they share: the tracking database and the data cache."""
+
+    root: Path
+
+    def sweep(self, name: str) -> SweepPaths:
+        """The files of one sweep."""
+        return SweepPaths(self.root / name)
+
+    def sweeps(self) -> Iterator[SweepPaths]:
+        """Every sweep in the storage, by name."""
+        for spec in sorted(self.root.glob("*/sweep.yaml")):
+            yield SweepPaths(spec.parent)
+
+    @property
+    def tracking_db(self) -> Path:
+        """MLflow's SQLite database, where no server is named."""
+        return self.root / "mlflow.db"
+
+    @property
+    def artifacts(self) -> Path:
+        """MLflow's artifact folder, beside the database."""
+        return self.root / "mlflow_artifacts"
+
+    @property
+    def cache(self) -> Path:
+        """Tokenised data, keyed by content and settings."""
+        return self.root / "cache"

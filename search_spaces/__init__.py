@@ -1,0 +1,1 @@
+"""What to try: the sweep file's schema, its loader, and the YAML files that ship."""

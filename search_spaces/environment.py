@@ -1,0 +1,62 @@
+"""`${ENV}` in the few fields that allow it. What it expands to may be a secret, so it is never
+written down: the text of the file travels along and is what every dump and repr shows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^${}]*))?\}")
+
+
+class ExpandedText(str):
+    """Text in which `${ENV}` was expanded; `raw` is what the file says."""
+
+    __slots__ = ("raw",)
+    raw: str
+
+    def __new__(cls, value: str, raw: str) -> ExpandedText:
+        """Pair the expanded value with the text it came from."""
+        text = super().__new__(cls, value)
+        text.raw = raw
+        return text
+
+    def __reduce__(self) -> tuple[type[ExpandedText], tuple[str, str]]:
+        return type(self), (str(self), self.raw)
+
+    def __repr__(self) -> str:
+        return repr(self.raw)
+
+
+def expand(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """Replace `${NAME}` and `${NAME:-default}` (used when NAME is unset or empty).
+
+    Args:
+        text: of the file.
+        environ: the process's own by default.
+
+    Raises:
+        ValueError: a variable is not set, or the braces do not hold a name.
+    """
+    if "${" not in text or isinstance(text, ExpandedText):
+        return text
+    if "${" in _REFERENCE.sub("", text):
+        raise ValueError(f"needs ${{NAME}} or ${{NAME:-default}}, got {text!r}")
+    env = os.environ if environ is None else environ
+    return ExpandedText(_REFERENCE.sub(lambda match: _value(match, env), text), text)
+
+
+def _value(match: re.Match[str], environ: Mapping[str, str]) -> str:
+    name, default = match["name"], match["default"]
+    value = environ.get(name)
+    if default is not None:
+        return value or default
+    if value is None:
+        raise ValueError(f"environment variable {name} is not set (or write ${{{name}:-default}})")
+    return value
+
+
+def original(text: str | None) -> str | None:
+    """What the file says, with `${ENV}` still in it."""
+    return text.raw if isinstance(text, ExpandedText) else text

@@ -1,0 +1,30 @@
+"""The one exception that is for people: everything else that escapes is a bug."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A mistake the user can mend. The CLI prints each problem on one line and exits with code 2.
+
+    Args:
+        problems: one finished line per problem: where, the rule, the value, what to try instead.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        if not problems:
+            raise ValueError("a UserError says at least one thing")
+        self.problems: tuple[str, ...] = problems
+        super().__init__("\n".join(problems))
+
+    def __reduce__(self) -> tuple[type[UserError], tuple[str, ...]]:
+        return (type(self), self.problems)
+
+
+def suggest(name: object, valid: Iterable[str]) -> str:
+    """End of an error line: ` (did you mean 'x'?)`, or the list of valid names when none is near."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
+    return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"

@@ -1,0 +1,62 @@
+"""Plain data, as YAML holds it: how it is shown in messages, nested and merged."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+KeyPath = tuple[str | int, ...]
+"""Where a value stands in the file: keys, and indices inside lists."""
+
+
+def show(value: object) -> str:
+    """A value on one short line, in YAML's own words (`null`, `true`, quoted text)."""
+    if isinstance(value, str):
+        text = repr(value)
+    elif isinstance(value, float):
+        text = repr(value)  # nan and inf have no JSON form
+    else:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def dotted(path: KeyPath) -> str:
+    """`("space", "lr")` as `space.lr`."""
+    return ".".join(str(part) for part in path)
+
+
+def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """A deep copy of `base` with `extra` laid over it, mapping by mapping."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in extra.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"a.b": 1}` as `{"a": {"b": 1}}`."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, leaf = name.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree
+
+
+def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    """Every value with its path, parents first, in file order."""
+    yield path, value
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from walk(item, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from walk(item, (*path, i))

@@ -1,0 +1,205 @@
+"""Laws of the mean of weights."""
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import results.averaging
+from results.averaging import average
+from search_spaces.errors import UserError
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+quick = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+weights_of = st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3)
+
+
+def finite(dtype: str) -> st.SearchStrategy[NDArray[np.float64]]:
+    """Values of this dtype (as float64), signed zeros and subnormals included."""
+    if dtype == "bfloat16":
+        words = arrays(np.uint16, 5).map(lambda u: (u.astype(np.uint32) << 16).view(np.float32))
+        return words.filter(lambda v: bool(np.isfinite(v).all())).map(lambda v: v.astype(float))
+    width = {"float64": 64, "float32": 32, "float16": 16}[dtype]
+    limit = 1e300 if width == 64 else None  # differences of larger ones overflow, and are refused
+    elements = st.floats(
+        None if limit is None else -limit,
+        limit,
+        width=width,
+        allow_nan=False,
+        allow_infinity=False,
+    )
+    return arrays(dtype, 5, elements=elements).map(lambda v: v.astype(float))
+
+
+def save(path: Path, values: NDArray[np.float64], dtype: str) -> Path:
+    """One tensor 'w'; bfloat16 by torch, which rounds by itself."""
+    if dtype != "bfloat16":
+        save_file({"w": values.astype(dtype)}, path)
+        return path
+    import torch
+    from safetensors.torch import save_file as save_torch
+
+    save_torch({"w": torch.from_numpy(values).to(torch.bfloat16)}, path)
+    return path
+
+
+def raw(path: Path) -> bytes:
+    """The bytes of tensor 'w'."""
+    data = path.read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@quick
+@given(data=st.data())
+def test_the_mean_of_one_model_many_times_is_that_model(
+    tmp_path: Path, dtype: str, data: st.DataObject
+) -> None:
+    source = save(tmp_path / "a", data.draw(finite(dtype)), dtype)
+    average([source] * 3, tmp_path / "mean", data.draw(weights_of))
+    assert raw(tmp_path / "mean") == raw(source)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@quick
+@given(data=st.data())
+def test_the_order_of_the_sources_does_not_matter(
+    tmp_path: Path, dtype: str, data: st.DataObject
+) -> None:
+    sources = [save(tmp_path / n, data.draw(finite(dtype)), dtype) for n in "abc"]
+    pairs = list(zip(sources, data.draw(weights_of), strict=True))
+    seen = set()
+    for order in permutations(pairs):
+        average([s for s, _ in order], tmp_path / "mean", [w for _, w in order])
+        seen.add((tmp_path / "mean").read_bytes())
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@quick
+@given(data=st.data())
+def test_the_mean_is_the_float64_mean_rounded_once(
+    tmp_path: Path, dtype: str, data: st.DataObject
+) -> None:
+    values = [data.draw(finite(dtype)) for _ in range(3)]
+    weights = data.draw(weights_of)
+    sources = [save(tmp_path / n, v, dtype) for n, v in zip("abc", values, strict=True)]
+    average(sources, tmp_path / "mean", weights)
+    expected = np.average(np.longdouble(values), axis=0, weights=np.longdouble(weights))
+    slack = np.abs(values).max(axis=0) * 1e-15  # of the float64 arithmetic
+    low, high = (
+        save(tmp_path / n, (expected + s).astype(float), dtype)
+        for n, s in (("l", -slack), ("h", slack))
+    )
+    found = as_floats(tmp_path / "mean", dtype)
+    assert (as_floats(low, dtype) <= found).all()
+    assert (found <= as_floats(high, dtype)).all()
+
+
+def as_floats(path: Path, dtype: str) -> NDArray[np.float64]:
+    if dtype != "bfloat16":
+        return load_file(path)["w"].astype(float)
+    words = np.frombuffer(raw(path), np.uint16)
+    return (words.astype(np.uint32) << 16).view(np.float32).astype(float)
+
+
+def test_bfloat16_is_rounded_once(tmp_path: Path) -> None:
+    # 1 + 2^-8 lies half way between two bfloat16 numbers; the mean is a little above it, by less
+    # than float32 can tell: rounding over float32 would see a tie and go down to 1
+    high = save(tmp_path / "a", np.array([1 + 2**-7]), "bfloat16")
+    low = save(tmp_path / "b", np.array([1.0]), "bfloat16")
+    average([high, low], tmp_path / "mean", [0.5 + 2**-30, 0.5 - 2**-30])
+    assert raw(tmp_path / "mean") == raw(high)
+    average([high, low], tmp_path / "mean", [0.5 - 2**-30, 0.5 + 2**-30])
+    assert raw(tmp_path / "mean") == raw(low)
+
+
+def test_tensors_longer_than_a_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    models = [
+        {
+            "long": rng.normal(size=(7, 11)).astype(np.float32),
+            "scalar": np.array(rng.normal()),
+            "empty": np.zeros((0, 3), np.float16),
+            "count": np.arange(20),
+        }
+        for _ in range(4)
+    ]
+    for i, model in enumerate(models):
+        save_file(model, tmp_path / str(i), {"format": "pt", "trial": str(i)})
+    sources = [tmp_path / str(i) for i in range(4)]
+    average(sources, tmp_path / "whole")
+    monkeypatch.setattr(results.averaging, "_CHUNK", 8)
+    average(sources, tmp_path / "pieces")
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
+    found = load_file(tmp_path / "whole")
+    for name in ("long", "scalar"):
+        expected = np.mean([m[name].astype(float) for m in models], axis=0)
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6)
+        assert found[name].dtype == models[0][name].dtype
+    assert found["empty"].shape == (0, 3)
+    assert (found["count"] == np.arange(20)).all()
+    with safe_open(tmp_path / "whole", "np") as f:
+        assert f.metadata() == {"format": "pt"}
+    assert not list(tmp_path.glob(".*"))
+
+
+GOOD = {"w": np.array([1.0, 2.0], np.float32), "n": np.array([3])}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"w": np.array([1.0, np.nan], np.float32), "n": np.array([3])}, "'w' holds a NaN"),
+        ({"w": np.array([1.0, np.inf], np.float32), "n": np.array([3])}, "'w' holds a NaN or an"),
+        ({"w": np.array([1.0, 2.0], np.float32), "n": np.array([4])}, "'n' differs, and I64 has"),
+        ({"w": np.array([1.0, 2.0], np.float32)}, "'n' is in one of them only"),
+        ({**GOOD, "x": np.array([1.0])}, "'x' is in one of them only"),
+        ({"w": np.array([1.0], np.float32), "n": np.array([3])}, r"'w' is \[2\] in one and \[1\]"),
+        ({"w": np.array([1.0, 2.0]), "n": np.array([3])}, "'w' is F32 in one and F64"),
+    ],
+)
+def test_refused(tmp_path: Path, other: dict[str, NDArray[np.float64]], reason: str) -> None:
+    save_file(GOOD, tmp_path / "a")
+    save_file(other, tmp_path / "b")
+    with pytest.raises(UserError, match=reason):
+        average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0], [2.0, -1.0], [float("nan"), 1.0], [np.inf]])
+def test_weights_that_make_no_mean(tmp_path: Path, weights: list[float]) -> None:
+    save_file(GOOD, tmp_path / "a")
+    with pytest.raises(UserError):
+        average([tmp_path / "a"] * 2, tmp_path / "mean", weights)
+
+
+def test_a_zero_weight_leaves_a_model_out(tmp_path: Path) -> None:
+    save_file({"w": np.array([1.0])}, tmp_path / "a")
+    save_file({"w": np.array([3.0])}, tmp_path / "b")
+    average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean", [0, 5])
+    assert load_file(tmp_path / "mean")["w"] == [3.0]
+
+
+def test_means_too_large_for_the_arithmetic_are_refused(tmp_path: Path) -> None:
+    save_file({"w": np.array([1.7e308])}, tmp_path / "a")
+    save_file({"w": np.array([-1.7e308])}, tmp_path / "b")
+    with pytest.raises(UserError, match="'w' overflows F64"):
+        average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, -1])
+def test_a_torn_file_is_refused(tmp_path: Path, cut: int) -> None:
+    save_file(GOOD, tmp_path / "a")
+    (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes()[:cut])
+    with pytest.raises(UserError, match="not a whole safetensors file"):
+        average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")

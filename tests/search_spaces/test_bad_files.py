@@ -1,0 +1,57 @@
+"""Every mistake in a sweep file is told at once, in file order, with file, line, key and value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from search_spaces.errors import UserError
+from search_spaces.load import load_sweep
+from tests.search_spaces.bad_files import BAD, FOLDER
+
+
+@pytest.mark.parametrize(("name", "expected"), BAD, ids=[name for name, _ in BAD])
+def test_bad_file_says_exactly_what_is_wrong(name: str, expected: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_sweep(FOLDER / name)
+    assert f"{error.value}\n" == expected
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(BAD) >= 30
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {Path(name).stem for name, _ in BAD}
+
+
+@pytest.mark.parametrize("jargon", ["pydantic", "http", "Traceback", "Input should", "NoneType"])
+def test_lines_are_plain_words(jargon: str) -> None:
+    assert [name for name, expected in BAD if jargon in expected] == []
+
+
+def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "llm.yaml").touch()
+    with pytest.raises(UserError, match=r"lm\.yaml: no such file \(did you mean 'llm\.yaml'\?\)"):
+        load_sweep(tmp_path / "lm.yaml")
+    with pytest.raises(UserError, match=r"nowhere/lm\.yaml: no such file$"):
+        load_sweep(tmp_path / "nowhere" / "lm.yaml")
+
+
+def test_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        load_sweep(tmp_path)
+
+
+def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text("[" * 20_000)
+    with pytest.raises(UserError, match=r"deep\.yaml: not valid YAML: nested too deeply"):
+        load_sweep(path)
+
+
+def test_aliases_of_aliases_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.yaml"
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"bomb\.yaml: more than 100000 values"):
+        load_sweep(path)

@@ -1,0 +1,111 @@
+"""The domains mean what Ray Tune's domains of the same names mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from search_spaces.domains import KINDS, Domain, arguments
+
+EXAMPLES: list[dict[str, list[Any]]] = [
+    {"uniform": [-1, 2.5]},
+    {"quniform": [0, 0.3, 0.05]},
+    {"loguniform": [1e-4, 1e-1]},
+    {"qloguniform": [0.5, 32, 0.5]},
+    {"randint": [1, 4]},
+    {"qrandint": [16, 64, 16]},
+    {"lograndint": [1, 9]},
+    {"qlograndint": [8, 64, 8]},
+    {"choice": ["adam", "sgd", 3]},
+]
+
+
+@pytest.mark.parametrize("form", EXAMPLES, ids=[next(iter(form)) for form in EXAMPLES])
+def test_ray_tune_draws_what_the_domain_contains(form: dict[str, list[Any]]) -> None:
+    from ray import tune
+
+    domain = Domain.model_validate(form)
+    ((kind, args),) = domain.dump().items()
+    theirs = tune.choice(args) if kind == "choice" else getattr(tune, kind)(*args)
+    drawn = theirs.sample(size=300, random_state=np.random.default_rng(0))
+    values = [value.item() if isinstance(value, np.generic) else value for value in drawn]
+    assert all(domain.contains(value) for value in values)
+    if domain.integer:
+        assert {domain.lower, domain.high} <= set(values)
+
+
+@pytest.mark.parametrize("form", EXAMPLES, ids=[next(iter(form)) for form in EXAMPLES])
+def test_dump_reads_back(form: dict[str, list[Any]]) -> None:
+    domain = Domain.model_validate(form)
+    assert domain.dump() == form
+    assert Domain.model_validate(domain.model_dump()) == domain
+    assert Domain.model_validate_json(domain.model_dump_json()).dump() == form
+
+
+@pytest.mark.parametrize("form", EXAMPLES[:-1], ids=[next(iter(form)) for form in EXAMPLES[:-1]])
+def test_keywords_are_ray_tunes_arguments(form: dict[str, list[Any]]) -> None:
+    ((kind, args),) = form.items()
+    keywords = dict(zip(arguments(kind), args, strict=False))
+    assert Domain.model_validate({kind: keywords}) == Domain.model_validate(form)
+
+
+def test_lists_have_keywords_too() -> None:
+    assert Domain.model_validate({"choice": {"categories": [1, 2]}}).categories == (1, 2)
+    assert Domain.model_validate({"grid_search": {"values": [1, 2]}}).categories == (1, 2)
+
+
+def test_flags() -> None:
+    flags = {
+        kind: (domain.log, domain.integer, domain.is_categorical)
+        for form in EXAMPLES
+        for kind, domain in [(next(iter(form)), Domain.model_validate(form))]
+    }
+    assert [kind for kind in KINDS if flags.get(kind, (0,))[0]] == [
+        *("loguniform", "qloguniform", "lograndint", "qlograndint"),
+    ]
+    assert [kind for kind, flag in flags.items() if flag[1]] == [
+        *("randint", "qrandint", "lograndint", "qlograndint"),
+    ]
+    assert [kind for kind, flag in flags.items() if flag[2]] == ["choice"]
+
+
+def test_base_is_read_as_ray_tune_does_and_changes_nothing() -> None:
+    assert Domain.model_validate({"loguniform": [1, 2, 10]}) == Domain.model_validate(
+        {"loguniform": {"lower": 1, "upper": 2, "base": 2.718}}
+    )
+
+
+def test_bounds_of_integers() -> None:
+    assert not Domain.model_validate({"randint": [1, 4]}).contains(4)
+    assert Domain.model_validate({"qrandint": [2, 4, 2]}).contains(4)
+
+
+def test_contains_minds_types_and_steps() -> None:
+    layers = Domain.model_validate({"randint": [0, 4]})
+    assert [layers.contains(value) for value in (1, 1.0, True, "1", None)] == [True, *[False] * 4]
+    dropout = Domain.model_validate({"quniform": [0, 0.3, 0.1]})
+    assert [dropout.contains(value) for value in (0.1 * 3, 0.15, 0.4)] == [True, False, False]
+    assert [dropout.contains(float(value)) for value in ("nan", "inf")] == [False, False]
+    assert not Domain.model_validate({"choice": [1]}).contains([])
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(2, 50), st.integers(-10, 4000))
+def test_quantised_integers(low: int, more: int, q: int, value: int) -> None:
+    domain = Domain.model_validate({"qrandint": [low * q, (low + more) * q, q]})
+    expected = value % q == 0 and low * q <= value <= (low + more) * q
+    assert domain.contains(value) == expected
+
+
+def test_a_domain_is_frozen_and_cannot_be_made_wrong() -> None:
+    domain = Domain.model_validate({"uniform": [0, 1]})
+    with pytest.raises(ValidationError):
+        domain.lower = 3
+    with pytest.raises(ValidationError, match="lower < upper"):
+        Domain(kind="uniform", lower=1, upper=0)
+    with pytest.raises(ValidationError, match="takes lower, upper, q"):
+        Domain(kind="quniform", lower=0, upper=1)

@@ -1,0 +1,124 @@
+"""`--set`: the same rules as the file, and the right blame when they are broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from search_spaces.errors import UserError
+from search_spaces.load import LoadedSweep, load_sweep
+
+FILE = """\
+name: small
+trainable: digits
+metric: accuracy
+space:
+  lr: {loguniform: [1e-4, 1e-1]}
+  model:
+    layers: {randint: [1, 4]}
+fixed: {epochs: 9}
+scheduler: {max_t: 9}
+budget: {trials: 8}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def refusal(path: Path, *overrides: str) -> str:
+    with pytest.raises(UserError) as error:
+        load_sweep(path, overrides)
+    return str(error.value)
+
+
+def test_values_are_typed_and_recorded(path: Path) -> None:
+    overrides = ("budget.trials=3", "budget.time=5m", "fixed.epochs=1e1", "resources.workers=2")
+    loaded = load_sweep(path, overrides)
+    assert (loaded.spec.budget.trials, loaded.spec.budget.time) == (3, 300)
+    assert loaded.spec.fixed["epochs"] == 10.0
+    assert loaded.spec.resources.workers == 2
+    assert loaded.overrides == overrides
+
+
+def test_the_last_one_wins(path: Path) -> None:
+    assert load_sweep(path, ["seed=1", "seed=2"]).spec.seed == 2
+
+
+def test_a_domain_is_replaced(path: Path) -> None:
+    loaded = load_sweep(path, ["space.lr={uniform: [0, 1]}", "space.model.layers.randint=[2, 3]"])
+    domains = loaded.spec.domains()
+    assert (domains["lr"].kind, domains["model.layers"].lower) == ("uniform", 2)
+    assert loaded.source.where(("space", "lr", "uniform")) == "--set space.lr={uniform: [0, 1]}"
+    assert loaded.source.where(("space", "model")) == "small.yaml:6"
+
+
+def test_a_domain_is_added_and_takes_the_place_of_a_fixed_value(path: Path) -> None:
+    spec = load_sweep(path, ["space.epochs={randint: [1, 9]}"]).spec
+    assert "epochs" in spec.domains()
+    assert spec.fixed == {}
+
+
+def test_a_constant_pins_a_searched_parameter(path: Path) -> None:
+    loaded = load_sweep(path, ["space.model.layers=2"])
+    assert list(loaded.spec.space) == ["lr"]
+    assert loaded.spec.fixed == {"epochs": 9, "model": {"layers": 2}}
+    assert loaded.source.where(("fixed", "model", "layers")) == "--set space.model.layers=2"
+
+
+def test_overrides_leave_the_file_alone(path: Path) -> None:
+    load_sweep(path, ["space.lr=0.1"])
+    assert path.read_text() == FILE
+    assert "lr" in load_sweep(path).spec.domains()
+
+
+BAD = [
+    (
+        "fixed.lr=0.1",
+        "lr is searched (small.yaml:5); use --set space.lr=0.1 to pin it",
+    ),
+    ("space.lrr=0.1", "space.lrr: not in the space (did you mean 'lr'?)"),
+    ("budgt.trials=3", "budgt: unknown key (did you mean 'budget'?)"),
+    ("budget.trial=3", "budget.trial: unknown key (did you mean 'trials'?)"),
+    ("budget.trials=x", "budget.trials: must be a whole number >= 1, got 'x'"),
+    ("seed", "expected key=value, like --set budget.trials=3"),
+    ("a..b=1", "expected key=value, like --set budget.trials=3"),
+    ("name.first=x", "name holds a value, it has no keys"),
+    ("name=[x", "not valid YAML: expected ',' or ']', but got '<stream end>'"),
+    ("fixed.x=!!python/name:os.x ''", "tag 'python/name:os.x' is not allowed; write plain data"),
+    (
+        "fixed.x=${HOME}",
+        "fixed.x: ${ENV} is expanded in storage and tracking.uri only, got '${HOME}'",
+    ),
+    ("space.lr={uniform: [1, 0]}", "space.lr: uniform needs lower < upper, got [1.0, 0.0]"),
+    ("space.lr.loguniform=[0, 1]", "space.lr: loguniform needs lower > 0, got 0.0"),
+    (
+        "space.lr=[1, 2]",
+        "space.lr: a domain is expected, like {uniform: [0, 1]}, got [1, 2]; "
+        "a constant belongs under fixed:",
+    ),
+]
+
+
+@pytest.mark.parametrize(("override", "text"), BAD, ids=[override for override, _ in BAD])
+def test_bad_override_is_blamed(path: Path, override: str, text: str) -> None:
+    assert refusal(path, override) == f"--set {override}: {text}"
+
+
+def test_all_mistakes_at_once_the_files_first(path: Path) -> None:
+    path.write_text(FILE.replace("max_t", "max_time"))
+    lines = refusal(path, "seed=-1", "nonsense", "search.name=grid").splitlines()
+    assert [line.split(": ")[0] for line in lines] == [
+        *("small.yaml:9", "small.yaml:9"),
+        *("--set seed=-1", "--set nonsense", "--set search.name=grid"),
+    ]
+
+
+def test_loading_twice_gives_equal_sweeps(path: Path) -> None:
+    first, second = (load_sweep(path, ["seed=3"]) for _ in range(2))
+    assert isinstance(first, LoadedSweep)
+    assert first == second

@@ -1,0 +1,78 @@
+"""What a trainable is: a typed `Config`, `train(config, worker)`, and how its weights are judged."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from trainables.worker import Worker
+
+
+class TrainableConfig(BaseModel):
+    """Base of every trainable's hyperparameters: frozen, unknown keys refused.
+
+    Give each field a `Field(description=...)` with its unit: it is the documentation.
+    Raise `ValueError` in a validator for what does not fit together.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+C = TypeVar("C", bound=TrainableConfig)
+
+
+class Split(StrEnum):
+    """The three parts of a data set. The search sees TRAIN and SELECTION only."""
+
+    TRAIN = "train"
+    SELECTION = "selection"
+    TEST = "test"
+
+
+class Trainable(ABC, Generic[C]):
+    """The training code of a trial.
+
+    One process may run many trials, one after another, so a trainable keeps no state of its own
+    and leaves none in modules, the environment or torch's global settings. It never imports
+    `ray.tune`, `mlflow`, `optuna` or `pandas`. The class lives in a module that is cheap to import
+    (no torch at module level), because `tune plan` reads its `Config`.
+    """
+
+    Config: ClassVar[type[TrainableConfig]]
+    clock: ClassVar[str] = "step"
+    """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
+
+    @abstractmethod
+    def train(self, config: C, worker: Worker) -> None:
+        """Train one trial, on every rank.
+
+        Start from `worker.resume()` when it gives a checkpoint. Call `worker.report` on every rank
+        with strictly increasing steps; leave as soon as its answer is not `Answer.CONTINUE`.
+        Everything random derives from `worker.seed`. A resumed run must go on bit for bit (CPU).
+        """
+
+    @abstractmethod
+    def evaluate(self, config: C, weights: Path, split: Split, cache: Path) -> dict[str, float]:
+        """Judge a model in this process, without Ray.
+
+        Args:
+            config: of the trial that the weights came from.
+            weights: a folder that holds `model.safetensors` (a checkpoint or a soup).
+            split: which part of the data.
+            cache: folder for prepared data, shared with training.
+
+        Returns:
+            The same metric names that `train` reports.
+        """
+
+    def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
+        """Write a folder that `transformers` loads as it is (weights, config, tokenizer).
+
+        Raises:
+            NotImplementedError: the trainable has no `transformers` form.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no transformers form")

@@ -1,0 +1,158 @@
+"""Hyperparameters of `causal_lm`, readable without torch: `tune plan` checks them at no cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from trainables.base import TrainableConfig
+
+STDLIB_MAX_BYTES = 3_000_000
+FROM_SCRATCH = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
+HEAD_WIDTH = 16
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class DataConfig(BaseModel):
+    """Which text to train on. It is split 90/5/5 into train, selection and test."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["stdlib", "files"] = Field(
+        "stdlib",
+        description="stdlib: the sources of this machine's Python standard library; files: `paths`",
+    )
+    paths: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
+    )
+    format: Literal["auto", "text", "jsonl", "parquet"] = Field(
+        "auto", description="files: auto goes by the ending (.jsonl, .parquet; else plain text)"
+    )
+    text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
+    max_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="bytes of text to use at most; null: 3,000,000 of stdlib, all of files",
+    )
+
+    @model_validator(mode="after")
+    def _paths_belong_to_files(self) -> DataConfig:
+        if self.source == "files" and not self.paths:
+            raise ValueError("source 'files' needs paths, for example paths: texts/*.txt")
+        if self.source != "files" and self.paths:
+            raise ValueError("paths has an effect only with source: files")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes of text to use at most, None for all."""
+        if self.max_bytes is None and self.source == "stdlib":
+            return STDLIB_MAX_BYTES
+        return self.max_bytes
+
+
+class CausalLMConfig(TrainableConfig):
+    """Hyperparameters of a causal language model."""
+
+    hidden_size: int = Field(64, gt=0, description="width of the residual stream, in units")
+    num_layers: int = Field(2, gt=0, description="transformer blocks")
+    num_heads: int | None = Field(
+        None, gt=0, description="attention heads; null: one for each 16 units of hidden_size"
+    )
+    intermediate_size: int | None = Field(
+        None,
+        gt=0,
+        description="width of the MLP, in units; null: 8/3 of hidden_size, up to a multiple of 8",
+    )
+    vocab_size: int = Field(
+        512, ge=257, le=1_000_000, description="tokens of the byte-level BPE: 256 bytes and more"
+    )
+    model_name_or_path: str | None = Field(
+        None,
+        description="start from a pretrained model with its tokenizer: a folder, or a hub id",
+    )
+    sequence_length: int = Field(128, ge=2, description="tokens that one sequence predicts")
+    batch_size: int = Field(
+        32, gt=0, description="sequences per optimizer step, of all workers together"
+    )
+    learning_rate: float = Field(1e-2, gt=0, description="AdamW's peak step size")
+    weight_decay: float = Field(0.1, ge=0, description="AdamW's decay of matrices, per step and lr")
+    warmup_fraction: float = Field(
+        0.1, ge=0, le=1, description="part of max_steps in which the learning rate rises linearly"
+    )
+    beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's memory of squared gradients")
+    grad_clip: float | None = Field(
+        1.0, gt=0, description="largest L2 norm of the gradient; null: not clipped"
+    )
+    max_steps: int = Field(120, gt=0, description="optimizer steps of a whole trial")
+    eval_every: int = Field(20, gt=0, description="steps between reports")
+    eval_sequences: int = Field(
+        128, gt=0, description="sequences to judge by at each report, spread over the split"
+    )
+    init_seed: int = Field(
+        0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the computation; weights and optimizer stay float32"
+    )
+    data: DataConfig = Field(default_factory=lambda: DataConfig(), description="the text")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> CausalLMConfig:
+        if self.model_name_or_path is not None:
+            self._refuse_shape()
+        elif self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size {self.hidden_size} must be a multiple of 2 x num_heads"
+                f" (num_heads is {self.heads}): rotary positions turn pairs of units"
+            )
+        return self
+
+    def _refuse_shape(self) -> None:
+        fields = type(self).model_fields
+        given = [name for name in FROM_SCRATCH if getattr(self, name) != fields[name].default]
+        if given:
+            raise ValueError(
+                f"{', '.join(given)}: no effect with model_name_or_path, which has its own;"
+                " remove one or the other"
+            )
+
+    @property
+    def heads(self) -> int:
+        """Attention heads."""
+        return self.num_heads or max(1, self.hidden_size // HEAD_WIDTH)
+
+    @property
+    def mlp_size(self) -> int:
+        """Width of the MLP: SwiGLU at 8/3 costs what a plain MLP at 4 does (Shazeer 2020)."""
+        return self.intermediate_size or -(-8 * self.hidden_size // 24) * 8
+
+    @property
+    def num_parameters(self) -> int | None:
+        """Weights of the model; None for a pretrained one, which has to be looked at first."""
+        if self.model_name_or_path is not None:
+            return None
+        block = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.mlp_size
+        norms = (2 * self.num_layers + 1) * self.hidden_size
+        return self.vocab_size * self.hidden_size + self.num_layers * block + norms
+
+    @classmethod
+    def anchored(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """The configuration with relative paths made absolute: workers run in other folders."""
+        fixed = json.loads(json.dumps(config))
+        data = fixed.get("data")
+        if isinstance(data, dict) and "paths" in data:
+            given = _as_list(data["paths"])
+            data["paths"] = (
+                [str(folder / str(p)) for p in given] if isinstance(given, list) else given
+            )
+        name = fixed.get("model_name_or_path")
+        if isinstance(name, str) and (folder / name).is_dir():
+            fixed["model_name_or_path"] = str(folder / name)
+        return dict(fixed)

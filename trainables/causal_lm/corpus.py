@@ -1,0 +1,186 @@
+"""Where text comes from, as a stream of documents that know which part of the split they are of."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from results.files import write_atomic
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.config import DataConfig
+
+SKIPPED_FOLDERS = frozenset(
+    # tests and what pip installed are not the library; encodings are tables
+    ("site-packages", "dist-packages", "test", "tests", "idlelib", "idle_test", "encodings")
+)
+SPLIT_BY_FILE_FROM = 20
+"""With fewer files than this, rows and blocks of text are what is split."""
+BLOCK_CHARS = 4096
+LARGE_FILE = 8 << 20
+SHARE = 0.05
+"""Of selection and of test."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text. `unit` is a digest: documents of one unit never part between the splits."""
+
+    unit: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files in a fixed order, and how to read them."""
+
+    files: tuple[Path, ...]
+    data: DataConfig
+    cache: Path
+
+    @property
+    def by_file(self) -> bool:
+        """Whether whole files are split, or the rows and blocks in them."""
+        return len(self.files) >= SPLIT_BY_FILE_FROM
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the content of every file, in order; names do not matter."""
+        return _digest(f"{_content_digest(f, self.cache)}\n" for f in self.files)
+
+    def documents(self) -> Iterator[Document]:
+        """Every document up to the limit of bytes, always in the same order."""
+        left = self.data.limit
+        for path in self.files:
+            unit = _content_digest(path, self.cache) if self.by_file else None
+            for text in _texts(path, self.data, whole=self.by_file):
+                if left is not None:
+                    left -= len(text.encode())
+                    if left < 0:
+                        return
+                yield Document(unit or _digest([text]), text)
+
+
+def open_corpus(data: DataConfig, cache: Path) -> Corpus:
+    """The corpus that a configuration names; digests of large files are kept in `cache`.
+
+    Raises:
+        UserError: no file matches.
+    """
+    if data.source == "stdlib":
+        return Corpus(
+            tuple(_stdlib(Path(sysconfig.get_paths()["stdlib"]), data.limit)), data, cache
+        )
+    found = {f for p in data.paths for f in glob.glob(str(Path(p).expanduser()), recursive=True)}
+    files = sorted(Path(f) for f in found if Path(f).is_file())
+    if not files:
+        raise UserError(f"data.paths: no file matches {', '.join(data.paths)} (from {Path.cwd()})")
+    return Corpus(tuple(files), data, cache)
+
+
+def assign_splits(units: Iterable[str]) -> dict[str, Split]:
+    """Which split each unit is of: by its digest alone, unless that would leave a split empty.
+
+    Raises:
+        UserError: there are fewer than three different units.
+    """
+    ordered = sorted(set(units))
+    if len(ordered) < 3:
+        raise UserError(f"data: {len(ordered)} different documents cannot be split in three")
+    splits = {unit: _by_digest(unit) for unit in ordered}
+    for needed in Split:
+        if needed not in splits.values():
+            of = list(splits.values())
+            donor = max(Split, key=of.count)
+            splits[next(u for u in ordered if splits[u] is donor)] = needed
+    return splits
+
+
+def _content_digest(path: Path, cache: Path) -> str:
+    """SHA-256 of a file. A large one is remembered in the cache by name, size and time."""
+    stat = path.stat()
+    key = _digest([f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"])
+    known = cache / "digests" / key
+    if known.exists():
+        return known.read_text()
+    with open(path, "rb") as f:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    if stat.st_size >= LARGE_FILE:
+        write_atomic(known, digest.encode())
+    return digest
+
+
+def _by_digest(unit: str) -> Split:
+    place = int(unit[:13], 16) / 16**13
+    if place < SHARE:
+        return Split.TEST
+    return Split.SELECTION if place < 2 * SHARE else Split.TRAIN
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
+    """Sources in an order that mixes the packages, up to the limit of bytes."""
+    relative = (p.relative_to(root) for p in root.rglob("*.py"))
+    kept = (p for p in relative if SKIPPED_FOLDERS.isdisjoint(p.parts))
+    total = 0
+    for path in sorted(kept, key=lambda p: _digest([p.as_posix()])):
+        total += (root / path).stat().st_size
+        if limit is not None and total > limit:
+            return
+        yield root / path
+
+
+def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str]:
+    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+    kind = known.get(path.suffix, "text") if data.format == "auto" else data.format
+    if kind == "jsonl":
+        yield from _jsonl(path, data.text_field)
+    elif kind == "parquet":
+        yield from _parquet(path, data.text_field)
+    elif whole:
+        yield path.read_text(encoding="utf-8", errors="replace")
+    else:
+        yield from _blocks(path)
+
+
+def _jsonl(path: Path, field: str) -> Iterator[str]:
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as e:
+                raise UserError(f"{path}:{number}: not a JSON object ({e})") from e
+            if not isinstance(row, dict) or not isinstance(row.get(field), str):
+                raise UserError(f"{path}:{number}: no text under '{field}' (set data.text_field)")
+            yield row[field]
+
+
+def _parquet(path: Path, field: str) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as table:
+        names = table.schema_arrow.names
+        if field not in names:
+            have = ", ".join(names)
+            raise UserError(f"{path}: no column '{field}' (set data.text_field; it has {have})")
+        for batch in table.iter_batches(columns=[field]):
+            yield from (str(text) for text in batch.column(0).to_pylist() if text is not None)
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    """A plain text in pieces of about `BLOCK_CHARS` characters that end with a line."""
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        while block := "".join(lines.readlines(BLOCK_CHARS)):
+            yield block

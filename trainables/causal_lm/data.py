@@ -1,0 +1,179 @@
+"""Text tokenised and packed once, into arrays that all trials and workers map into memory.
+
+    <cache>/<key>/{train,selection,test}.npy   [sequences, sequence_length + 1] token ids
+    <cache>/<key>/tokenizer.json               where the BPE was trained here
+    <cache>/<key>/meta.json                    what the key stands for
+
+The key is a digest of the text and of every setting that matters. Whoever comes first builds it
+under a lock, and publishes it by one rename.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+from filelock import FileLock
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
+from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of the packing; a change of code that changes the arrays raises it."""
+PACK_AT_ONCE = 4096
+
+Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A built cache folder."""
+
+    folder: Path
+
+    @property
+    def key(self) -> str:
+        """Digest of the text and of the settings."""
+        return self.folder.name
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The trained BPE; not there when the tokenizer is a pretrained one."""
+        return self.folder / "tokenizer.json"
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the key stands for, with `vocab_size`, `end` and `sequences` per split."""
+        return dict(json.loads((self.folder / "meta.json").read_text()))
+
+    def sequences(self, split: Split) -> Tokens:
+        """Memory-mapped token ids, [sequences, sequence_length + 1].
+
+        Neighbours share one token: the last that a sequence predicts is the first of the next.
+        """
+        found: Tokens = np.load(self.folder / f"{split}.npy", mmap_mode="r")
+        return found
+
+
+def prepare(config: CausalLMConfig, cache: Path, key: str | None = None) -> Dataset:
+    """The data of a configuration, built if nobody has, waited for if somebody is at it.
+
+    Args:
+        config: of the trial.
+        cache: folder that trials share.
+        key: of the data that must come out; where it is cached, the text is not looked at.
+
+    Raises:
+        UserError: there is not enough text, or it is not the text of `key`.
+    """
+    if key is not None and (cache / key).is_dir():
+        return Dataset(cache / key)
+    corpus = open_corpus(config.data, cache)
+    pretrained = config.model_name_or_path
+    encoder = None if pretrained is None else pretrained_encoder(pretrained)
+    settings = _settings(config, corpus, encoder)
+    made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    if key is not None and made != key:
+        raise UserError(f"data: the text is not what the model was trained on ({cache / key})")
+    _publish(cache / made, settings, corpus, encoder)
+    return Dataset(cache / made)
+
+
+def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -> dict[str, Any]:
+    if encoder is None:
+        tokenizer = f"bpe {config.vocab_size} by tokenizers {tokenizers.__version__}"
+    else:
+        described = f"{encoder.tokenizer.to_str()} ends with {encoder.end}"
+        tokenizer = hashlib.sha256(described.encode()).hexdigest()
+    return {
+        "version": VERSION,
+        "text": corpus.fingerprint(),
+        "data": config.data.model_dump(exclude={"paths"}),
+        "sequence_length": config.sequence_length,
+        "tokenizer": tokenizer,
+    }
+
+
+def _publish(
+    folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None
+) -> None:
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if folder.is_dir():
+            return
+        log.info("tokenising text into %s", folder)
+        building = folder.with_suffix(".building")
+        shutil.rmtree(building, ignore_errors=True)  # of a process that died
+        building.mkdir()
+        _build(building, settings, corpus, encoder)
+        os.replace(building, folder)
+
+
+def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None) -> None:
+    splits = assign_splits(d.unit for d in corpus.documents())
+    if encoder is None:
+        vocab_size = int(settings["tokenizer"].split()[1])
+        train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
+        encoder = train_bpe(train, vocab_size)
+        encoder.tokenizer.save(str(folder / "tokenizer.json"))
+    dtype = np.dtype(np.uint16 if encoder.size <= 1 << 16 else np.uint32)
+    _encode(folder, corpus, splits, encoder, dtype)
+    length = int(settings["sequence_length"])
+    counts = {split.value: _pack(folder, split, length, dtype) for split in Split}
+    meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
+    (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def _encode(
+    folder: Path,
+    corpus: Corpus,
+    splits: dict[str, Split],
+    encoder: Encoder,
+    dtype: np.dtype[Any],
+) -> None:
+    """One flat stream of token ids per split, `<split>.tokens`."""
+    with ExitStack() as stack:
+        files = {s: stack.enter_context(open(folder / f"{s}.tokens", "wb")) for s in Split}
+        for split, file in files.items():
+            texts = (d.text for d in corpus.documents() if splits[d.unit] is split)
+            for ids in encoder.encode(texts):
+                file.write(np.array(ids, dtype=dtype).tobytes())
+
+
+def _pack(folder: Path, split: Split, length: int, dtype: np.dtype[Any]) -> int:
+    """Cut a split's stream into sequences; returns how many. The rest at the end is dropped."""
+    stream = folder / f"{split}.tokens"
+    size = stream.stat().st_size // dtype.itemsize
+    count = max(0, size - 1) // length
+    if count == 0:
+        raise UserError(
+            f"data: the {split} split has {size} tokens, fewer than one sequence of"
+            f" {length + 1}; give more text or a smaller sequence_length"
+        )
+    tokens = np.memmap(stream, dtype=dtype, mode="r")
+    packed = np.lib.format.open_memmap(
+        folder / f"{split}.npy", mode="w+", dtype=dtype, shape=(count, length + 1)
+    )
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length]
+    for start in range(0, count, PACK_AT_ONCE):
+        packed[start : start + PACK_AT_ONCE] = windows[start : min(start + PACK_AT_ONCE, count)]
+    packed.flush()
+    stream.unlink()
+    return count

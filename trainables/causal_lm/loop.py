@@ -1,0 +1,250 @@
+"""Training and judging a causal language model: read `train` from top to bottom."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import Dataset, Tokens, prepare
+from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.sampling import Sampler, shares
+from trainables.seeding import own_world
+from trainables.training import (
+    load_progress,
+    parallel,
+    read_lineage,
+    save_progress,
+    weights_digest,
+)
+from trainables.worker import Answer, Worker
+
+EVAL_BATCH = 16
+"""Sequences judged at once: fixed, so that a metric does not depend on the batch size."""
+FINAL_LR = 0.1
+"""Where the cosine ends, as a part of the peak."""
+DATA_KEY = "data.json"
+
+
+def train(config: CausalLMConfig, worker: Worker) -> None:
+    """Train one trial on this rank; see `Trainable.train`."""
+    with own_world(worker.seed, worker.rank, worker.device):
+        dataset = _agreed(prepare(config, worker.cache), worker)
+        run = _start(config, dataset, worker)
+        for step in range(run.step + 1, config.max_steps + 1):
+            run.advance(step)
+            if step % config.eval_every and step != config.max_steps:
+                continue
+            metrics = run.metrics()
+            final = step == config.max_steps
+            answer = worker.report(step=step, metrics=metrics, checkpoint=run.save, final=final)
+            if answer is not Answer.CONTINUE:
+                break
+
+
+def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
+    """Judge weights on a split, in this process; see `Trainable.evaluate`."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with own_world(0, 0, device):
+        dataset = dataset_of(config, weights, cache)
+        model = load_model(config, dataset, weights).to(device)
+        rows = _judged(dataset.sequences(split), config.eval_sequences)
+        total, count = token_loss(model, rows, config, device)
+    return {"eval_loss": total / count}
+
+
+def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
+    """Write a folder that plain `transformers` loads; see `Trainable.export_hf`."""
+    dataset = dataset_of(config, weights, cache)
+    save_model(load_model(config, dataset, weights), config, dataset, target)
+
+
+def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
+    """The data that weights were trained on, as far as their folder tells."""
+    known = weights / DATA_KEY
+    key = json.loads(known.read_text())["key"] if known.exists() else None
+    return prepare(config, cache, key)
+
+
+def token_loss(
+    model: nn.Module,
+    rows: Tokens,
+    config: CausalLMConfig,
+    device: torch.device,
+    rank: int = 0,
+    world_size: int = 1,
+) -> tuple[float, int]:
+    """Sum of the negative log-likelihood over this rank's share of tokens, and their number.
+
+    Args:
+        model: on `device`.
+        rows: [sequences, sequence_length + 1] token ids.
+        config: of the trial.
+        device: where the model is.
+        rank: of this process; it judges each `world_size`-th chunk of sequences.
+        world_size: number of ranks.
+    """
+    training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    with torch.inference_mode():
+        for part in shares(len(rows), EVAL_BATCH, rank, world_size):
+            tokens = _tensor(rows[part], device)
+            total += float(_loss(model, tokens, config, "sum"))
+            count += tokens.shape[0] * (tokens.shape[1] - 1)
+    model.train(training)
+    return total, count
+
+
+@dataclass
+class _Run:
+    """A trial in mid-training on this rank."""
+
+    config: CausalLMConfig
+    worker: Worker
+    dataset: Dataset
+    model: nn.Module
+    lineage: str
+    step: int = 0
+    rows: Tokens = field(init=False)
+    judged: Tokens = field(init=False)
+    ddp: nn.Module = field(init=False)
+    optimizer: torch.optim.AdamW = field(init=False)
+    scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
+    sampler: Sampler = field(init=False)
+    _losses: list[torch.Tensor] = field(default_factory=list, init=False)
+    _norm: torch.Tensor = field(init=False)
+    _since: float = field(default_factory=time.perf_counter, init=False)
+
+    def __post_init__(self) -> None:
+        config, worker = self.config, self.worker
+        self.rows = self.dataset.sequences(Split.TRAIN)
+        self.judged = _judged(self.dataset.sequences(Split.SELECTION), config.eval_sequences)
+        self.sampler = Sampler(
+            len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
+        )
+        self.model.to(worker.device).train()
+        self.optimizer = _adamw(self.model, config)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, _schedule(config))
+        self.ddp = parallel(self.model, worker)
+
+    def advance(self, step: int) -> None:
+        """One optimizer step."""
+        tokens = _tensor(self.rows[self.sampler.rows(step - 1)], self.worker.device)
+        loss = _loss(self.ddp, tokens, self.config, "mean")
+        loss.backward()  # type: ignore[no-untyped-call]
+        limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
+        self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        self._losses.append(loss.detach())
+        self.step = step
+
+    def metrics(self) -> dict[str, float]:
+        """What is reported; `eval_loss` is over all tokens of all ranks, in nats per token."""
+        train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
+        seconds = time.perf_counter() - self._since
+        tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length
+        total, count = token_loss(
+            self.model,
+            self.judged,
+            self.config,
+            self.worker.device,
+            self.worker.rank,
+            self.worker.world_size,
+        )
+        judged = self.worker.sum({"total": total, "count": count})
+        self._losses.clear()
+        self._since = time.perf_counter()
+        return {
+            "eval_loss": judged["total"] / judged["count"],
+            "train_loss": train_loss,
+            "learning_rate": float(self.scheduler.get_last_lr()[0]),
+            "grad_norm": float(self._norm),
+            "tokens_per_second": tokens / seconds,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's part of a checkpoint."""
+        if self.worker.rank == 0:
+            save_model(self.model, self.config, self.dataset, folder)
+            (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
+        save_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
+
+
+def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:
+    found = worker.resume()
+    if found is None:
+        model = new_model(config, dataset)
+        return _Run(config, worker, dataset, model, weights_digest(model))
+    model = load_model(config, dataset, found.folder)
+    run = _Run(config, worker, dataset, model, read_lineage(found.folder), found.step)
+    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler)
+    return run
+
+
+def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
+    mine = float(int(dataset.key[:12], 16))
+    if worker.mean({"key": mine})["key"] != mine:
+        raise ValueError(
+            "the workers see different text (another Python version on one of the machines?);"
+            " give the text with data.source: files on storage that all of them share"
+        )
+    return dataset
+
+
+def _judged(rows: Tokens, most: int) -> Tokens:
+    """At most so many sequences, spread evenly over the split."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+
+
+def _tensor(rows: Tokens, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
+
+
+def _loss(
+    model: nn.Module, tokens: torch.Tensor, config: CausalLMConfig, reduction: str
+) -> torch.Tensor:
+    """Negative log-likelihood of each next token; `tokens` is [batch, sequence_length + 1]."""
+    half = config.dtype == "bfloat16"
+    with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=half):
+        logits: torch.Tensor = model(input_ids=tokens[:, :-1], use_cache=False).logits
+    flat = logits.float().reshape(-1, logits.shape[-1])
+    return F.cross_entropy(flat, tokens[:, 1:].reshape(-1), reduction=reduction)
+
+
+def _adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
+    """AdamW that decays matrices and leaves gains and biases alone (Brown et al. 2020)."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), fused=True)
+
+
+def _schedule(config: CausalLMConfig) -> Callable[[int], float]:
+    """Linear warmup, then a cosine down to `FINAL_LR`: the factor of the step that comes next."""
+    warmup = round(config.warmup_fraction * config.max_steps)
+
+    def factor(done: int) -> float:
+        if done < warmup:
+            return (done + 1) / (warmup + 1)
+        progress = min(1.0, (done - warmup) / max(1, config.max_steps - warmup))
+        return FINAL_LR + (1 - FINAL_LR) * 0.5 * (1 + math.cos(math.pi * progress))
+
+    return factor

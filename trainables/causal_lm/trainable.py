@@ -1,0 +1,36 @@
+"""`causal_lm` as the registry names it; the work is in `loop`, which imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from trainables.base import Split, Trainable, TrainableConfig
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.worker import Worker
+
+
+class CausalLM(Trainable[CausalLMConfig]):
+    """A causal language model trained to predict the next token of real text."""
+
+    Config: ClassVar[type[TrainableConfig]] = CausalLMConfig
+
+    def train(self, config: CausalLMConfig, worker: Worker) -> None:
+        """Train one trial; see the base class."""
+        from trainables.causal_lm import loop
+
+        loop.train(config, worker)
+
+    def evaluate(
+        self, config: CausalLMConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, float]:
+        """`eval_loss` (mean over tokens, nats) on a split; see the base class."""
+        from trainables.causal_lm import loop
+
+        return loop.evaluate(config, weights, split, cache)
+
+    def export_hf(self, config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
+        """Write a `transformers` folder; see the base class."""
+        from trainables.causal_lm import loop
+
+        loop.export_hf(config, weights, target, cache)

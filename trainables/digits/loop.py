@@ -1,0 +1,176 @@
+"""Training and judging a digits network: the shortest complete trainable, to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import nn
+from torch.nn import functional as F
+
+from trainables.base import Split
+from trainables.digits.trainable import DigitsConfig
+from trainables.sampling import Sampler, shares
+from trainables.seeding import own_world
+from trainables.training import (
+    load_progress,
+    parallel,
+    read_lineage,
+    save_progress,
+    weights_digest,
+)
+from trainables.worker import Answer, Worker
+
+WEIGHTS = "model.safetensors"
+PIXELS, CLASSES = 64, 10
+EVAL_BATCH = 128
+SHARE = 0.2
+"""Of selection and of test."""
+
+Images = tuple[torch.Tensor, torch.Tensor]
+"""Pixels [images, 64] float32 in 0..1, and labels [images] int64."""
+
+
+def train(config: DigitsConfig, worker: Worker) -> None:
+    """Train one trial on this rank; see `Trainable.train`."""
+    with own_world(worker.seed, worker.rank, worker.device):
+        model = _network(config)
+        lineage = weights_digest(model)
+        found = worker.resume()
+        if found is not None:
+            load_model(model, found.folder / WEIGHTS)
+            lineage = read_lineage(found.folder)
+        model.to(worker.device)
+        optimizer = _optimizer(model, config)
+        ddp = parallel(model, worker)
+        if found is not None:
+            load_progress(found.folder, worker, found.step, optimizer, None)
+        save = _saver(model, optimizer, worker, lineage)
+        for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
+            train_loss = _epoch(epoch, ddp, optimizer, config, worker)
+            judged = _metrics(worker.sum(_judge(model, Split.SELECTION, worker)))
+            answer = worker.report(
+                step=epoch,
+                metrics={**judged, "train_loss": train_loss},
+                checkpoint=save,
+                final=epoch == config.epochs,
+            )
+            if answer is not Answer.CONTINUE:
+                break
+
+
+def _epoch(
+    epoch: int,
+    ddp: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: DigitsConfig,
+    worker: Worker,
+) -> float:
+    """Train for one epoch (from 1) on this rank's share; returns the mean loss of its batches."""
+    images, labels = _images(Split.TRAIN)
+    sampler = Sampler(len(labels), config.batch_size, worker.seed, worker.rank, worker.world_size)
+    steps = max(1, sampler.size // config.batch_size)
+    losses = []
+    for step in range((epoch - 1) * steps, epoch * steps):
+        rows = torch.from_numpy(sampler.rows(step))
+        logits = ddp(images[rows].to(worker.device))
+        loss = F.cross_entropy(logits, labels[rows].to(worker.device))
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.detach())
+    return float(torch.stack(losses).double().mean())
+
+
+def evaluate(config: DigitsConfig, weights: Path, split: Split) -> dict[str, float]:
+    """Judge weights on a split, in this process; see `Trainable.evaluate`."""
+    model = _network(config)
+    load_model(model, weights / WEIGHTS)
+    return _metrics(_judge(model, split))
+
+
+def _saver(
+    model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
+) -> Callable[[Path], None]:
+    def save(folder: Path) -> None:
+        if worker.rank == 0:
+            save_model(model, str(folder / WEIGHTS))
+        save_progress(folder, worker, optimizer, None, lineage)
+
+    return save
+
+
+def _judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
+    """Sums over this rank's share of a split; over all of it without a worker."""
+    device = worker.device if worker else torch.device("cpu")
+    rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
+    images, labels = _images(split)
+    sums = {"correct": 0.0, "loss": 0.0, "count": 0.0}
+    model.eval()
+    with torch.inference_mode():
+        for part in shares(len(labels), EVAL_BATCH, rank, world_size):
+            logits, target = model(images[part].to(device)), labels[part].to(device)
+            sums["correct"] += float((logits.argmax(1) == target).sum())
+            sums["loss"] += float(F.cross_entropy(logits, target, reduction="sum"))
+            sums["count"] += len(target)
+    model.train()
+    return sums
+
+
+def _metrics(sums: dict[str, float]) -> dict[str, float]:
+    return {
+        "accuracy": sums["correct"] / sums["count"],
+        "loss": sums["loss"] / sums["count"],
+    }
+
+
+def _network(config: DigitsConfig) -> nn.Module:
+    layers: list[nn.Module] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.init_seed)
+        width = PIXELS
+        for _ in range(config.num_layers):
+            layers += [nn.Linear(width, config.hidden_units), nn.ReLU(), nn.Dropout(config.dropout)]
+            width = config.hidden_units
+        layers.append(nn.Linear(width, CLASSES))
+    return nn.Sequential(*layers)
+
+
+def _optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimizer:
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            model.parameters(),
+            lr=config.learning_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+        )
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=config.learning_rate,
+        betas=(config.momentum, 0.999),
+        weight_decay=config.weight_decay,
+    )
+
+
+@cache
+def _images(split: Split) -> Images:
+    """One part of the data: stratified by label, the same on every machine."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    pixels, labels = load_digits(return_X_y=True)
+    rest, test, y_rest, y_test = train_test_split(
+        pixels, labels, test_size=SHARE, random_state=0, stratify=labels
+    )
+    fit, select, y_fit, y_select = train_test_split(
+        rest, y_rest, test_size=SHARE / (1 - SHARE), random_state=0, stratify=y_rest
+    )
+    x, y = {
+        Split.TRAIN: (fit, y_fit),
+        Split.SELECTION: (select, y_select),
+        Split.TEST: (test, y_test),
+    }[split]
+    return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)

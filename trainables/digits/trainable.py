@@ -1,0 +1,57 @@
+"""`digits` as the registry names it: hyperparameters, and the way to the code that needs torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from trainables.base import Split, Trainable, TrainableConfig
+from trainables.worker import Worker
+
+
+class DigitsConfig(TrainableConfig):
+    """Hyperparameters of a multilayer perceptron on 8x8 images of digits."""
+
+    hidden_units: int = Field(64, gt=0, description="units of each hidden layer")
+    num_layers: int = Field(2, gt=0, description="hidden layers")
+    dropout: float = Field(0.0, ge=0, lt=1, description="part of the hidden units that is dropped")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="adam (AdamW) or sgd")
+    learning_rate: float = Field(1e-3, gt=0, description="the optimizer's step size")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd; Adam's beta1")
+    weight_decay: float = Field(0.0, ge=0, description="decay of the weights, per step and lr")
+    batch_size: int = Field(
+        64, gt=0, le=1024, description="images per optimizer step, of all workers together"
+    )
+    epochs: int = Field(10, gt=0, description="passes over the 1,077 images of the train split")
+    init_seed: int = Field(
+        0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
+    )
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights of the network."""
+        hidden = (self.num_layers - 1) * (self.hidden_units + 1) * self.hidden_units
+        return 65 * self.hidden_units + hidden + 10 * (self.hidden_units + 1)
+
+
+class Digits(Trainable[DigitsConfig]):
+    """Which of ten digits an image shows. Reports once an epoch."""
+
+    Config: ClassVar[type[TrainableConfig]] = DigitsConfig
+    clock: ClassVar[str] = "epoch"
+
+    def train(self, config: DigitsConfig, worker: Worker) -> None:
+        """Train one trial; see the base class."""
+        from trainables.digits import loop
+
+        loop.train(config, worker)
+
+    def evaluate(
+        self, config: DigitsConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, float]:
+        """`accuracy` (0 to 1) and `loss` (nats per image) on a split; see the base class."""
+        from trainables.digits import loop
+
+        return loop.evaluate(config, weights, split)

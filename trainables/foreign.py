@@ -1,0 +1,139 @@
+"""Train loops that were written for Ray Train's public API, in a script or a module of the user.
+
+They are found without being run (a typo must not cost an import of torch), and loaded only in the
+worker that trains.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import UserError, suggest
+
+Loop = Callable[..., Any]
+
+
+def find(name: str) -> Path:
+    """The source file of `path/to/script.py:function` or `package.module:function`.
+
+    Raises:
+        UserError: the file, the module or the function is not there.
+    """
+    where, _, function = name.rpartition(":")
+    path = _script(where) if _is_script(where) else _module_file(where)
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as e:
+        raise UserError(f"trainable {name}: {path}:{e.lineno}: {e.msg}") from e
+    names = list(_top_level(tree.body))
+    if function not in names:
+        functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
+        raise UserError(
+            f"trainable {name}: {path} has no function '{function}'{suggest(function, functions)}"
+        )
+    return path
+
+
+def canonical(name: str) -> str:
+    """The name with a script's path made absolute, so that it holds in another folder."""
+    where, _, function = name.rpartition(":")
+    return f"{find(name)}:{function}" if _is_script(where) else name
+
+
+def load_loop(name: str) -> Loop:
+    """Import a train loop.
+
+    A script becomes a module of its own name, and its folder stays on `sys.path`, so that what
+    lies beside it can be imported, also later.
+
+    Raises:
+        UserError: the file, the module or the function is not there.
+    """
+    where, _, function = name.rpartition(":")
+    path = find(name)
+    if _is_script(where):
+        module = _import_script(path)
+    else:
+        _on_path(Path.cwd())
+        module = importlib.import_module(where)
+    loop = getattr(module, function)
+    if not callable(loop):
+        raise UserError(f"trainable {name}: '{function}' is not a function")
+    return loop  # type: ignore[no-any-return]  # callable() does not say of what
+
+
+def _is_script(where: str) -> bool:
+    return where.endswith(".py") or "/" in where
+
+
+def _script(where: str) -> Path:
+    path = Path(where).expanduser().absolute()
+    if not path.is_file():
+        near = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        raise UserError(
+            f"trainable {where}: no such file{suggest(path.name, near) if near else ''}"
+        )
+    return path
+
+
+def _module_file(where: str) -> Path:
+    """Where a module's source is, without importing it or its parents."""
+    search = [str(Path.cwd()), *sys.path]
+    origin = None
+    names = where.split(".")
+    for depth in range(1, len(names) + 1):
+        spec = PathFinder.find_spec(".".join(names[:depth]), search)
+        if spec is None:
+            break
+        origin = spec.origin if depth == len(names) else None
+        search = list(spec.submodule_search_locations or [])
+    if origin is None or not origin.endswith(".py"):
+        raise UserError(
+            f"trainable {where}: no such module (from {Path.cwd()});"
+            " a script is given as path/to/script.py:function"
+        )
+    return Path(origin)
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that a module binds at its top level, in whatever way."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign):
+            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _top_level(node.body)
+
+
+def _import_script(path: Path) -> Any:
+    name = f"_loop_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"trainable {path}: not a Python file")
+    _on_path(path.parent)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,88 @@
+"""Runs a train loop that was written for Ray Train's public API, unchanged.
+
+Such a loop calls `ray.train.report` and `ray.train.get_checkpoint`; Ray Train keeps its
+checkpoints, and a run of the same name and folder goes on from the newest. It always gets a
+`TorchTrainer` of its own, and learns that it was stopped by being ended.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import TYPE_CHECKING, Any
+
+from ray.train import CheckpointConfig, FailureConfig, RunConfig, UserCallback
+
+from results.records import Report, append_report, read_reports
+from trainables.fit import Fit, Shape
+from trainables.foreign import load_loop
+from trainables.mailbox import Ended, Mailbox, Reported
+from trainables.run import output_to
+from trainables.worker import Answer, TrialJob
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+
+def foreign_loop(config: dict[str, Any]) -> None:
+    """Run the user's loop on this worker, with its output in the trial's log."""
+    import ray.train
+
+    job: TrialJob = config["job"]
+    loop = load_loop(job.trainable)
+    with output_to(job.paths.log(job.attempt, ray.train.get_context().get_world_rank())):
+        loop(job.config) if inspect.signature(loop).parameters else loop()
+
+
+class ForwardReports(UserCallback):
+    """Records rank 0's reports and posts them to the mailbox, from the Train controller.
+
+    The step is the metric that the scheduler counts by (`time_attr`); a loop that does not report
+    it is counted by its reports.
+    """
+
+    def __init__(self, job: TrialJob, mailbox: ActorHandle[Mailbox], run_id: str) -> None:
+        self._job, self._mailbox, self._id = job, mailbox, run_id
+        self._step = max((r.step for r in read_reports(job.paths)), default=0)
+
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+    ) -> None:
+        """Called by the controller once all ranks have reported."""
+        said = metrics[0]
+        self._step = int(said.get(self._job.time_attr, self._step + 1))
+        numbers = {k: float(v) for k, v in said.items() if isinstance(v, int | float)}
+        report = Report(
+            step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
+        )
+        append_report(self._job.paths, report)
+        self._mailbox.post.remote(self._id, Reported(report))
+
+
+class ForeignRun:
+    """One run of a foreign loop; see `trainables.fit.Runner`. Runs one trial in its life."""
+
+    def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
+        self._fit = Fit(shape, mailbox)
+
+    def start(self, job: TrialJob) -> None:
+        """Start the trial's `TorchTrainer`, from Ray Train's newest checkpoint if there is one."""
+        run = RunConfig(
+            name=job.paths.ray_train.name,
+            storage_path=str(job.paths.root),
+            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            checkpoint_config=CheckpointConfig(num_to_keep=job.checkpoint_keep),
+            callbacks=[ForwardReports(job, self._fit.mailbox, self._fit.id)],
+        )
+        self._fit.run(foreign_loop, {"job": job}, run)
+
+    def next_event(self) -> Reported | Ended:
+        """Wait for the trial's next event."""
+        return self._fit.next_event() or Ended()
+
+    def answer(self, answer: Answer) -> None:
+        """Nothing hears it: the loop goes on by itself until its processes are ended."""
+
+    def close(self) -> None:
+        """Nothing to wait for: the run ends with the process that started it."""
+        self._fit.call("forget")

@@ -1,0 +1,87 @@
+"""From a trainable's name to its code, and every mistake in its hyperparameters in plain words.
+
+Cheap to import: what is registered is loaded on demand, and its `Config` needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from search_spaces.errors import UserError, suggest
+from trainables import foreign
+from trainables.base import Trainable
+from trainables.mistakes import explain
+
+TRAINABLES: dict[str, str] = {
+    "causal_lm": "trainables.causal_lm.trainable:CausalLM",
+    "digits": "trainables.digits.trainable:Digits",
+}
+"""Name in a sweep file → `module:Class`. A new trainable is one line here."""
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is of a train loop written for Ray Train's public API (it has a colon)."""
+    return ":" in name
+
+
+def resolve(name: str) -> Trainable[Any]:
+    """The trainable that is registered under a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in TRAINABLES:
+        hint = suggest(name, TRAINABLES)
+        raise UserError(
+            f"unknown trainable '{name}'{hint}; your own Ray Train loop is"
+            " path/to/script.py:function or package.module:function"
+        )
+    module, _, cls = TRAINABLES[name].partition(":")
+    found = getattr(import_module(module), cls)()
+    if not isinstance(found, Trainable):
+        raise TypeError(f"{TRAINABLES[name]} is not a Trainable")
+    return found
+
+
+def check_config(name: str, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+    """Every mistake in a trainable's hyperparameters: (path in the config, problem).
+
+    A foreign loop takes what it is given: for it, only that the function exists is checked.
+
+    Raises:
+        UserError: there is no such trainable, file or function.
+    """
+    if is_foreign(name):
+        foreign.find(name)
+        return []
+    model = resolve(name).Config
+    try:
+        model.model_validate(dict(config))
+    except ValidationError as e:
+        return [explain(error, model) for error in e.errors(include_url=False)]
+    return []
+
+
+def checkpoint_bytes(name: str, config: Mapping[str, Any]) -> int | None:
+    """About how many bytes a checkpoint takes: float32 weights and AdamW's two averages of them.
+
+    None where nobody can know before it is there: a foreign loop, a pretrained model.
+    """
+    if is_foreign(name):
+        return None
+    checked = resolve(name).Config.model_validate(dict(config))
+    parameters = getattr(checked, "num_parameters", None)
+    return None if parameters is None else 3 * 4 * int(parameters)
+
+
+def anchored(name: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A configuration whose relative paths are taken from `folder`: workers run elsewhere."""
+    if is_foreign(name):
+        return dict(config)
+    anchor = getattr(resolve(name).Config, "anchored", None)
+    return dict(config) if anchor is None else dict(anchor(config, folder))

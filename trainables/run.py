@@ -1,0 +1,62 @@
+"""Runs one trial of one of our trainables on this rank: the same with a lane, torchrun or neither."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainables.registry import resolve
+from trainables.seeding import seed_everything
+from trainables.worker import Channel, TrialJob, Worker
+
+if TYPE_CHECKING:
+    import torch
+
+
+def run_trial(
+    job: TrialJob,
+    channel: Channel,
+    device: torch.device,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    local_rank: int = 0,
+) -> None:
+    """Train one trial to its end, or until it is told to stop.
+
+    Whatever the trainable raises goes to the caller. torch.distributed must be up when
+    `world_size > 1`.
+    """
+    trainable = resolve(job.trainable)
+    config = trainable.Config.model_validate(job.config)
+    seed_everything(job.seed, rank)
+    trainable.train(config, Worker(job, channel, device, rank, world_size, local_rank))
+
+
+@contextmanager
+def output_to(log: Path) -> Iterator[None]:
+    """Send this process's stdout and stderr, also of C++ libraries, to a file for a while.
+
+    An exception that passes through is written to the file with its traceback.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    saved = [os.dup(fd) for fd in (1, 2)]
+    with open(log, "ab") as f:
+        try:
+            for fd in (1, 2):
+                os.dup2(f.fileno(), fd)
+            yield
+        except BaseException:
+            os.write(f.fileno(), traceback.format_exc().encode())
+            raise
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for fd, old in zip((1, 2), saved, strict=True):
+                os.dup2(old, fd)
+                os.close(old)

@@ -1,0 +1,72 @@
+"""Which samples a step trains on: a pure function of (seed, step), so the step is the position.
+
+Nothing about data needs saving, and a resumed run, even with another number of workers, goes on
+with exactly the samples it had not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass
+class Sampler:
+    """Batches out of one endless stream: each epoch a new permutation of all samples.
+
+    Attributes:
+        size: samples in the split.
+        batch: samples per optimizer step over all ranks.
+        seed: of the trial.
+
+    Raises:
+        ValueError: the ranks cannot share a batch equally.
+    """
+
+    size: int
+    batch: int
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+    _epochs: dict[int, Rows] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.batch % self.world_size:
+            raise ValueError(
+                f"batch_size {self.batch} is for all workers together and must divide by their"
+                f" number, {self.world_size}"
+            )
+
+    def rows(self, step: int) -> Rows:
+        """Row numbers, shape [batch / world_size], that this rank trains on at a step (from 0)."""
+        share = self.batch // self.world_size
+        start = step * self.batch + self.rank * share
+        epochs, offsets = np.divmod(np.arange(start, start + share, dtype=np.int64), self.size)
+        self._forget(int(epochs[0]))
+        return np.array(
+            [self._permutation(int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
+            dtype=np.int64,
+        )
+
+    def _permutation(self, epoch: int) -> Rows:
+        if epoch not in self._epochs:
+            order = np.random.default_rng([self.seed, epoch]).permutation(self.size)
+            self._epochs[epoch] = order.astype(np.int64)
+        return self._epochs[epoch]
+
+    def _forget(self, before: int) -> None:
+        for epoch in [e for e in self._epochs if e < before]:
+            del self._epochs[epoch]
+
+
+def shares(size: int, chunk: int, rank: int, world_size: int) -> list[slice]:
+    """This rank's chunks of a split that is judged in order, `chunk` rows at a time.
+
+    The chunks are the same for any number of ranks, so a metric does not depend on it.
+    """
+    every = [slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
+    return every[rank::world_size]

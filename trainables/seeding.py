@@ -1,0 +1,43 @@
+"""One process runs many trials: each starts from the same global state and leaves it as it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from trainables.state import rng_state, set_rng_state
+
+
+def seed_everything(seed: int, rank: int = 0) -> None:
+    """Seed Python's, numpy's and torch's generators (CUDA's too), differently on each rank."""
+    python, numpy, torch_seed = np.random.SeedSequence([seed, rank]).generate_state(3)
+    random.seed(int(python))
+    np.random.seed(int(numpy))
+    torch.manual_seed(int(torch_seed))
+
+
+@contextmanager
+def own_world(seed: int, rank: int, device: torch.device) -> Iterator[None]:
+    """Run a trial as if it were alone in the process.
+
+    Seeds all generators on entry; on exit puts back the generators and torch's global settings, so
+    that neither the trial before nor the one after can tell. Never changes the thread count: it
+    belongs to the launcher, and sums depend on it in the last bit.
+    """
+    before = rng_state(device)
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    strict = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    seed_everything(seed, rank)
+    try:
+        yield
+    finally:
+        set_rng_state(before, device)
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)

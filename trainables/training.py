@@ -1,0 +1,86 @@
+"""What every trainable of ours shares: data parallelism, and the parts of a checkpoint.
+
+A checkpoint folder holds the model (each trainable's own way, always with `model.safetensors`),
+optimizer and scheduler (rank 0), the generators of each rank, and `lineage.json`: which initial
+weights it descends from. Averages make sense only within one lineage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainables.seeding import seed_everything
+from trainables.state import load_tree, rng_state, save_tree, set_rng_state
+from trainables.worker import Worker
+
+LINEAGE = "lineage.json"
+
+
+def parallel(model: nn.Module, worker: Worker) -> nn.Module:
+    """The model as the training step calls it: gradients averaged over the ranks, if many."""
+    if worker.world_size == 1:
+        return model
+    devices = [worker.device] if worker.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+
+
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of a model's weights, tied ones once."""
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+    for name, tensor in sorted(model.state_dict().items()):
+        if tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(memoryview(raw.numpy()))
+    return digest.hexdigest()
+
+
+def read_lineage(folder: Path) -> str:
+    """Digest of the initial weights that a checkpoint descends from."""
+    return str(json.loads((folder / LINEAGE).read_text())["init"])
+
+
+def save_progress(
+    folder: Path,
+    worker: Worker,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    lineage: str,
+) -> None:
+    """Write this rank's part of a checkpoint, the model excepted."""
+    save_tree(folder, f"rng_{worker.rank}", rng_state(worker.device))
+    if worker.rank:
+        return
+    state: dict[str, Any] = {"optimizer": optimizer.state_dict()}
+    if scheduler is not None:
+        state["scheduler"] = scheduler.state_dict()
+    save_tree(folder, "progress", state)
+    (folder / LINEAGE).write_text(json.dumps({"init": lineage}))
+
+
+def load_progress(
+    folder: Path,
+    worker: Worker,
+    step: int,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+) -> None:
+    """Put optimizer, scheduler and this rank's generators back to where the checkpoint has them."""
+    state = load_tree(folder, "progress")
+    optimizer.load_state_dict(state["optimizer"])
+    if scheduler is not None:
+        scheduler.load_state_dict(state["scheduler"])
+    if (folder / f"rng_{worker.rank}.json").exists():
+        set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
+    else:  # resumed with more workers than before
+        seed_everything(worker.seed + step, worker.rank)

@@ -1,0 +1,63 @@
+"""The commands by name, and how mistakes are shown."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from search_spaces.errors import UserError
+from tuning.cli import check, look, make, run
+
+app = typer.Typer(
+    name="tune",
+    help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, export.",
+    epilog="Start with: tune run search_spaces/llm.yaml",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    run.run,
+    run.resume,
+    check.plan,
+    check.trial,
+    look.ls,
+    look.show,
+    look.best,
+    look.ui,
+    make.average,
+    make.export,
+    check.schema,
+):
+    app.command()(command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"tune-platform {version('tune-platform')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user is one line each and exit code 2."""
+    try:
+        app(prog_name="tune")
+    except UserError as e:
+        for problem in e.problems:
+            sys.stderr.write(f"{problem}\n")
+        sys.exit(2)

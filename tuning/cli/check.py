@@ -1,0 +1,153 @@
+"""`tune plan`, `tune trial` and `tune schema`: before, or without, a sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.options import Address, File, Set
+
+if TYPE_CHECKING:
+    from results.records import Report
+    from search_spaces.schema import SweepSpec
+    from trainables.worker import Answer, TrialJob
+
+
+def plan(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    address: Address = None,
+    samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 5,
+) -> None:
+    """Check a sweep file and say what it would take, without training anything.
+
+    Example: tune plan search_spaces/llm.yaml
+    """
+    from rich.console import Console
+
+    from search_spaces.load import load_sweep
+    from tuning.execution.cluster import cluster
+    from tuning.execution.placement import describe_nodes, place
+    from tuning.execution.preflight import preflight
+
+    loaded = load_sweep(file, set_)
+    spec = loaded.spec
+    sampled = preflight(loaded)
+    console = Console(highlight=False)
+    console.print(f"[bold]{spec.name}[/]: {spec.trainable}, {spec.mode} {spec.metric}")
+    _print_space(console, spec, sampled[:samples])
+    with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
+        placement = place(spec.resources, nodes)
+    console.print(f"trial      {placement.need}")
+    console.print(f"cluster    {describe_nodes(nodes)}")
+    console.print(f"at once    {placement.concurrency} of {placement.fits} that fit")
+    for line in _costs(spec, sampled):
+        console.print(line)
+
+
+def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from tuning.cli.format import number
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("parameter", "domain", *(f"sample {i + 1}" for i in range(len(sampled)))):
+        table.add_column(name)
+    for name, domain in spec.domains().items():
+        kind, values = next(iter(domain.dump().items()))
+        text = f"{kind} {', '.join(number(v) for v in values)}"
+        table.add_row(name, text, *(number(s[name]) for s in sampled))
+    console.print(table)
+
+
+def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
+    """What the budget comes to: trials, and bytes of checkpoints."""
+    from trainables.registry import checkpoint_bytes
+    from tuning.cli.format import duration, size
+
+    trials = spec.budget.trials
+    limits = [f"{trials} trials"] if trials else []
+    limits += [f"{duration(spec.budget.time)} of wall-clock"] if spec.budget.time else []
+    lines = [f"budget     {' or '.join(limits)}"]
+    each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
+    if not each:
+        return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]
+    kept = max(each) * spec.checkpoint.keep
+    total = f", {size(kept * trials)} for {trials} trials" if trials else ""
+    lines.append(
+        f"disk       about {size(max(each))} a checkpoint, {spec.checkpoint.keep} kept: "
+        f"{size(kept)} a trial{total}"
+    )
+    return lines
+
+
+def trial(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Keep the trial here (and resume it); default: temporary."),
+    ] = None,
+) -> None:
+    """Train one configuration in this process, without Ray: for debugging and profiling.
+
+    Parameters that are not --set are sampled from the space with the file's seed. Under torchrun
+    it trains with all its ranks.
+
+    Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
+    """
+    import tempfile
+
+    from search_spaces.load import load_sweep
+    from trainables.local import run_local
+    from tuning.execution.preflight import preflight
+
+    loaded = load_sweep(file, set_)
+    params = preflight(loaded)[0]
+    with tempfile.TemporaryDirectory() as temporary:
+        job = _job(loaded.spec, params, folder or Path(temporary))
+        typer.echo(json.dumps(job.config, default=str))
+        run_local(job, _Printer())
+
+
+def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
+    from results.paths import Storage
+    from trainables.worker import TrialJob
+
+    return TrialJob(
+        trial_id="trial",
+        folder=str(folder.resolve()),
+        trainable=spec.trainable,
+        config=spec.nest(params),
+        seed=spec.seed,
+        attempt=1,
+        checkpoint_every=spec.checkpoint.every,
+        checkpoint_keep=spec.checkpoint.keep,
+        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
+        time_attr=spec.scheduler.time_attr,
+    )
+
+
+class _Printer:
+    """Prints each report; never stops a trial."""
+
+    def report(self, report: Report) -> Answer:
+        from trainables.worker import Answer
+        from tuning.cli.format import number
+
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        typer.echo(f"step {report.step}  {metrics}")
+        return Answer.CONTINUE
+
+
+def schema() -> None:
+    """Print the JSON Schema of sweep files, for editors.
+
+    Example: tune schema > sweep.schema.json
+    """
+    from search_spaces.load import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))

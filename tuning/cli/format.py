@@ -1,0 +1,46 @@
+"""Numbers, durations and states as the terminal shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_STYLES = {
+    "running": "cyan",
+    "completed": "green",
+    "stopped": "yellow",
+    "failed": "red",
+    "pending": "dim",
+}
+
+
+def number(value: Any) -> str:
+    """Four significant digits for floats; `-` for nothing."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float | None) -> str:
+    """`42s`, `3m07s`, `2h05m`, `1d03h`."""
+    s = int(seconds or 0)
+    if s < 60:
+        return f"{s}s"
+    if s < 3600:
+        return f"{s // 60}m{s % 60:02d}s"
+    if s < 86400:
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86400}d{s % 86400 // 3600:02d}h"
+
+
+def size(num_bytes: float) -> str:
+    """`12.3 MB`, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
+def state_style(state: str) -> str:
+    """The colour of a trial's state."""
+    return _STYLES.get(state, "")

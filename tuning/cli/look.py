@@ -1,0 +1,182 @@
+"""`tune ls`, `show`, `best` and `ui`: what is in the storage. Reads the sweep folder only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.options import Json, StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.leaderboard import TrialSummary
+    from results.paths import SweepPaths
+    from search_spaces.schema import SweepSpec
+
+
+def ls(storage: StorageDir = None) -> None:
+    """List the sweeps of a storage.
+
+    Example: tune ls
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import storage_of
+
+    root = storage_of(storage)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
+        table.add_column(name)
+    for paths in root.sweeps():
+        try:
+            table.add_row(paths.name, *_sweep_row(paths))
+        except UserError as e:
+            table.add_row(paths.name, "damaged", *[""] * 3, e.problems[0])
+    if not table.row_count:
+        raise UserError(f"no sweeps in {root.root}; start one with tune run FILE")
+    Console(highlight=False).print(table)
+
+
+def _sweep_row(paths: SweepPaths) -> list[str]:
+    from results.leaderboard import summaries
+    from tuning.cli.format import number
+    from tuning.execution.folder import read_spec
+
+    spec = read_spec(paths)
+    board = summaries(paths, spec.metric, spec.mode)
+    done = sum(e.record.state.finished for e in board)
+    total = spec.budget.trials
+    best = board[0].value if board else None
+    return [
+        _sweep_state(paths, spec, done),
+        f"{done}/{total}" if total else str(done),
+        number(best),
+        f"{spec.mode} {spec.metric}",
+        spec.trainable,
+    ]
+
+
+def _sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
+    from tuning.execution.owner import held_by
+
+    if held_by(paths.lock):
+        return "running"
+    return "done" if spec.budget.trials and done >= spec.budget.trials else "interrupted"
+
+
+def show(
+    sweep: Sweep,
+    trial: Annotated[str | None, typer.Argument(help="A trial's id, e.g. t0003.")] = None,
+    storage: StorageDir = None,
+) -> None:
+    """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
+
+    Example: tune show llm t0003
+    """
+    from rich.console import Console
+
+    from tuning.execution.folder import find, read_spec
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    console = Console(highlight=False)
+    if trial is None:
+        _show_sweep(paths, spec, console)
+    else:
+        _show_trial(paths, spec, trial, console)
+
+
+def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
+    from results.leaderboard import summaries
+    from tuning.cli.summary import leaderboard_table
+    from tuning.execution.owner import held_by
+
+    board = summaries(paths, spec.metric, spec.mode)
+    console.print(leaderboard_table(spec, board))
+    done = sum(e.record.state.finished for e in board)
+    owner = held_by(paths.lock)
+    said = f"driven by {owner}" if owner else _sweep_state(paths, spec, done)
+    console.print(f"\n{done} of {spec.budget.trials or '?'} trials finished; {said}")
+    if said == "interrupted":
+        console.print(f"go on with: tune resume {paths.name}")
+
+
+def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
+    from results.checkpoint import damaged
+    from results.records import read_reports, read_trial
+    from search_spaces.errors import UserError, suggest
+    from tuning.cli.format import duration, number
+
+    if trial not in paths.trial_ids():
+        raise UserError(f"{paths.name}: no trial '{trial}'{suggest(trial, paths.trial_ids())}")
+    files = paths.trial(trial)
+    record = read_trial(files)
+    console.print(f"[bold]{record.id}[/] {record.state}  {record.reason}")
+    console.print_json(json.dumps({"params": record.params, "config": record.config}))
+    for report in read_reports(files, record.end_step):
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
+    for attempt in record.attempts:
+        spent = duration((attempt.ended or attempt.started) - attempt.started)
+        console.print(f"attempt {attempt.number}: {spent}  {attempt.error or ''}", soft_wrap=True)
+        console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
+    steps = ", ".join(map(str, files.checkpoint_steps()))
+    console.print(f"checkpoints at steps {steps or '-'} in {files.checkpoints}", soft_wrap=True)
+    for folder, reason in damaged(files):
+        console.print(f"[red]damaged[/] {folder}: {reason}", soft_wrap=True)
+
+
+def best(sweep: Sweep, json_: Json = False, storage: StorageDir = None) -> None:
+    """Print the winner of a sweep: its configuration, value and newest checkpoint.
+
+    Example: tune best llm --json
+    """
+    from results.leaderboard import winner
+    from tuning.cli.format import number
+    from tuning.execution.folder import find, read_spec
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    found = _as_json(paths, spec, winner(paths, spec.metric, spec.mode))
+    if json_:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    typer.echo(f"{found['trial']}  {spec.metric} {number(found['value'])} at step {found['step']}")
+    for name, value in found["params"].items():
+        typer.echo(f"  {name}: {number(value)}")
+    typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
+
+
+def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[str, Any]:
+    files = paths.trial(entry.record.id)
+    steps = files.checkpoint_steps()
+    return {
+        "sweep": paths.name,
+        "trial": entry.record.id,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "value": entry.value,
+        "step": entry.step,
+        "params": entry.record.params,
+        "config": entry.record.config,
+        "seed": entry.record.seed,
+        "checkpoint": str(files.checkpoint(steps[-1])) if steps else None,
+    }
+
+
+def ui(
+    sweep: Annotated[str | None, typer.Argument(help="The sweep whose runs to compare.")] = None,
+    storage: StorageDir = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Serve MLflow's pages on this machine, opened at the comparison of a sweep's runs.
+
+    Example: tune ui llm
+    """
+    from tuning.cli.ui import serve
+
+    serve(sweep, storage, port, browser)

@@ -1,0 +1,42 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_default=False)]
+Sweep = Annotated[
+    str, typer.Argument(help="The sweep's name in the storage, or its folder.", show_default=False)
+]
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the file, e.g. --set budget.trials=4. May be given several times.",
+        show_default=False,
+    ),
+]
+StorageDir = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="DIR",
+        envvar="TUNE_STORAGE",
+        help="Folder of the sweeps.",
+        show_default="./sweeps",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="RAY",
+        help="Ray cluster to join (host:port, or auto); none: one on this machine.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]

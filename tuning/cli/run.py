@@ -1,0 +1,86 @@
+"""`tune run` and `tune resume`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuning.cli.options import Address, File, Set, StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from tuning.execution.session import Interrupt
+
+
+def run(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    name: Annotated[
+        str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
+    ] = None,
+    storage: StorageDir = None,
+    address: Address = None,
+) -> None:
+    """Run the sweep of a file, from its search space to a winner.
+
+    Example: tune run search_spaces/llm.yaml --set budget.trials=6
+    """
+    from search_spaces.load import load_sweep
+    from tuning.execution.folder import create
+    from tuning.execution.preflight import preflight
+
+    loaded = load_sweep(file, set_)
+    preflight(loaded)
+    _drive(create(loaded, name, storage), address)
+
+
+def resume(sweep: Sweep, storage: StorageDir = None, address: Address = None) -> None:
+    """Go on with an interrupted sweep: unfinished trials continue from their newest checkpoint.
+
+    Example: tune resume llm
+    """
+    from tuning.execution.folder import find
+
+    _drive(find(sweep, storage), address)
+
+
+def _drive(paths: SweepPaths, address: str | None) -> None:
+    from rich.console import Console
+
+    from tuning.cli.summary import summarise
+    from tuning.cli.view import Board, make_view
+    from tuning.execution.folder import read_spec
+    from tuning.execution.session import Interrupt, run_session
+
+    spec = read_spec(paths)
+    console = Console(highlight=False)
+    console.print(f"sweep [bold]{spec.name}[/] in {paths.root}", soft_wrap=True)
+    view, stop = make_view(Board(spec), console), Interrupt()
+    with _interruptible(stop):
+        outcome = run_session(paths, spec, address, view, stop)
+    summarise(outcome, console)
+    if outcome.interrupted:
+        raise typer.Exit(130)
+
+
+@contextmanager
+def _interruptible(stop: Interrupt) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM stops cleanly, the second at once."""
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.stderr.write("\nstopping; checkpoints are kept. Once more to stop at once.\n")
+        stop()
+
+    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,114 @@
+"""Serves MLflow's pages on the loopback interface and opens the comparison of a sweep's runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from results.paths import Storage, SweepPaths
+from results.tracking import comparison_url, experiment_url, ui_command, ui_environment
+from search_spaces.errors import UserError
+from tuning.execution.folder import find, read_spec, read_state, storage_of
+from tuning.execution.session import tracking_uri
+
+HOST = "127.0.0.1"
+_START_S = 90.0
+
+
+def serve(sweep: str | None, storage: str | None, port: int, browser: bool) -> None:
+    """Print (and open) the page, and serve until Ctrl-C; a server that is there already is used.
+
+    Raises:
+        UserError: no such sweep, it has no runs in MLflow, or the port is taken.
+    """
+    paths = find(sweep, storage) if sweep else None
+    root = Storage(paths.root.parent) if paths else storage_of(storage)
+    uri = _uri(paths, root)
+    if uri.startswith(("http://", "https://")):
+        _present(_page(uri, uri, paths), browser)
+        return
+    with _server(uri, root.artifacts, port) as base:
+        _present(_page(base, uri, paths), browser)
+        typer.echo("serving on this machine only; Ctrl-C ends it")
+        signal_wait()
+
+
+def signal_wait() -> None:
+    """Wait for Ctrl-C."""
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        return
+
+
+def _uri(paths: SweepPaths | None, root: Storage) -> str:
+    if paths is not None:
+        return tracking_uri(read_spec(paths), paths)
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
+
+
+def _page(base: str, uri: str, paths: SweepPaths | None) -> str:
+    if paths is None:
+        return f"{base}/#/experiments"
+    try:
+        return comparison_url(base, uri, read_state(paths).key)
+    except UserError:
+        spec = read_spec(paths)
+        return experiment_url(base, uri, spec.tracking.experiment or spec.name)
+
+
+def _present(url: str, browser: bool) -> None:
+    typer.echo(url)
+    if browser:
+        webbrowser.open(url)
+
+
+@contextmanager
+def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
+    port = port or _free_port()
+    if _answers(f"http://{HOST}:{port}/"):
+        raise UserError(f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one")
+    command, env = ui_command(artifacts, HOST, port), {**os.environ, **ui_environment(uri)}
+    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+    try:
+        base = f"http://{HOST}:{port}"
+        _await(server, f"{base}/health")
+        yield base
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _await(server: subprocess.Popen[bytes], url: str) -> None:
+    deadline = time.monotonic() + _START_S
+    while not _answers(url):
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise UserError(f"MLflow's server did not start (exit code {server.poll()})")
+        time.sleep(0.2)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return int(s.getsockname()[1])

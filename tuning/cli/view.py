@@ -1,0 +1,218 @@
+"""What the user sees while a sweep runs: a live table in a terminal, one line per event elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from results.records import Report, TrialRecord, TrialState
+from search_spaces.schema import SweepSpec
+from tuning.cli.format import duration, number, state_style
+
+_OTHER_LINES = 8
+
+
+class View(Protocol):
+    """An `Observer` of a sweep that shows it to a person."""
+
+    def trial_started(self, record: TrialRecord) -> None: ...
+    def reported(self, record: TrialRecord, report: Report) -> None: ...
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+    def say(self, message: str) -> None:
+        """What is going on when no trial says anything."""
+        ...
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Show the sweep while the block runs."""
+        ...
+
+
+class Board:
+    """What is known of the sweep's trials, and which is the best: shared by both views."""
+
+    def __init__(self, spec: SweepSpec, spent_s: float = 0.0) -> None:
+        self.spec = spec
+        self.rows: dict[str, TrialRecord] = {}
+        self.last: dict[str, tuple[int, float | None]] = {}
+        self._since = time.monotonic() - spent_s
+
+    def seen(self, record: TrialRecord) -> None:
+        """Keep the newest state of a trial."""
+        self.rows[record.id] = record
+
+    def noted(self, record: TrialRecord, report: Report) -> None:
+        """Keep a trial's newest report."""
+        self.last[record.id] = (report.step, report.metrics.get(self.spec.metric))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of wall-clock spent on the sweep."""
+        return time.monotonic() - self._since
+
+    @property
+    def done(self) -> int:
+        """Trials that are finished."""
+        return sum(r.state.finished for r in self.rows.values())
+
+    def best(self) -> str | None:
+        """The id of the trial whose newest value is the best; failed ones do not count."""
+        sign = 1 if self.spec.mode == "min" else -1
+        values = {
+            i: sign * v
+            for i, (_, v) in self.last.items()
+            if v is not None and v == v and self.rows[i].state is not TrialState.FAILED
+        }
+        return min(values, key=values.__getitem__) if values else None
+
+    def line(self, record: TrialRecord) -> str:
+        """Step and value of a trial, in words."""
+        step, value = self.last.get(record.id, (0, None))
+        return f"step {step}  {self.spec.metric} {number(value)}"
+
+
+class LiveView:
+    """One table that is drawn anew: running trials first, then the best."""
+
+    def __init__(self, board: Board, console: Console) -> None:
+        self._board, self._console = board, console
+        self._message = "starting"
+
+    def trial_started(self, record: TrialRecord) -> None:
+        """Show it as running."""
+        self._board.seen(record)
+        self._message = ""
+
+    def reported(self, record: TrialRecord, report: Report) -> None:
+        """Show its newest value."""
+        self._board.noted(record, report)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """Show how it ended."""
+        self._board.seen(record)
+
+    def say(self, message: str) -> None:
+        """Show what is going on below the table."""
+        self._message = message
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Draw until the block ends; the last picture is replaced by the summary."""
+        with Live(
+            console=self._console, get_renderable=self._draw, refresh_per_second=4, transient=True
+        ):
+            yield
+
+    def _draw(self) -> RenderableType:
+        parts: list[RenderableType] = [self._table(), self._progress()]
+        if self._message:
+            parts.append(Text(self._message, style="dim"))
+        return Group(*parts)
+
+    def _table(self) -> Table:
+        board = self._board
+        params = list(board.spec.domains())
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("trial", "state", "step", board.spec.metric, *params, "time"):
+            table.add_column(name, justify="left" if name in ("trial", "state") else "right")
+        best = board.best()
+        room = max(5, self._console.height - _OTHER_LINES)
+        for record in self._order()[:room]:
+            step, value = board.last.get(record.id, (0, None))
+            table.add_row(
+                record.id + " *" * (record.id == best),
+                Text(record.state, style=state_style(record.state)),
+                str(step),
+                number(value),
+                *(number(record.params.get(p)) for p in params),
+                duration(record.seconds),
+                style="bold" if record.id == best else "",
+            )
+        return table
+
+    def _order(self) -> list[TrialRecord]:
+        sign = 1 if self._board.spec.mode == "min" else -1
+
+        def key(record: TrialRecord) -> tuple[bool, bool, float]:
+            value = self._board.last.get(record.id, (0, None))[1]
+            unknown = value is None or value != value
+            return (
+                record.state is not TrialState.RUNNING,
+                unknown,
+                0.0 if value is None or unknown else sign * value,
+            )
+
+        return sorted(list(self._board.rows.values()), key=key)
+
+    def _progress(self) -> RenderableType:
+        board, budget = self._board, self._board.spec.budget
+        total = budget.trials or 0
+        share = board.done / total if total else 0.0
+        if budget.time:
+            share = max(share, board.elapsed_s / budget.time)
+        of = f"/{total}" if total else ""
+        limit = f" of {duration(budget.time)}" if budget.time else ""
+        best = board.best()
+        text = f" {board.done}{of} trials  {duration(board.elapsed_s)}{limit}"
+        if best:
+            text += f"  best {board.spec.metric} {number(board.last[best][1])} ({best})"
+        grid = Table.grid()
+        grid.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=30), text)
+        return grid
+
+
+class LineView:
+    """One plain line per event, for logs and pipes."""
+
+    def __init__(self, board: Board, console: Console) -> None:
+        self._board, self._console = board, console
+
+    def trial_started(self, record: TrialRecord) -> None:
+        """Its configuration; on a retry or resume, which attempt."""
+        self._board.seen(record)
+        params = " ".join(f"{k}={number(v)}" for k, v in record.params.items())
+        again = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
+        self.say(f"{record.id} started{again}  {params}")
+
+    def reported(self, record: TrialRecord, report: Report) -> None:
+        """Its newest value."""
+        self._board.noted(record, report)
+        self.say(f"{record.id} {self._board.line(record)}")
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """Why it ended."""
+        self._board.seen(record)
+        if record.state is TrialState.PENDING:
+            error = record.attempts[-1].error
+            said = f"failed, will be retried: {error}" if error else "interrupted"
+        else:
+            said = f"{record.state}: {record.reason}"
+        self.say(f"{record.id} {said}")
+
+    def say(self, message: str) -> None:
+        """Print a line with the time since the start."""
+        self._console.print(
+            f"[{duration(self._board.elapsed_s):>7}] {message}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Lines need no preparation."""
+        yield
+
+
+def make_view(board: Board, console: Console) -> LiveView | LineView:
+    """A live table where there is a terminal, lines where there is none."""
+    return (LiveView if console.is_terminal else LineView)(board, console)

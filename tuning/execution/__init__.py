@@ -1,0 +1,1 @@
+"""Runs the trials of a sweep on a Ray cluster, and keeps its books."""

@@ -1,0 +1,55 @@
+"""Starts or joins a Ray cluster, quietly and with authentication, and says what it has."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from search_spaces.errors import UserError
+from tuning.execution.placement import Node
+
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the sweep folder has our own records
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the CLI has its own
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a missing metric fails its trial, not the sweep
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's own state is a cache that resume never reads
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[list[Node]]:
+    """A connection to Ray: joins `address`, or starts a cluster on this machine and ends it again.
+
+    Raises:
+        UserError: there is no cluster at the address.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():  # the caller's; theirs to end
+        yield _nodes()
+        return
+    try:
+        # The dashboard head stays on: Ray Train's placement group cleaner asks it.
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
+    try:
+        yield _nodes()
+    finally:
+        ray.shutdown()
+
+
+def _nodes() -> list[Node]:
+    import ray
+
+    alive = (n["Resources"] for n in ray.nodes() if n["Alive"])
+    return [Node(r.get("CPU", 0.0), r.get("GPU", 0.0)) for r in alive]

@@ -1,0 +1,140 @@
+"""The sweep folder from the driver's side: made, found again, and its sessions accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.files import write_atomic
+from results.paths import Storage, SweepPaths
+from search_spaces.errors import UserError, suggest
+from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
+from search_spaces.schema import SweepSpec
+from trainables.foreign import canonical
+from trainables.registry import is_foreign
+
+DEFAULT_STORAGE = "./sweeps"
+
+
+@dataclass(frozen=True)
+class Session:
+    """`state.json`: one line of history per session, and the sweep's identity.
+
+    Attributes:
+        key: names the sweep for good, wherever its folder is moved.
+        spent: seconds of wall-clock of each session; None for one that never said.
+    """
+
+    key: str
+    started: tuple[float, ...]
+    spent: tuple[float | None, ...]
+
+
+def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
+    """Make the folder of a new sweep, with its resolved spec frozen in it.
+
+    A name from the file gets a number when it is taken; a name asked for must be free.
+
+    Raises:
+        UserError: the name is taken.
+    """
+    root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
+    base = name or loaded.spec.name
+    candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
+    for candidate in candidates:
+        paths = root.sweep(candidate)
+        with contextlib.suppress(FileExistsError):
+            paths.root.mkdir(parents=True)
+            update = {"name": candidate, "trainable": _anywhere(loaded.spec.trainable)}
+            spec = loaded.spec.model_copy(update=update)
+            _write_state(paths, Session(uuid.uuid4().hex, (), ()))
+            header = f"# frozen by `tune run {loaded.path}`\n"
+            header += "".join(f"# --set {o}\n" for o in loaded.overrides)
+            write_atomic(paths.spec, (header + dump_sweep(spec)).encode())
+            return paths
+    raise UserError(
+        f"--name {base}: {root.sweep(base).root} exists; "
+        f"go on with it (tune resume {base}), or choose another name"
+    )
+
+
+def _anywhere(trainable: str) -> str:
+    """A trainable's name that holds wherever the sweep is resumed."""
+    return canonical(trainable) if is_foreign(trainable) else trainable
+
+
+def find(sweep: str, storage: str | None) -> SweepPaths:
+    """The folder of a sweep, by name or by path.
+
+    Raises:
+        UserError: there is none; the nearest name is suggested.
+    """
+    as_path = Path(sweep)
+    if (as_path / "sweep.yaml").is_file():
+        return SweepPaths(as_path.resolve())
+    root = storage_of(storage)
+    paths = root.sweep(sweep)
+    if paths.spec.is_file() and as_path.name == sweep:
+        return paths
+    names = [p.name for p in root.sweeps()]
+    hint = suggest(sweep, names) if names else ": it holds no sweep; start one with tune run FILE"
+    raise UserError(f"no sweep '{sweep}' in {root.root}{hint}")
+
+
+def storage_of(storage: str | None) -> Storage:
+    """The storage a command reads: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
+    chosen = storage or os.environ.get("TUNE_STORAGE") or DEFAULT_STORAGE
+    return Storage(Path(chosen).expanduser().resolve())
+
+
+def read_spec(paths: SweepPaths) -> SweepSpec:
+    """The sweep's frozen spec."""
+    return load_sweep(paths.spec).spec
+
+
+def read_state(paths: SweepPaths) -> Session:
+    """The sweep's identity and history.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    try:
+        raw = json.loads(paths.state.read_bytes())
+        return Session(raw["key"], tuple(raw["started"]), tuple(raw["spent"]))
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{paths.state}: not readable ({e})") from e
+
+
+def _write_state(paths: SweepPaths, state: Session) -> None:
+    raw: dict[str, Any] = {"key": state.key, "started": state.started, "spent": state.spent}
+    write_atomic(paths.state, json.dumps(raw, indent=1).encode())
+
+
+@contextlib.contextmanager
+def accounted(paths: SweepPaths) -> Iterator[float]:
+    """Count the seconds of a session; gives those of the sessions before."""
+    state = read_state(paths)
+    known = tuple(
+        s if s is not None else max(0.0, _last_report(paths) - began)
+        for s, began in zip(state.spent, state.started, strict=True)
+    )
+    start, before = time.time(), sum(known)
+    _write_state(paths, Session(state.key, (*state.started, start), (*known, None)))
+    try:
+        yield before
+    finally:
+        spent = (*known, time.time() - start)
+        _write_state(paths, Session(state.key, (*state.started, start), spent))
+
+
+def _last_report(paths: SweepPaths) -> float:
+    """When the sweep was last heard of, in Unix seconds: a killed session could not say."""
+    files = list(paths.trials.glob("*/*.json*"))
+    return max((f.stat().st_mtime for f in files), default=0.0)

@@ -1,0 +1,124 @@
+"""One session of a sweep, from `tune run` or `tune resume` to its end."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from results.leaderboard import summaries, to_frame, write_parquet
+from results.paths import Storage, SweepPaths
+from results.records import Report, TrialRecord, TrialState
+from results.tracking import MLflowTracker, NullTracker, Tracker
+from search_spaces.schema import SweepSpec
+from tuning.execution.folder import accounted, read_state
+from tuning.execution.owner import own
+
+if TYPE_CHECKING:
+    from tuning.cli.view import View
+    from tuning.execution.sweep import SweepRun
+
+
+class TrackerObserver:
+    """Passes a sweep's events on to a tracker."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def trial_started(self, record: TrialRecord) -> None:
+        """An attempt begins: the trial's run is opened, or opened again."""
+        self._tracker.trial_started(record)
+
+    def reported(self, record: TrialRecord, report: Report) -> None:
+        """Metrics."""
+        self._tracker.reported(record.id, report)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """The trial ended, or was interrupted; a retry says nothing."""
+        if record.state is not TrialState.PENDING or record.attempts[-1].error is None:
+            self._tracker.trial_ended(record)
+
+
+def make_tracker(spec: SweepSpec, paths: SweepPaths) -> Tracker:
+    """The tracker that a sweep names; MLflow in the storage's own database by default."""
+    if spec.tracking.name == "none":
+        return NullTracker()
+    storage = Storage(paths.root.parent)
+    return MLflowTracker(
+        tracking_uri(spec, paths),
+        storage.artifacts,
+        spec.tracking.experiment or spec.name,
+        read_state(paths).key,
+    )
+
+
+def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
+    """Where MLflow keeps the sweep's runs: the file's, `$MLFLOW_TRACKING_URI`, or the storage's."""
+    chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return chosen or f"sqlite:///{Storage(paths.root.parent).tracking_db}"
+
+
+def run_session(
+    paths: SweepPaths, spec: SweepSpec, address: str | None, view: View, stop: Interrupt
+) -> SweepRun:
+    """Run what is left of a sweep, from a new folder or an interrupted one.
+
+    Raises:
+        UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
+    """
+    from tuning.execution.cluster import cluster
+    from tuning.execution.placement import place
+    from tuning.execution.sweep import SweepRun
+    from tuning.search.study import SweepStudy
+
+    with own(paths.lock), accounted(paths) as spent, view.showing():
+        tracker = make_tracker(spec, paths)
+        study = SweepStudy(paths.study, spec.name, spec)
+        observers = [view, TrackerObserver(tracker)]
+        run = SweepRun(spec, paths, study, observers, str(Storage(paths.root.parent).cache), spent)
+        run.restore()
+        stop.target = run
+        try:
+            tracker.sweep_started(spec.name, _tags(paths, spec), _settings(spec))
+            if not run.finished:
+                view.say("starting Ray")
+                with cluster(address) as nodes:
+                    from tuning.execution.ray_tune import drive
+
+                    placement = place(spec.resources, nodes)
+                    view.say(f"starting workers: {placement.need} for each trial")
+                    drive(run, placement)
+        finally:
+            run.release()
+            view.say("writing results")
+            _conclude(run, tracker)
+        return run
+
+
+class Interrupt:
+    """Passes a request to stop on to the sweep, as soon as there is one."""
+
+    target: SweepRun | None = None
+
+    def __call__(self) -> None:
+        """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
+        if self.target is not None:
+            self.target.interrupt()
+
+
+def _conclude(run: SweepRun, tracker: Tracker) -> None:
+    board = summaries(run.paths, run.spec.metric, run.spec.mode)
+    best = {f"best_{run.spec.metric}": board[0].value} if board else {}
+    if board:
+        write_parquet(run.paths, to_frame(board))
+    status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
+    tracker.sweep_ended(status, {k: v for k, v in best.items() if v is not None})
+    tracker.close(timeout=60.0)
+
+
+def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:
+    return {"folder": str(paths.root), "trainable": spec.trainable, "goal": spec.mode}
+
+
+def _settings(spec: SweepSpec) -> dict[str, Any]:
+    keep = {"search", "scheduler", "budget", "resources", "seed", "metric", "mode"}
+    return spec.model_dump(mode="json", include=keep)
