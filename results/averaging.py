@@ -102,7 +102,9 @@ def _write(layouts: list[Layout], shares: list[float], target: Path) -> None:
 class _Mean:
     """The arithmetic, on buffers that are made once."""
 
-    def __init__(self, layouts: list[Layout], files: list[BinaryIO], shares: list[float]) -> None:
+    def __init__(
+        self, layouts: Sequence[Layout], files: Sequence[BinaryIO], shares: Sequence[float]
+    ) -> None:
         import numpy as np
 
         self._layouts = layouts

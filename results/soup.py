@@ -183,6 +183,19 @@ def greedy(paths: SweepPaths, picked: Sequence[Candidate], evaluate: Evaluate, m
         return _serve(kettle, final, "greedy", picked, members, scores)
 
 
+def read_recipe(folder: Path) -> Soup:
+    """What an earlier call made.
+
+    Raises:
+        UserError: the folder holds no soup.
+    """
+    try:
+        raw = json.loads((folder / RECIPE).read_bytes())
+        return Soup(folder, raw["method"], tuple(raw["members"]), raw["scores"])
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{folder}: no soup ({RECIPE} is missing or damaged)") from e
+
+
 def _init(candidate: Candidate) -> str | None:
     try:
         found = json.loads((candidate.folder / LINEAGE).read_text())["init"]

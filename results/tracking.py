@@ -155,18 +155,18 @@ class _Sink:
     def sweep_started(
         self, name: str, tags: Mapping[str, str], params: Mapping[str, object]
     ) -> None:
-        self._parent = self._begin(self._parent, name, tags)
+        self._parent = self._begin(self._parent, name, tags, time.time())
         self._log_params(self._parent, params)
 
     def trial_started(self, record: TrialRecord) -> None:
         tags = {TRIAL_TAG: record.id, "tune.attempt": str(len(record.attempts))}
+        tags["tune.seed"] = str(record.seed)
         if self._parent is not None:
             tags[PARENT_TAG] = self._parent.id
-        run = self._children[record.id] = self._begin(
-            self._children.get(record.id), record.id, tags
-        )
-        config = {**dict(_flat(record.config)), **record.params, "seed": record.seed}
-        self._log_params(run, config)
+        started = record.attempts[0].started if record.attempts else record.created
+        run = self._begin(self._children.get(record.id), record.id, tags, started)
+        self._children[record.id] = run
+        self._log_params(run, {**dict(_flat(record.config)), **record.params})
 
     def reported(self, trial_id: str, reports: list[Report]) -> None:
         from mlflow.entities import Metric
@@ -206,10 +206,13 @@ class _Sink:
             self._client.log_batch(self._parent.id, metrics=values)
             self._end(self._parent, status, now)
 
-    def _begin(self, run: _Open | None, name: str, tags: Mapping[str, str]) -> _Open:
+    def _begin(
+        self, run: _Open | None, name: str, tags: Mapping[str, str], started: float
+    ) -> _Open:
         if run is None:
-            all_tags = {SWEEP_TAG: self._key, **tags}
-            made = self._client.create_run(self._experiment, run_name=name, tags=all_tags)
+            made = self._client.create_run(
+                self._experiment, int(started * 1000), {SWEEP_TAG: self._key, **tags}, name
+            )
             return _Open(made.info.run_id, sent=set())
         self._client.update_run(run.id, status="RUNNING")
         run.running = True

@@ -86,7 +86,7 @@ def dump_sweep(spec: SweepSpec) -> str:
     yaml = YAML()
     yaml.default_flow_style = False
     yaml.allow_unicode = False  # line separators of other scripts would not come back
-    yaml.width = 100
+    yaml.width = 2**31  # never fold: folded lines do not always come back
     yaml.representer.ignore_aliases = lambda _: True
     text = io.StringIO()
     data = spec.model_dump()

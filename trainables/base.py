@@ -69,6 +69,10 @@ class Trainable(ABC, Generic[C]):
             The same metric names that `train` reports.
         """
 
+    def checkpoint_bytes(self, config: C) -> int | None:
+        """About how many bytes one checkpoint takes; None when it cannot be known beforehand."""
+        return None
+
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).
 

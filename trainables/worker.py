@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from results.checkpoint import Checkpoint, commit, newest_whole, prune, staging
+from results.checkpoint import Checkpoint, commit, newest_whole, open_staging, prune, staging
 from results.paths import TrialPaths
 from results.records import Report, append_report
 
@@ -181,12 +181,12 @@ class Worker:
     def _save(self, step: int, save: SaveFn) -> None:
         folder = staging(self.job.paths, step, self.job.attempt)
         if self.rank == 0:
-            folder.mkdir(parents=True)
+            open_staging(folder)
         self.barrier()
         save(folder)
         self.barrier()
         if self.rank == 0:
             commit(folder, self.job.paths.checkpoint(step), step=step)
-            prune(self.job.paths, keep=self.job.checkpoint_keep)
+            prune(self.job.paths, keep=self.job.checkpoint_keep, committed=step)
         self.barrier()
         self._last_checkpoint = step

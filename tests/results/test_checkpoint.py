@@ -22,7 +22,7 @@ from results.checkpoint import (
 from results.paths import TrialPaths
 
 
-@pytest.fixture()
+@pytest.fixture
 def paths(tmp_path: Path) -> TrialPaths:
     return TrialPaths(tmp_path / "t0000")
 
@@ -119,7 +119,7 @@ class Crash(BaseException):
 FAULTS = ("open", "fsync", "rename", "replace", "rmdir", "unlink")
 
 
-@pytest.fixture()
+@pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
     """Arm a crash before the n-th system call that changes files or makes them durable."""
 

@@ -12,7 +12,7 @@ from search_spaces.errors import UserError
 CARD = Card("llm-1", "eval_loss", 1.25, ("t0003", "t0001"), {"lr": 1e-3, "layers": [1, 2]})
 
 
-@pytest.fixture()
+@pytest.fixture
 def source(tmp_path: Path) -> Path:
     folder = tmp_path / "staged"
     open_staging(folder)

@@ -33,7 +33,7 @@ from search_spaces.errors import UserError
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "digits.yaml"
 
 
-@pytest.fixture()
+@pytest.fixture
 def sweep(tmp_path: Path) -> SweepPaths:
     return SweepPaths(tmp_path / "digits-1")
 

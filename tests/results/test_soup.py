@@ -12,13 +12,13 @@ from safetensors.numpy import load_file, save_file
 from results.checkpoint import commit, open_staging, staging, verify
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, TrialState, append_report, write_trial
-from results.soup import Candidate, candidates, check_lineage, greedy, uniform
+from results.soup import Candidate, candidates, check_lineage, greedy, read_recipe, uniform
 from search_spaces.errors import UserError
 
 CENTRE = np.array([0.0, 0.0])
 
 
-@pytest.fixture()
+@pytest.fixture
 def sweep(tmp_path: Path) -> SweepPaths:
     return SweepPaths(tmp_path / "s")
 
@@ -92,8 +92,7 @@ def test_greedy_keeps_what_helps_and_rejects_what_harms(sweep: SweepPaths) -> No
     ]
     assert (soup.folder / "config.json").read_text() == '"config.json of t0000"'
     recipe = json.loads((soup.folder / "soup.json").read_text())
-    assert recipe["members"] == list(soup.members)
-    assert recipe["scores"] == soup.scores
+    assert read_recipe(soup.folder) == soup
     assert recipe["candidates"][1]["trial"] == "t0001"
     assert recipe["candidates"][1]["sha256"] == picked(sweep)[1].sha256
     assert [p.name for p in soup.folder.parent.iterdir()] == ["greedy-4"]
@@ -152,3 +151,8 @@ def test_models_without_a_common_start_are_refused(sweep: SweepPaths) -> None:
     with pytest.raises(UserError):
         uniform(sweep, picked(sweep))
     assert not sweep.soup("uniform-5").exists()
+
+
+def test_a_folder_without_a_recipe_is_no_soup(sweep: SweepPaths) -> None:
+    with pytest.raises(UserError, match=r"no soup \(soup\.json is missing or damaged\)"):
+        read_recipe(sweep.soup("none"))

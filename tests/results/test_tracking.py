@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -15,7 +17,6 @@ from results.background import Background
 from results.records import Attempt, Report, TrialRecord, TrialState
 from results.tracking import (
     MLflowTracker,
-    NullTracker,
     Tracker,
     comparison_url,
     experiment_url,
@@ -26,6 +27,8 @@ from search_spaces.errors import UserError
 
 WAIT_S = 60.0
 
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -34,6 +37,22 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def uri_of(storage: Path) -> str:
     return f"sqlite:///{storage}/mlflow.db"
+
+
+class Deaf:
+    """A sink that does nothing."""
+
+    def sweep_started(
+        self, name: str, tags: Mapping[str, str], params: Mapping[str, object]
+    ) -> None: ...
+
+    def trial_started(self, record: TrialRecord) -> None: ...
+
+    def reported(self, trial_id: str, reports: list[Report]) -> None: ...
+
+    def trial_ended(self, record: TrialRecord) -> None: ...
+
+    def sweep_ended(self, status: str, metrics: Mapping[str, float]) -> None: ...
 
 
 def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1) -> TrialRecord:
@@ -61,7 +80,7 @@ def open_tracker(storage: Path, key: str) -> MLflowTracker:
     return tracker
 
 
-def runs(storage: Path, key: str) -> dict[str, object]:
+def runs(storage: Path, key: str) -> dict[str, Any]:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri_of(storage))
@@ -71,7 +90,7 @@ def runs(storage: Path, key: str) -> dict[str, object]:
     return {r.info.run_name: r for r in found}
 
 
-def steps(storage: Path, run: object) -> list[tuple[int, float]]:
+def steps(storage: Path, run: Any) -> list[tuple[int, float]]:
     from mlflow import MlflowClient
 
     history = MlflowClient(uri_of(storage)).get_metric_history(run.info.run_id, "eval/loss_2")
@@ -115,13 +134,22 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path) -> None:
     assert after["t0002"].info.status == "FAILED"
     assert after["t0002"].data.tags["tune.attempt"] == "2"
     assert after["t0002"].data.tags["mlflow.parentRunId"] == after["llm-1"].info.run_id
-    assert after["t0001"].data.tags["tune.reason"] == "stopped at rung 4"
     assert steps(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    params = after["t0002"].data.params
-    assert params["optim.lr"] == "0.2"
-    assert params["optim.betas"] == "[0.9, 0.95]"
-    assert params["seed"] == "2"
-    assert len(params["note"]) == 6000
+
+
+def test_what_a_run_says_of_its_trial(storage: Path) -> None:
+    tracker = open_tracker(storage, "s/says")
+    tracker.trial_started(trial(2))
+    tracker.trial_ended(trial(2, TrialState.STOPPED))
+    tracker.close(WAIT_S)
+    run = runs(storage, "s/says")["t0002"]
+    assert run.info.start_time == 1_000_000_000_000
+    assert run.info.end_time == 1_000_000_060_000
+    assert run.data.tags["tune.seed"] == "2"
+    assert run.data.tags["tune.reason"] == "stopped at rung 4"
+    assert run.data.params["optim.lr"] == "0.2"
+    assert run.data.params["optim.betas"] == "[0.9, 0.95]"
+    assert len(run.data.params["note"]) == 6000
 
 
 def test_a_killed_driver_leaves_no_run_behind(storage: Path) -> None:
@@ -182,7 +210,7 @@ def test_an_unusable_store_is_one_warning_and_one_line(
 def test_a_stuck_sink_delays_nobody() -> None:
     release = threading.Event()
 
-    class Stuck(NullTracker):
+    class Stuck(Deaf):
         def trial_started(self, record: TrialRecord) -> None:
             release.wait()
 
@@ -198,7 +226,7 @@ def test_a_stuck_sink_delays_nobody() -> None:
 def test_reports_of_a_trial_are_sent_together_and_in_order() -> None:
     told: list[object] = []
 
-    class Listening(NullTracker):
+    class Listening(Deaf):
         def trial_started(self, record: TrialRecord) -> None:
             told.append(record.id)
 

@@ -104,7 +104,7 @@ def test_quantised_integers(low: int, more: int, q: int, value: int) -> None:
 def test_a_domain_is_frozen_and_cannot_be_made_wrong() -> None:
     domain = Domain.model_validate({"uniform": [0, 1]})
     with pytest.raises(ValidationError):
-        domain.lower = 3
+        domain.lower = 3  # type: ignore[misc]
     with pytest.raises(ValidationError, match="lower < upper"):
         Domain(kind="uniform", lower=1, upper=0)
     with pytest.raises(ValidationError, match="takes lower, upper, q"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import os
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -130,10 +131,12 @@ def _digest(parts: Iterable[str]) -> str:
 
 def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
     """Sources in an order that mixes the packages, up to the limit of bytes."""
-    relative = (p.relative_to(root) for p in root.rglob("*.py"))
-    kept = (p for p in relative if SKIPPED_FOLDERS.isdisjoint(p.parts))
+    found: list[Path] = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = set(folders) - SKIPPED_FOLDERS  # before they are walked: they can be huge
+        found += (Path(folder, f).relative_to(root) for f in files if f.endswith(".py"))
     total = 0
-    for path in sorted(kept, key=lambda p: _digest([p.as_posix()])):
+    for path in sorted(found, key=lambda p: _digest([p.as_posix()])):
         total += (root / path).stat().st_size
         if limit is not None and total > limit:
             return

@@ -98,7 +98,7 @@ def token_loss(
     training = model.training
     model.eval()
     total, count = 0.0, 0
-    with torch.inference_mode():
+    with torch.no_grad():
         for part in shares(len(rows), EVAL_BATCH, rank, world_size):
             tokens = _tensor(rows[part], device)
             total += float(_loss(model, tokens, config, "sum"))

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 from transformers.utils import logging
 
 from search_spaces.errors import UserError
@@ -54,10 +60,14 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
         UserError: the weights are of another model.
     """
     with quiet():
+        architecture = _architecture(config, dataset)
+        alone = not (weights / "generation_config.json").exists()
+        generation = GenerationConfig.from_model_config(architecture) if alone else None
         auto: Any = AutoModelForCausalLM
         model, found = auto.from_pretrained(
             weights,
-            config=_architecture(config, dataset),
+            config=architecture,
+            generation_config=generation,
             dtype=torch.float32,
             local_files_only=True,
             output_loading_info=True,

@@ -125,8 +125,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
     steps = ", ".join(map(str, files.checkpoint_steps()))
     console.print(f"checkpoints at steps {steps or '-'} in {files.checkpoints}", soft_wrap=True)
-    for folder, reason in damaged(files):
-        console.print(f"[red]damaged[/] {folder}: {reason}", soft_wrap=True)
+    for fault in damaged(files):
+        console.print(f"[red]damaged[/] {fault}", soft_wrap=True)
 
 
 def best(sweep: Sweep, json_: Json = False, storage: StorageDir = None) -> None:

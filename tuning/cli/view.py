@@ -23,6 +23,8 @@ _OTHER_LINES = 8
 class View(Protocol):
     """An `Observer` of a sweep that shows it to a person."""
 
+    board: Board
+
     def trial_started(self, record: TrialRecord) -> None: ...
     def reported(self, record: TrialRecord, report: Report) -> None: ...
     def trial_ended(self, record: TrialRecord) -> None: ...
@@ -40,23 +42,27 @@ class View(Protocol):
 class Board:
     """What is known of the sweep's trials, and which is the best: shared by both views."""
 
-    def __init__(self, spec: SweepSpec, spent_s: float = 0.0) -> None:
+    def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
         self.rows: dict[str, TrialRecord] = {}
         self.last: dict[str, tuple[int, float | None]] = {}
-        self._since = time.monotonic() - spent_s
+        self._since = time.monotonic()
 
-    def seen(self, record: TrialRecord) -> None:
+    def trial_started(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
         self.rows[record.id] = record
 
-    def noted(self, record: TrialRecord, report: Report) -> None:
+    def reported(self, record: TrialRecord, report: Report) -> None:
         """Keep a trial's newest report."""
         self.last[record.id] = (report.step, report.metrics.get(self.spec.metric))
 
+    def trial_ended(self, record: TrialRecord) -> None:
+        """Keep the newest state of a trial."""
+        self.rows[record.id] = record
+
     @property
     def elapsed_s(self) -> float:
-        """Seconds of wall-clock spent on the sweep."""
+        """Seconds since this session began."""
         return time.monotonic() - self._since
 
     @property
@@ -84,21 +90,21 @@ class LiveView:
     """One table that is drawn anew: running trials first, then the best."""
 
     def __init__(self, board: Board, console: Console) -> None:
-        self._board, self._console = board, console
+        self.board, self._console = board, console
         self._message = "starting"
 
     def trial_started(self, record: TrialRecord) -> None:
         """Show it as running."""
-        self._board.seen(record)
+        self.board.trial_started(record)
         self._message = ""
 
     def reported(self, record: TrialRecord, report: Report) -> None:
         """Show its newest value."""
-        self._board.noted(record, report)
+        self.board.reported(record, report)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Show how it ended."""
-        self._board.seen(record)
+        self.board.trial_started(record)
 
     def say(self, message: str) -> None:
         """Show what is going on below the table."""
@@ -119,7 +125,7 @@ class LiveView:
         return Group(*parts)
 
     def _table(self) -> Table:
-        board = self._board
+        board = self.board
         params = list(board.spec.domains())
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("trial", "state", "step", board.spec.metric, *params, "time"):
@@ -140,10 +146,10 @@ class LiveView:
         return table
 
     def _order(self) -> list[TrialRecord]:
-        sign = 1 if self._board.spec.mode == "min" else -1
+        sign = 1 if self.board.spec.mode == "min" else -1
 
         def key(record: TrialRecord) -> tuple[bool, bool, float]:
-            value = self._board.last.get(record.id, (0, None))[1]
+            value = self.board.last.get(record.id, (0, None))[1]
             unknown = value is None or value != value
             return (
                 record.state is not TrialState.RUNNING,
@@ -151,10 +157,10 @@ class LiveView:
                 0.0 if value is None or unknown else sign * value,
             )
 
-        return sorted(list(self._board.rows.values()), key=key)
+        return sorted(list(self.board.rows.values()), key=key)
 
     def _progress(self) -> RenderableType:
-        board, budget = self._board, self._board.spec.budget
+        board, budget = self.board, self.board.spec.budget
         total = budget.trials or 0
         share = board.done / total if total else 0.0
         if budget.time:
@@ -174,23 +180,23 @@ class LineView:
     """One plain line per event, for logs and pipes."""
 
     def __init__(self, board: Board, console: Console) -> None:
-        self._board, self._console = board, console
+        self.board, self._console = board, console
 
     def trial_started(self, record: TrialRecord) -> None:
         """Its configuration; on a retry or resume, which attempt."""
-        self._board.seen(record)
+        self.board.trial_started(record)
         params = " ".join(f"{k}={number(v)}" for k, v in record.params.items())
         again = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
         self.say(f"{record.id} started{again}  {params}")
 
     def reported(self, record: TrialRecord, report: Report) -> None:
         """Its newest value."""
-        self._board.noted(record, report)
-        self.say(f"{record.id} {self._board.line(record)}")
+        self.board.reported(record, report)
+        self.say(f"{record.id} {self.board.line(record)}")
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Why it ended."""
-        self._board.seen(record)
+        self.board.trial_started(record)
         if record.state is TrialState.PENDING:
             error = record.attempts[-1].error
             said = f"failed, will be retried: {error}" if error else "interrupted"
@@ -201,7 +207,7 @@ class LineView:
     def say(self, message: str) -> None:
         """Print a line with the time since the start."""
         self._console.print(
-            f"[{duration(self._board.elapsed_s):>7}] {message}",
+            f"[{duration(self.board.elapsed_s):>7}] {message}",
             markup=False,
             highlight=False,
             soft_wrap=True,

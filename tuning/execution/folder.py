@@ -18,7 +18,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.schema import SweepSpec
 from trainables.foreign import canonical
-from trainables.registry import is_foreign
+from trainables.registry import anchored, is_foreign
 
 DEFAULT_STORAGE = "./sweeps"
 
@@ -52,8 +52,7 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
         paths = root.sweep(candidate)
         with contextlib.suppress(FileExistsError):
             paths.root.mkdir(parents=True)
-            update = {"name": candidate, "trainable": _anywhere(loaded.spec.trainable)}
-            spec = loaded.spec.model_copy(update=update)
+            spec = _anywhere(loaded.spec).model_copy(update={"name": candidate})
             _write_state(paths, Session(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
@@ -65,9 +64,12 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
     )
 
 
-def _anywhere(trainable: str) -> str:
-    """A trainable's name that holds wherever the sweep is resumed."""
-    return canonical(trainable) if is_foreign(trainable) else trainable
+def _anywhere(spec: SweepSpec) -> SweepSpec:
+    """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
+    update: dict[str, Any] = {"fixed": anchored(spec.trainable, spec.fixed, Path.cwd())}
+    if is_foreign(spec.trainable):
+        update["trainable"] = canonical(spec.trainable)
+    return spec.model_copy(update=update)
 
 
 def find(sweep: str, storage: str | None) -> SweepPaths:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from results.leaderboard import summaries, to_frame, write_parquet
 from results.paths import Storage, SweepPaths
-from results.records import Report, TrialRecord, TrialState
+from results.records import Report, TrialRecord, TrialState, read_reports
 from results.tracking import MLflowTracker, NullTracker, Tracker
 from search_spaces.schema import SweepSpec
 from tuning.execution.folder import accounted, read_state
@@ -15,7 +16,7 @@ from tuning.execution.owner import own
 
 if TYPE_CHECKING:
     from tuning.cli.view import View
-    from tuning.execution.sweep import SweepRun
+    from tuning.execution.sweep import Observer, SweepRun
 
 
 class TrackerObserver:
@@ -73,12 +74,14 @@ def run_session(
     with own(paths.lock), accounted(paths) as spent, view.showing():
         tracker = make_tracker(spec, paths)
         study = SweepStudy(paths.study, spec.name, spec)
-        observers = [view, TrackerObserver(tracker)]
-        run = SweepRun(spec, paths, study, observers, str(Storage(paths.root.parent).cache), spent)
+        told = TrackerObserver(tracker)
+        cache = str(Storage(paths.root.parent).cache)
+        run = SweepRun(spec, paths, study, [view, told], cache, spent)
         run.restore()
         stop.target = run
         try:
             tracker.sweep_started(spec.name, _tags(paths, spec), _settings(spec))
+            _tell_again(run, [told, view.board])
             if not run.finished:
                 view.say("starting Ray")
                 with cluster(address) as nodes:
@@ -103,6 +106,16 @@ class Interrupt:
         """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
         if self.target is not None:
             self.target.interrupt()
+
+
+def _tell_again(run: SweepRun, observers: Sequence[Observer]) -> None:
+    """Tell what earlier sessions recorded: a killed one may not have told it all."""
+    for record in list(run.records.values()):
+        for observer in observers:
+            observer.trial_started(record)
+            for report in read_reports(run.paths.trial(record.id), record.end_step):
+                observer.reported(record, report)
+            observer.trial_ended(record)
 
 
 def _conclude(run: SweepRun, tracker: Tracker) -> None:

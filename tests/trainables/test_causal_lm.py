@@ -1,0 +1,144 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.averaging import average
+from results.checkpoint import newest_whole
+from results.paths import TrialPaths
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import RecordingChannel, run_trial
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import prepare
+from trainables.causal_lm.trainable import CausalLM
+from trainables.worker import Answer
+
+TINY = EXAMPLES["causal_lm"].config
+
+PLAIN_LOSS = """
+import json, sys
+import numpy as np, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+tokens = torch.from_numpy(np.load(sys.argv[2]).astype(np.int64))
+with torch.no_grad():
+    logits = model(input_ids=tokens[:, :-1]).logits
+loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+text = "def f(x):\\n    return x + 1  # \\u00e9"
+ids = tokenizer(text)["input_ids"]
+print(json.dumps([loss.item(), tokenizer.decode(ids) == text, tokenizer.eos_token_id]))
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def checkpoint(folder: Path) -> Path:
+    found = newest_whole(TrialPaths(folder))
+    assert found is not None
+    return found.folder
+
+
+def test_a_soup_is_exported_and_plain_transformers_gives_the_same_loss(
+    tmp_path: Path, cache: Path
+) -> None:
+    for name, rate in (("a", 0.01), ("b", 0.03)):
+        run_trial(tmp_path / name, "causal_lm", {**TINY, "learning_rate": rate}, cache=cache)
+    soup = tmp_path / "soup"
+    soup.mkdir()
+    average(
+        [checkpoint(tmp_path / n) / "model.safetensors" for n in "ab"], soup / "model.safetensors"
+    )
+    config = CausalLMConfig.model_validate({**TINY, "eval_sequences": 10_000})
+    expected = CausalLM().evaluate(config, soup, Split.TEST, cache)["eval_loss"]
+    CausalLM().export_hf(config, soup, tmp_path / "hf", cache)
+    rows = prepare(config, cache).folder / "test.npy"
+    run = subprocess.run(
+        [sys.executable, "-c", PLAIN_LOSS, str(tmp_path / "hf"), str(rows)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HF_HUB_OFFLINE": "1", "PATH": ""},
+        cwd=tmp_path,
+    )
+    loss, round_trip, end = json.loads(run.stdout)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    assert round_trip
+    assert end == prepare(config, cache).meta["end"]
+
+
+def test_a_pretrained_model_is_trained_on_with_its_own_tokenizer(
+    tmp_path: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from trainables.causal_lm.model import save_tokenizer
+
+    scratch = CausalLMConfig.model_validate(TINY)
+    save_tokenizer(scratch, prepare(scratch, cache), tmp_path / "base")
+    GPT2LMHeadModel(
+        GPT2Config(vocab_size=300, n_positions=32, n_embd=16, n_layer=1, n_head=2, eos_token_id=0)
+    ).save_pretrained(tmp_path / "base")
+    shape = ("hidden_size", "num_layers", "vocab_size")
+    config: dict[str, Any] = {k: v for k, v in TINY.items() if k not in shape}
+    config["model_name_or_path"] = str(tmp_path / "base")
+    capfd.readouterr()
+    # GPT-2 has dropout: a resumed run is the same only if the generators go on too
+    whole = run_trial(tmp_path / "whole", "causal_lm", config, cache=cache)
+    stopped = RecordingChannel({2: Answer.STOP})
+    run_trial(tmp_path / "cut", "causal_lm", config, channel=stopped, cache=cache)
+    rest = run_trial(tmp_path / "cut", "causal_lm", config, attempt=2, cache=cache)
+    assert {**stopped.curve, **rest.curve} == whole.curve
+    assert capfd.readouterr() == ("", "")
+    saved = checkpoint(tmp_path / "cut")
+    assert json.loads((saved / "config.json").read_text())["model_type"] == "gpt2"
+    model = CausalLMConfig.model_validate(config)
+    judged = CausalLM().evaluate(model, saved, Split.SELECTION, cache)
+    assert judged["eval_loss"] == whole.reports[-1].metrics["eval_loss"]
+    CausalLM().export_hf(model, saved, tmp_path / "hf", cache)
+    assert (tmp_path / "hf" / "tokenizer.json").is_file()
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path, cache: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    from search_spaces.errors import UserError
+
+    run_trial(tmp_path / "t", "causal_lm", TINY, cache=cache)
+    tensors = load_file(checkpoint(tmp_path / "t") / "model.safetensors")
+    tensors.pop("model.norm.weight")
+    (tmp_path / "bad").mkdir()
+    save_file(tensors, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"another model .*model\.norm\.weight"):
+        CausalLM().evaluate(CausalLMConfig.model_validate(TINY), tmp_path / "bad", Split.TEST, cache)
+
+
+def test_half_precision_trains_and_keeps_float32_weights(tmp_path: Path, cache: Path) -> None:
+    from safetensors.numpy import load_file
+
+    full = run_trial(tmp_path / "full", "causal_lm", TINY, cache=cache)
+    half = run_trial(tmp_path / "half", "causal_lm", {**TINY, "dtype": "bfloat16"}, cache=cache)
+    losses = [c.reports[-1].metrics["eval_loss"] for c in (full, half)]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    tensors = load_file(checkpoint(tmp_path / "half") / "model.safetensors")
+    assert {str(t.dtype) for t in tensors.values()} == {"float32"}
+
+
+def test_the_learning_rate_rises_and_falls(tmp_path: Path, cache: Path) -> None:
+    config = {**TINY, "max_steps": 10, "eval_every": 1, "warmup_fraction": 0.3}
+    channel = run_trial(tmp_path / "t", "causal_lm", config, cache=cache)
+    rates = [r.metrics["learning_rate"] for r in channel.reports]
+    peak = rates.index(max(rates))
+    assert 0 < peak < 4
+    assert max(rates) == 0.01
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[-1] == pytest.approx(0.001)

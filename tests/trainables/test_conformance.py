@@ -1,0 +1,140 @@
+"""What every registered trainable must do; a new one needs an entry in `examples.py` only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from results.checkpoint import newest_whole, verify
+from results.paths import TrialPaths
+from tests.trainables.examples import EXAMPLES, Example
+from tests.trainables.local import RecordingChannel, run_trial
+from trainables.base import Split
+from trainables.registry import TRAINABLES, checkpoint_bytes, resolve
+from trainables.training import read_lineage
+from trainables.worker import Answer
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("name", TRAINABLES)
+class TestTrainable:
+    @pytest.fixture
+    def example(self, name: str) -> Example:
+        return EXAMPLES[name]
+
+    def test_unknown_keys_are_refused(self, name: str, example: Example) -> None:
+        with pytest.raises(ValidationError, match="no_such_key"):
+            resolve(name).Config.model_validate({**example.config, "no_such_key": 1})
+
+    def test_the_same_seed_gives_the_same_curve_again_in_one_process(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        first = run_trial(tmp_path / "a", name, example.config, seed=7, cache=cache)
+        other = run_trial(tmp_path / "b", name, example.config, seed=8, cache=cache)
+        third = run_trial(tmp_path / "c", name, example.config, seed=7, cache=cache)
+        assert tuple(first.curve) == example.steps
+        assert first.curve == third.curve
+        assert first.curve != other.curve
+        losses = [metrics[example.learned] for metrics in first.curve.values()]
+        assert losses[-1] < losses[0]
+
+    def test_a_stopped_trial_goes_on_bit_for_bit(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        whole = run_trial(tmp_path / "whole", name, example.config, cache=cache)
+        folder, (stop, *rest) = tmp_path / "cut", example.steps
+        channel = RecordingChannel({stop: Answer.STOP})
+        run_trial(folder, name, example.config, channel=channel, cache=cache)
+        assert list(channel.curve) == [stop]
+        torch.rand(3)  # the process goes on with something else in between
+        resumed = run_trial(folder, name, example.config, attempt=2, cache=cache)
+        assert list(resumed.curve) == rest
+        assert {**channel.curve, **resumed.curve} == whole.curve
+        assert weights_bytes(folder) == weights_bytes(tmp_path / "whole")
+
+    def test_a_checkpoint_is_whole_and_evaluates_to_what_was_reported(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        channel = run_trial(tmp_path / "t", name, example.config, cache=cache)
+        found = newest_whole(TrialPaths(tmp_path / "t"))
+        assert found is not None
+        assert found.step == example.steps[-1]
+        assert "model.safetensors" in verify(found.folder).files
+        trainable = resolve(name)
+        config = trainable.Config.model_validate(example.config)
+        judged = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
+        assert judged == {k: channel.reports[-1].metrics[k] for k in example.judged}
+        # a soup's folder has the weights only
+        (tmp_path / "soup").mkdir()
+        weights = (found.folder / "model.safetensors").read_bytes()
+        (tmp_path / "soup" / "model.safetensors").write_bytes(weights)
+        assert trainable.evaluate(config, tmp_path / "soup", Split.SELECTION, cache) == judged
+        test = trainable.evaluate(config, tmp_path / "soup", Split.TEST, cache)
+        assert test.keys() == judged.keys()
+        assert test != judged
+        expected = checkpoint_bytes(name, example.config)
+        assert expected is not None
+        assert expected == pytest.approx(3 * len(weights), rel=0.2)
+
+    def test_lineage_tells_initial_weights_and_nothing_else(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        def lineage(label: str, seed: int = 0, **changes: Any) -> str:
+            # stopped and resumed, so that the lineage has to survive that too
+            config, folder = {**example.config, **changes}, tmp_path / label
+            for attempt, step in enumerate(example.steps[:2], 1):
+                run_trial(
+                    folder,
+                    name,
+                    config,
+                    seed=seed,
+                    attempt=attempt,
+                    cache=cache,
+                    channel=RecordingChannel({step: Answer.STOP}),
+                )
+            found = newest_whole(TrialPaths(folder))
+            assert found is not None
+            return read_lineage(found.folder)
+
+        base = lineage("base")
+        assert lineage("seed", seed=1) == base
+        assert lineage("rate", learning_rate=0.05) == base
+        assert lineage("init", init_seed=1) != base
+
+    def test_a_pause_and_a_due_checkpoint_are_obeyed(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        channel = RecordingChannel({example.steps[1]: Answer.PAUSE})
+        run_trial(tmp_path, name, example.config, channel=channel, cache=cache, checkpoint_every=1)
+        assert [r.step for r in channel.reports] == list(example.steps[:2])
+        assert TrialPaths(tmp_path).checkpoint_steps() == list(example.steps[:2])
+
+    def test_no_global_state_is_left(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        def state() -> tuple[Any, ...]:
+            return (
+                torch.get_num_threads(),
+                torch.get_default_dtype(),
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_grad_enabled(),
+                torch.get_rng_state().tolist(),
+            )
+
+        before = state()
+        run_trial(tmp_path, name, example.config, cache=cache)
+        assert state() == before
+
+
+def weights_bytes(folder: Path) -> bytes:
+    found = newest_whole(TrialPaths(folder))
+    assert found is not None
+    return (found.folder / "model.safetensors").read_bytes()

@@ -1,0 +1,81 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.checkpoint import newest_whole
+from results.paths import TrialPaths
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import run_trial
+from trainables.base import Split
+from trainables.registry import resolve
+from trainables.training import read_lineage
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """Where two gloo ranks trained every example, and what each rank printed."""
+    folder = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "tests.trainables.two_workers"]
+    ranks = [
+        subprocess.Popen([*command, str(r), str(folder)], cwd=ROOT, stdout=subprocess.PIPE)
+        for r in range(2)
+    ]
+    printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    return folder, [json.loads(text) for text in printed]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+class TestTwoWorkers:
+    def test_only_rank_0_reports_and_a_resumed_curve_is_the_same(
+        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
+    ) -> None:
+        whole, resumed = trained[1][0][name]
+        assert [int(step) for step in whole] == list(EXAMPLES[name].steps)
+        assert whole == resumed
+        assert trained[1][1][name] == [{}, {}]
+
+    def test_a_checkpoint_holds_the_generators_of_each_rank(
+        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
+    ) -> None:
+        found = newest_whole(TrialPaths(trained[0] / f"{name}_cut"))
+        assert found is not None
+        files = found.manifest.files
+        assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
+        assert files["rng_0.safetensors"] != files["rng_1.safetensors"]
+
+    def test_what_is_reported_is_what_one_process_measures(
+        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
+    ) -> None:
+        folder, example = trained[0], EXAMPLES[name]
+        found = newest_whole(TrialPaths(folder / f"{name}_whole"))
+        assert found is not None
+        trainable = resolve(name)
+        config = trainable.Config.model_validate(example.config)
+        judged = trainable.evaluate(config, found.folder, Split.SELECTION, folder / "cache")
+        reported = trained[1][0][name][0][str(example.steps[-1])]
+        assert judged == pytest.approx({k: reported[k] for k in example.judged}, rel=1e-6)
+
+    def test_a_trial_goes_on_with_another_number_of_workers(
+        self, name: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+    ) -> None:
+        folder, example = trained[0], EXAMPLES[name]
+        last = TrialPaths(folder / f"{name}_cut").checkpoint(example.steps[-1])
+        source = TrialPaths(folder / f"{name}_cut").checkpoint(example.steps[0])
+        target = TrialPaths(tmp_path).checkpoint(example.steps[0])
+        target.parent.mkdir(parents=True)
+        target.symlink_to(source)
+        channel = run_trial(tmp_path, name, example.config, cache=folder / "cache", attempt=3)
+        assert list(channel.curve) == list(example.steps[1:])
+        found = newest_whole(TrialPaths(tmp_path))
+        assert found is not None
+        assert read_lineage(found.folder) == read_lineage(last)
+        if name == "causal_lm":  # no dropout: the same batches give the same model, but for rounding
+            two = trained[1][0][name][0][str(example.steps[-1])]["eval_loss"]
+            assert channel.reports[-1].metrics["eval_loss"] == pytest.approx(two, rel=1e-4)

@@ -1,0 +1,41 @@
+"""One of two ranks, as a process of its own: trains the examples one after another.
+
+    python -m tests.trainables.two_workers RANK FOLDER
+
+Each trial is run whole, and once more in two halves. Prints rank 0's curves as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import RecordingChannel, run_trial
+from trainables.worker import Answer
+
+WORLD = 2
+
+
+def main(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'rendezvous'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=WORLD)
+    options = {"rank": rank, "world_size": WORLD, "cache": folder / "cache"}
+    curves = {}
+    for name, example in EXAMPLES.items():
+        whole = run_trial(folder / f"{name}_whole", name, example.config, **options)
+        cut = RecordingChannel({example.steps[0]: Answer.STOP})
+        run_trial(folder / f"{name}_cut", name, example.config, channel=cut, **options)
+        rest = run_trial(folder / f"{name}_cut", name, example.config, attempt=2, **options)
+        curves[name] = [whole.curve, {**cut.curve, **rest.curve}]
+    dist.destroy_process_group()
+    sys.stdout.write(json.dumps(curves))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

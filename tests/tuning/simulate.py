@@ -1,0 +1,83 @@
+"""A sweep's books driven by hand: no Ray, the trials are functions of their configuration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from results.paths import SweepPaths
+from results.records import Report, append_report
+from search_spaces.schema import SweepSpec
+from trainables.worker import TrialJob
+from tuning.execution.sweep import SweepRun
+from tuning.search.schedulers import Decision
+from tuning.search.study import SweepStudy
+
+STEPS = 9
+
+
+def make_spec(**changes: Any) -> SweepSpec:
+    raw = {
+        "name": "simulated",
+        "trainable": "digits",
+        "metric": "loss",
+        "space": {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"choice": [1, 2]}}},
+        "scheduler": {"name": "asha", "grace_period": 1, "max_t": STEPS},
+        "search": {"startup_trials": 3},
+        "budget": {"trials": 6},
+        "seed": 3,
+    }
+    return SweepSpec.model_validate({**raw, **changes})
+
+
+def open_run(root: Path, spec: SweepSpec, observers: tuple[Any, ...] = ()) -> SweepRun:
+    paths = SweepPaths(root)
+    paths.root.mkdir(parents=True, exist_ok=True)
+    study = SweepStudy(paths.study, spec.name, spec)
+    run = SweepRun(spec, paths, study, observers, cache=str(root / "cache"))
+    run.restore()
+    return run
+
+
+def loss(config: dict[str, Any], step: int) -> float:
+    return (config["x"] - 0.3) ** 2 + config["opt"]["k"] / step
+
+
+def train(
+    run: SweepRun,
+    job: TrialJob,
+    upto: int = STEPS,
+    value: Callable[[dict[str, Any], int], float] = loss,
+) -> Decision:
+    """Report steps as a trial would, from where it left off; ends it when the books say so."""
+    known = [s for s, _ in run._curves[job.trial_id]]
+    for step in range(max(known, default=0) + 1, upto + 1):
+        report = Report(
+            step=step,
+            metrics={"loss": value(job.config, step)},
+            attempt=job.attempt,
+            time=time.time(),
+        )
+        append_report(job.paths, report)
+        decision = run.on_report(job.trial_id, report)
+        if decision is not Decision.CONTINUE:
+            return decision
+    return Decision.CONTINUE
+
+
+def finish(run: SweepRun) -> None:
+    """Run trial after trial until nothing is left."""
+    while not run.finished:
+        job = run.next_trial()
+        assert job is not None
+        if train(run, job) is Decision.CONTINUE:
+            run.on_ended(job.trial_id)
+
+
+def outcome(run: SweepRun) -> list[tuple[Any, ...]]:
+    return [
+        (r.id, r.params, r.seed, r.state, r.reason, r.end_step)
+        for r in sorted(run.records.values(), key=lambda r: r.number)
+    ]
