@@ -24,7 +24,7 @@ class UserError(Exception):
 
 
 def suggest(name: object, valid: Iterable[str]) -> str:
-    """End of an error line: ` (did you mean 'x'?)`, or the list of valid names when none is near."""
+    """End of an error line: ` (did you mean 'x'?)`, or the valid names when none is near."""
     names = sorted(valid)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"

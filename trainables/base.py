@@ -1,4 +1,4 @@
-"""What a trainable is: a typed `Config`, `train(config, worker)`, and how its weights are judged."""
+"""What a trainable is: a typed `Config`, `train(config, worker)`, how its weights are judged."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainables.mailbox import Ended, Event, Mailbox, Ready, Reported
+from trainables.mailbox import Ended, Event, Mailbox, Reported
 from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
@@ -69,7 +69,19 @@ def open_mailbox() -> ActorHandle[Mailbox]:
     """Start the mailbox actor. It holds no CPU and serves any number of waiting callers."""
     import ray
 
-    return ray.remote(Mailbox).options(num_cpus=0, max_concurrency=10_000).remote()
+    actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(Mailbox)
+    mailbox: ActorHandle[Mailbox] = actor.remote()
+    return mailbox
+
+
+def run_config(name: str, folder: str, **more: Any) -> RunConfig:
+    """Ray Train's settings of a run: nothing is retried, a start that fails included."""
+    from ray.train import FailureConfig, RunConfig
+
+    # Typed as Train V1, which knows no limit for the controller; at run time they are V2's.
+    once: Any = FailureConfig
+    failures = once(max_failures=0, controller_failure_limit=0)
+    return RunConfig(name=name, storage_path=folder, failure_config=failures, **more)
 
 
 class Fit:

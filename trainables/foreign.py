@@ -1,4 +1,4 @@
-"""Train loops that were written for Ray Train's public API, in a script or a module of the user.
+"""Code of the user, in a script or a module: train loops written for Ray Train, or `Trainable`s.
 
 They are found without being run (a typo must not cost an import of torch), and loaded only in the
 worker that trains.
@@ -28,11 +28,7 @@ def find(name: str) -> Path:
         UserError: the file, the module or the function is not there.
     """
     where, _, function = name.rpartition(":")
-    path = _script(where) if _is_script(where) else _module_file(where)
-    try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except SyntaxError as e:
-        raise UserError(f"trainable {name}: {path}:{e.lineno}: {e.msg}") from e
+    path, tree = _parse(name, where)
     names = list(_top_level(tree.body))
     if function not in names:
         functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
@@ -42,14 +38,25 @@ def find(name: str) -> Path:
     return path
 
 
+def is_class(name: str) -> bool:
+    """Whether the name is of a class that its file defines: a `Trainable`, not a loop.
+
+    Raises:
+        UserError: the file or the module is not there.
+    """
+    where, _, target = name.rpartition(":")
+    _, tree = _parse(name, where)
+    return any(isinstance(n, ast.ClassDef) and n.name == target for n in tree.body)
+
+
 def canonical(name: str) -> str:
     """The name with a script's path made absolute, so that it holds in another folder."""
     where, _, function = name.rpartition(":")
     return f"{find(name)}:{function}" if _is_script(where) else name
 
 
-def load_loop(name: str) -> Loop:
-    """Import a train loop.
+def load(name: str) -> Loop:
+    """Import a train loop, or a class.
 
     A script becomes a module of its own name, and its folder stays on `sys.path`, so that what
     lies beside it can be imported, also later.
@@ -66,8 +73,16 @@ def load_loop(name: str) -> Loop:
         module = importlib.import_module(where)
     loop = getattr(module, function)
     if not callable(loop):
-        raise UserError(f"trainable {name}: '{function}' is not a function")
+        raise UserError(f"trainable {name}: '{function}' is neither a function nor a class")
     return loop  # type: ignore[no-any-return]  # callable() does not say of what
+
+
+def _parse(name: str, where: str) -> tuple[Path, ast.Module]:
+    path = _script(where) if _is_script(where) else _module_file(where)
+    try:
+        return path, ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as e:
+        raise UserError(f"trainable {name}: {path}:{e.lineno}: {e.msg}") from e
 
 
 def _is_script(where: str) -> bool:

@@ -11,11 +11,11 @@ import inspect
 import time
 from typing import TYPE_CHECKING, Any
 
-from ray.train import CheckpointConfig, FailureConfig, RunConfig, UserCallback
+from ray.train import CheckpointConfig, UserCallback
 
 from results.records import Report, append_report, read_reports
-from trainables.fit import Fit, Shape
-from trainables.foreign import load_loop
+from trainables.fit import Fit, Shape, run_config
+from trainables.foreign import load
 from trainables.mailbox import Ended, Mailbox, Reported
 from trainables.run import output_to
 from trainables.worker import Answer, TrialJob
@@ -29,7 +29,7 @@ def foreign_loop(config: dict[str, Any]) -> None:
     import ray.train
 
     job: TrialJob = config["job"]
-    loop = load_loop(job.trainable)
+    loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, ray.train.get_context().get_world_rank())):
         loop(job.config) if inspect.signature(loop).parameters else loop()
 
@@ -67,10 +67,9 @@ class ForeignRun:
 
     def start(self, job: TrialJob) -> None:
         """Start the trial's `TorchTrainer`, from Ray Train's newest checkpoint if there is one."""
-        run = RunConfig(
-            name=job.paths.ray_train.name,
-            storage_path=str(job.paths.root),
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+        run = run_config(
+            job.paths.ray_train.name,
+            str(job.paths.root),
             checkpoint_config=CheckpointConfig(num_to_keep=job.checkpoint_keep),
             callbacks=[ForwardReports(job, self._fit.mailbox, self._fit.id)],
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from results.records import Report
-from trainables.fit import Fit, Shape, TrialError
+from trainables.fit import Fit, Shape, TrialError, run_config
 from trainables.mailbox import Ended, Event, Mailbox, Ready, Reported
 from trainables.run import output_to, run_trial
 from trainables.worker import Answer, TrialJob
@@ -32,8 +32,7 @@ class MailboxChannel:
         """Report and wait for the driver's answer."""
         import ray
 
-        answer: Answer = ray.get(self.mailbox.report.remote(self.lane, report))
-        return answer
+        return Answer(ray.get(self.mailbox.report.remote(self.lane, report)))
 
 
 def lane_loop(config: dict[str, Any]) -> None:
@@ -65,18 +64,9 @@ class Lane:
     """The driving side of a lane; see `trainables.fit.Runner`."""
 
     def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        from ray.train import FailureConfig, RunConfig
-
         self._fit = Fit(shape, mailbox)
-        self._fit.run(
-            lane_loop,
-            {"mailbox": mailbox, "lane": self._fit.id},
-            RunConfig(
-                name=self._fit.id,
-                storage_path=shape.folder,
-                failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
-            ),
-        )
+        given = {"mailbox": mailbox, "lane": self._fit.id}
+        self._fit.run(lane_loop, given, run_config(self._fit.id, shape.folder))
 
     def start(self, job: TrialJob) -> None:
         """Hand the lane its next trial."""

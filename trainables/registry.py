@@ -25,20 +25,31 @@ TRAINABLES: dict[str, str] = {
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name is of a train loop written for Ray Train's public API (it has a colon)."""
-    return ":" in name
+    """Whether a name is of a train loop written for Ray Train's public API.
+
+    It has a colon, as in `script.py:function`, and what it names is not a class.
+
+    Raises:
+        UserError: the file or the module is not there.
+    """
+    return ":" in name and not foreign.is_class(name)
 
 
 def resolve(name: str) -> Trainable[Any]:
-    """The trainable that is registered under a name.
+    """The trainable that is registered under a name, or the class that `file.py:Class` names.
 
     Raises:
         UserError: there is none.
     """
+    if ":" in name:
+        own = foreign.load(name)
+        if not (isinstance(own, type) and issubclass(own, Trainable)):
+            raise UserError(f"trainable {name}: the class does not derive from Trainable")
+        return own()
     if name not in TRAINABLES:
         hint = suggest(name, TRAINABLES)
         raise UserError(
-            f"unknown trainable '{name}'{hint}; your own Ray Train loop is"
+            f"unknown trainable '{name}'{hint}; your own code is"
             " path/to/script.py:function or package.module:function"
         )
     module, _, cls = TRAINABLES[name].partition(":")

@@ -1,4 +1,4 @@
-"""Runs one trial of one of our trainables on this rank: the same with a lane, torchrun or neither."""
+"""Runs one trial of ours on this rank: the same in a lane, under torchrun and without either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of a trial, as a trainable sees it: where it runs, where it resumes, whom it reports to."""
+"""One rank of a trial, as a trainable sees it: where it runs, resumes, and whom it reports to."""
 
 from __future__ import annotations
 

@@ -117,7 +117,9 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, cache: Path) -> No
     (tmp_path / "bad").mkdir()
     save_file(tensors, tmp_path / "bad" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"another model .*model\.norm\.weight"):
-        CausalLM().evaluate(CausalLMConfig.model_validate(TINY), tmp_path / "bad", Split.TEST, cache)
+        CausalLM().evaluate(
+            CausalLMConfig.model_validate(TINY), tmp_path / "bad", Split.TEST, cache
+        )
 
 
 def test_half_precision_trains_and_keeps_float32_weights(tmp_path: Path, cache: Path) -> None:

@@ -204,5 +204,5 @@ def test_text_that_cannot_be_used_is_refused(
 
 def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": TEXTS}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="no column 'text' .* it has body"):
+    with pytest.raises(UserError, match=r"no column 'text' .* it has body"):
         prepare(config_of(tmp_path / "a.parquet"), tmp_path / "cache")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.foreign import canonical, load_loop
+from trainables.foreign import canonical, load
 from trainables.registry import (
     TRAINABLES,
     anchored,
@@ -40,7 +40,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_looking_at_configs_imports_nothing_heavy() -> None:
     code = (
         "import sys; from trainables import registry\n"
-        "for n in registry.TRAINABLES: registry.check_config(n, {}), registry.checkpoint_bytes(n, {})\n"
+        "for n in registry.TRAINABLES:\n"
+        "    registry.check_config(n, {}), registry.checkpoint_bytes(n, {})\n"
         "heavy = {'torch', 'transformers', 'sklearn', 'ray', 'numpy', 'pyarrow', 'pandas'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -55,7 +56,9 @@ def test_every_hyperparameter_is_described(name: str) -> None:
 
 
 def test_an_unknown_trainable_is_refused() -> None:
-    with pytest.raises(UserError, match="unknown trainable 'causal_ml' .did you mean 'causal_lm'?"):
+    with pytest.raises(
+        UserError, match=r"unknown trainable 'causal_ml' .did you mean 'causal_lm'?"
+    ):
         resolve("causal_ml")
 
 
@@ -138,9 +141,9 @@ def test_a_script_is_loaded_with_what_lies_beside_it(
     name = canonical("train.py:train_loop")
     assert name == f"{project / 'train.py'}:train_loop"
     monkeypatch.chdir("/")
-    assert load_loop(name)({"x": 2}) == 6
-    with pytest.raises(UserError, match="is not a function"):
-        load_loop(f"{project / 'train.py'}:LIMIT")
+    assert load(name)({"x": 2}) == 6
+    with pytest.raises(UserError, match="is neither a function nor a class"):
+        load(f"{project / 'train.py'}:LIMIT")
 
 
 def test_relative_paths_are_anchored(tmp_path: Path) -> None:
@@ -161,3 +164,20 @@ def test_checkpoint_bytes_are_about_right_or_unknown() -> None:
     assert checkpoint_bytes("digits", {}) == 12 * (64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10)
     assert checkpoint_bytes("causal_lm", {"model_name_or_path": "gpt2"}) is None
     assert checkpoint_bytes("x.py:f", {}) is None
+
+
+def test_a_class_of_ones_own_is_a_trainable(project: Path) -> None:
+    (project / "own.py").write_text(
+        "from trainables.base import Trainable, TrainableConfig\n"
+        "class OwnConfig(TrainableConfig):\n    x: float = 1.0\n"
+        "class Own(Trainable):\n    Config = OwnConfig\n"
+        "    def train(self, config, worker): ...\n"
+        "    def evaluate(self, config, weights, split, cache): return {}\n"
+        "class Other: ...\n"
+    )
+    assert not is_foreign("own.py:Own")
+    assert is_foreign("train.py:train_loop")
+    assert check_config("own.py:Own", {"x": 2}) == []
+    assert check_config("own.py:Own", {"y": 2})[0][0] == ("y",)
+    with pytest.raises(UserError, match="does not derive from Trainable"):
+        resolve("own.py:Other")

@@ -171,7 +171,7 @@ def test_ranks_partition_the_batch_of_one_stream(
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size 10 .* divide by their number, 4"):
+    with pytest.raises(ValueError, match=r"batch_size 10 .* divide by their number, 4"):
         Sampler(100, 10, 0, rank=0, world_size=4)
 
 

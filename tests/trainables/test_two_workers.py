@@ -76,6 +76,6 @@ class TestTwoWorkers:
         found = newest_whole(TrialPaths(tmp_path))
         assert found is not None
         assert read_lineage(found.folder) == read_lineage(last)
-        if name == "causal_lm":  # no dropout: the same batches give the same model, but for rounding
+        if name == "causal_lm":  # no dropout: the same batches, so the same model but for rounding
             two = trained[1][0][name][0][str(example.steps[-1])]["eval_loss"]
             assert channel.reports[-1].metrics["eval_loss"] == pytest.approx(two, rel=1e-4)

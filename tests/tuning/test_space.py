@@ -31,16 +31,16 @@ FORMS = [
 def test_samples_are_in_the_domain(form):
     domain = Domain.model_validate(form)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    seen = [
-        decode(domain, study.ask({"x": distribution(domain)}).params["x"]) for _ in range(200)
-    ]
+    seen = [decode(domain, study.ask({"x": distribution(domain)}).params["x"]) for _ in range(200)]
     assert all(domain.contains(v) for v in seen)
     if domain.is_categorical or domain.kind in ("randint", "qrandint"):
         expected = domain.categories or range(domain.lower, domain.high + 1, domain.q or 1)
         assert all(v in seen for v in expected)
 
 
-@given(low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99))
+@given(
+    low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99)
+)
 @settings(max_examples=60, deadline=None)
 def test_quantised_and_logarithmic_at_once(low, steps, q, seed):
     domain = Domain.model_validate({"qlograndint": [low * q, (low + steps) * q, q]})

@@ -148,6 +148,6 @@ def schema() -> None:
 
     Example: tune schema > sweep.schema.json
     """
-    from search_spaces.load import json_schema
+    from search_spaces.load import json_schema_text
 
-    typer.echo(json.dumps(json_schema(), indent=2))
+    typer.echo(json_schema_text(), nl=False)

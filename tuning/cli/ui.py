@@ -78,7 +78,9 @@ def _present(url: str, browser: bool) -> None:
 def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
     port = port or _free_port()
     if _answers(f"http://{HOST}:{port}/"):
-        raise UserError(f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one")
+        raise UserError(
+            f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one"
+        )
     command, env = ui_command(artifacts, HOST, port), {**os.environ, **ui_environment(uri)}
     server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     try:

@@ -1,4 +1,4 @@
-"""What the user sees while a sweep runs: a live table in a terminal, one line per event elsewhere."""
+"""What is seen while a sweep runs: a live table in a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from rich.text import Text
 from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
 from tuning.cli.format import duration, number, state_style
+from tuning.execution.sweep import Observer
 
 _OTHER_LINES = 8
 
 
-class View(Protocol):
-    """An `Observer` of a sweep that shows it to a person."""
+class View(Observer, Protocol):
+    """Shows a sweep to a person."""
 
     board: Board
-
-    def trial_started(self, record: TrialRecord) -> None: ...
-    def reported(self, record: TrialRecord, report: Report) -> None: ...
-    def trial_ended(self, record: TrialRecord) -> None: ...
 
     def say(self, message: str) -> None:
         """What is going on when no trial says anything."""

@@ -18,7 +18,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.schema import SweepSpec
 from trainables.foreign import canonical
-from trainables.registry import anchored, is_foreign
+from trainables.registry import anchored
 
 DEFAULT_STORAGE = "./sweeps"
 
@@ -67,7 +67,7 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
 def _anywhere(spec: SweepSpec) -> SweepSpec:
     """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
     update: dict[str, Any] = {"fixed": anchored(spec.trainable, spec.fixed, Path.cwd())}
-    if is_foreign(spec.trainable):
+    if ":" in spec.trainable:
         update["trainable"] = canonical(spec.trainable)
     return spec.model_copy(update=update)
 

@@ -37,9 +37,10 @@ class Placement:
     @property
     def need(self) -> str:
         """What one trial holds, in words."""
-        return _amount(
-            self.workers * self.cpus_per_worker, self.workers * self.gpus_per_worker
-        ) + f" ({self.workers} x {_amount(self.cpus_per_worker, self.gpus_per_worker)})"
+        return (
+            _amount(self.workers * self.cpus_per_worker, self.workers * self.gpus_per_worker)
+            + f" ({self.workers} x {_amount(self.cpus_per_worker, self.gpus_per_worker)})"
+        )
 
 
 def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:

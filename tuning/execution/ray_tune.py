@@ -36,6 +36,7 @@ class TrialActor(tune.Trainable):
         """Start the runner, and the first trial on it."""
         self._make = lambda: launch(given["code"], given["shape"], given["mailbox"])
         self._runner: Runner | None = None
+        self._running = self._waiting = False
         self._begin(config)
 
     def step(self) -> dict[str, Any]:
@@ -72,7 +73,7 @@ class TrialActor(tune.Trainable):
         self._runner.start(TrialJob(**config[_JOB]))
 
     def _settle(self) -> None:
-        """Bring the runner to where it can take a trial: tell the current one to stop, wait for it."""
+        """Bring the runner to where it can take a trial: stop the current one, wait for it."""
         if self._runner is None or not self._running:
             return
         try:
@@ -91,14 +92,14 @@ class TrialActor(tune.Trainable):
 
 
 class SweepSearcher(Searcher):
-    """Hands Ray Tune the attempts that the books say are next, and the books what became of them."""
+    """Hands Ray Tune the attempts that are next, and the books what became of them."""
 
     def __init__(self, run: SweepRun, concurrency: int) -> None:
         super().__init__()
         self._run, self._concurrency = run, concurrency
         self.trial_of: dict[str, str] = {}
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
         if self._run.finished:
             return Searcher.FINISHED
@@ -151,7 +152,7 @@ class BookScheduler(FIFOScheduler):
 
 
 class _Stopper(tune.Stopper):
-    """Ends Tune's loop when the sweep was interrupted or is out of time with nothing to wait for."""
+    """Ends Tune's loop when the sweep was interrupted."""
 
     def __init__(self, run: SweepRun) -> None:
         self._run = run

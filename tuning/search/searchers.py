@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
 from search_spaces.schema import SearchSpec
 

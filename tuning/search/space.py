@@ -45,7 +45,7 @@ def encode(domain: Domain, value: Any) -> Any:
     return _category(value) if domain.is_categorical else value
 
 
-def _category(value: Any) -> None | bool | int | float | str:
+def _category(value: Any) -> bool | int | float | str | None:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The sweep's Optuna study: every proposal and every outcome, on a journal that survives SIGKILL."""
+"""The sweep's Optuna study: every proposal and outcome, on a journal that survives SIGKILL."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class SweepStudy:
         return trial.number, self._decode(trial.params)
 
     def tell(self, record: TrialRecord, curve: Curve) -> None:
-        """Record an outcome: PRUNED for a trial stopped early, with the curve that it was judged by."""
+        """Record an outcome, with the curve it was judged by: PRUNED when it was stopped early."""
         frozen = self._study.get_trials(deepcopy=False)[record.number]
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
         trial = Trial(self._study, frozen._trial_id)
-        for step, value in curve:
+        for step, reported in curve:
             if step not in frozen.intermediate_values:
-                trial.report(value, step)
+                trial.report(reported, step)
         state = _OUTCOME[record.state]
         value = curve[-1][1] if state is OptunaState.COMPLETE else None
         self._study.tell(record.number, value, state=state)
@@ -83,7 +83,7 @@ class SweepStudy:
         return [(t.number, self._decode(t.params)) for t in open_]
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve]]) -> None:
-        """Add what the trial records know and the study does not (it was lost, wholly or in part)."""
+        """Add what the trial records know and the study does not: it may have been lost."""
         known = len(self._study.get_trials(deepcopy=False))
         for record, curve in records:
             if record.number < known:

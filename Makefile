@@ -1,0 +1,42 @@
+# Targets: quickstart (the customer's command, from nothing), test, check, chaos, bench.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: quickstart setup test unit ray check bench chaos clean
+
+quickstart: setup
+	$(BIN)/tune run search_spaces/llm.yaml
+
+setup: $(STAMP)
+
+# torch first: a range that it satisfies then pulls no other build. Ours last: Ray brings a script
+# that is named `tune` too.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev -e .
+	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall -e .
+	touch $@
+
+test: setup
+	$(BIN)/python -m pytest
+
+unit: setup
+	$(BIN)/python -m pytest -m "not ray"
+
+ray: setup
+	$(BIN)/python -m pytest -m ray
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m benchmarks.overhead
+
+clean:
+	rm -rf $(VENV) build *.egg-info
