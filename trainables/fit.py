@@ -69,9 +69,7 @@ def open_mailbox() -> ActorHandle[Mailbox]:
     """Start the mailbox actor. It holds no CPU and serves any number of waiting callers."""
     import ray
 
-    actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(Mailbox)
-    mailbox: ActorHandle[Mailbox] = actor.remote()
-    return mailbox
+    return ray.remote(Mailbox).options(num_cpus=0, max_concurrency=10_000).remote()  # type: ignore[return-value]  # it is an actor's handle
 
 
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:

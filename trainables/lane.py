@@ -32,7 +32,8 @@ class MailboxChannel:
         """Report and wait for the driver's answer."""
         import ray
 
-        return Answer(ray.get(self.mailbox.report.remote(self.lane, report)))
+        answer: Any = ray.get(self.mailbox.report.remote(self.lane, report))
+        return Answer(answer)
 
 
 def lane_loop(config: dict[str, Any]) -> None:

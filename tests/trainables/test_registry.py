@@ -160,10 +160,10 @@ def test_relative_paths_are_anchored(tmp_path: Path) -> None:
     assert anchored("digits", {"epochs": 3}, tmp_path) == {"epochs": 3}
 
 
-def test_checkpoint_bytes_are_about_right_or_unknown() -> None:
+def test_checkpoint_bytes_are_about_right_or_unknown(project: Path) -> None:
     assert checkpoint_bytes("digits", {}) == 12 * (64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10)
     assert checkpoint_bytes("causal_lm", {"model_name_or_path": "gpt2"}) is None
-    assert checkpoint_bytes("x.py:f", {}) is None
+    assert checkpoint_bytes("train.py:train_loop", {}) is None
 
 
 def test_a_class_of_ones_own_is_a_trainable(project: Path) -> None:

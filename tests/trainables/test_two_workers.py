@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     """Where two gloo ranks trained every example, and what each rank printed."""
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "tests.trainables.two_workers"]
-    ranks = [
-        subprocess.Popen([*command, str(r), str(folder)], cwd=ROOT, stdout=subprocess.PIPE)
-        for r in range(2)
-    ]
-    printed = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+    logs = [folder / f"rank_{rank}.log" for rank in range(2)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(log, "wb")) for log in logs]
+        ranks = [
+            subprocess.Popen(
+                [*command, str(rank), str(folder)], cwd=ROOT, stdout=subprocess.PIPE, stderr=file
+            )
+            for rank, file in enumerate(files)
+        ]
+        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], [log.read_text() for log in logs]
     return folder, [json.loads(text) for text in printed]
 
 

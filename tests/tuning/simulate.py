@@ -32,11 +32,11 @@ def make_spec(**changes: Any) -> SweepSpec:
     return SweepSpec.model_validate({**raw, **changes})
 
 
-def open_run(root: Path, spec: SweepSpec, observers: tuple[Any, ...] = ()) -> SweepRun:
+def open_run(root: Path, spec: SweepSpec) -> SweepRun:
     paths = SweepPaths(root)
     paths.root.mkdir(parents=True, exist_ok=True)
     study = SweepStudy(paths.study, spec.name, spec)
-    run = SweepRun(spec, paths, study, observers, cache=str(root / "cache"))
+    run = SweepRun(spec, paths, study, cache=str(root / "cache"))
     run.restore()
     return run
 

@@ -41,6 +41,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
+def heading(name: str) -> str:
+    """A column's name, broken where it may be, so that values set the width."""
+    return name.replace("_", "_\n").replace(".", ".\n")
+
+
 def state_style(state: str) -> str:
     """The colour of a trial's state."""
     return _STYLES.get(state, "")

@@ -45,7 +45,7 @@ def average(
     Example: tune average llm --top 5
     """
     from results.soup import candidates, greedy, uniform
-    from tuning.execution.folder import find, read_spec
+    from tuning.execution.folder import find, handle, read_spec
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
@@ -53,12 +53,13 @@ def average(
     config = _record(paths, picked[0].trial_id).config
     evaluate = _on_test(_trainable(spec, "average"), config, spec.metric, _cache(paths))
     if method is Method.GREEDY:
-        _tell(greedy(paths, picked, evaluate, spec.mode), spec, len(picked))
+        soup = greedy(paths, picked, evaluate, spec.mode)
     else:
-        _tell(uniform(paths, picked, evaluate), spec, len(picked))
+        soup = uniform(paths, picked, evaluate)
+    _tell(soup, spec, handle(paths), len(picked))
 
 
-def _tell(soup: Soup, spec: SweepSpec, tried: int) -> None:
+def _tell(soup: Soup, spec: SweepSpec, sweep: str, tried: int) -> None:
     from tuning.cli.format import number
 
     typer.echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
@@ -68,8 +69,9 @@ def _tell(soup: Soup, spec: SweepSpec, tried: int) -> None:
     typer.echo(f"soup {soup.folder}")
     sign = 1 if spec.mode == "max" else -1
     if sign * soup.scores[soup.method] <= sign * soup.scores["single"]:
-        typer.echo("not better than the best single trial; export that one instead")
-    typer.echo(f"export     tune export {spec.name} --soup {soup.folder.name} --to hf")
+        typer.echo(f"no better than {soup.members[0]} alone; export that: tune export {sweep}")
+    else:
+        typer.echo(f"export it: tune export {sweep} --soup {soup.folder.name}")
 
 
 def export(

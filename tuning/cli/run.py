@@ -31,13 +31,19 @@ def run(
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
+    from search_spaces.errors import UserError
     from search_spaces.load import load_sweep
-    from tuning.execution.folder import create
+    from tuning.execution.folder import create, discard
     from tuning.execution.preflight import preflight
 
     loaded = load_sweep(file, set_)
     preflight(loaded)
-    _drive(create(loaded, name, storage), address)
+    paths = create(loaded, name, storage)
+    try:
+        _drive(paths, address)
+    except UserError:
+        discard(paths)
+        raise
 
 
 def resume(sweep: Sweep, storage: StorageDir = None, address: Address = None) -> None:

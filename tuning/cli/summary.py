@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from results.leaderboard import TrialSummary, summaries
 from results.records import TrialState
 from search_spaces.schema import SweepSpec
-from tuning.cli.format import duration, number, state_style
+from tuning.cli.format import duration, number
+from tuning.cli.tables import trials_table
+from tuning.execution.folder import handle
 from tuning.execution.sweep import SweepRun
 
 
-def leaderboard_table(spec: SweepSpec, board: list[TrialSummary]) -> Table:
-    """Trials in order, with the parameters that vary."""
-    params = list(spec.domains())
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("trial", "state", "step", spec.metric, *params, "time"):
-        table.add_column(name, justify="left" if name in ("trial", "state") else "right")
-    for entry in board:
-        record = entry.record
-        table.add_row(
-            record.id,
-            Text(record.state, style=state_style(record.state)),
-            number(entry.step),
-            number(entry.value),
-            *(number(record.params.get(p)) for p in params),
-            duration(record.seconds),
-        )
-    return table
+def leaderboard_table(spec: SweepSpec, board: Sequence[TrialSummary]) -> Table:
+    """The leaderboard, or the head of it."""
+    best = board[0].record.id if board and board[0].value is not None else None
+    return trials_table(spec, [(e.record, e.step, e.value) for e in board], best)
 
 
 def summarise(run: SweepRun, console: Console) -> None:
@@ -66,13 +55,13 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> list[str]:
         if entry.record.state is TrialState.FAILED:
             log = run.paths.trial(entry.record.id).log(len(entry.record.attempts), 0)
             lines.append(f"[red]failed[/] {entry.record.id}: {entry.record.reason}; log {log}")
+    if run.problem:
+        lines.append(f"[yellow]{run.problem}[/]")
     return lines
 
 
 def _next_steps(run: SweepRun, board: list[TrialSummary]) -> list[str]:
-    name = run.spec.name
-    if run.paths.root.parent.name != "sweeps" or not run.paths.root.parent.parent.samefile("."):
-        name = str(run.paths.root)
+    name = handle(run.paths)
     lines = [f"folder {run.paths.root}", ""]
     if run.interrupted:
         return [*lines, f"stopped; go on with: tune resume {name}"]

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
-from tuning.cli.format import duration, number, state_style
+from tuning.cli.format import duration, number
+from tuning.cli.tables import trials_table
 from tuning.execution.sweep import Observer
 
 _OTHER_LINES = 8
@@ -123,24 +124,9 @@ class LiveView:
 
     def _table(self) -> Table:
         board = self.board
-        params = list(board.spec.domains())
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("trial", "state", "step", board.spec.metric, *params, "time"):
-            table.add_column(name, justify="left" if name in ("trial", "state") else "right")
-        best = board.best()
         room = max(5, self._console.height - _OTHER_LINES)
-        for record in self._order()[:room]:
-            step, value = board.last.get(record.id, (0, None))
-            table.add_row(
-                record.id + " *" * (record.id == best),
-                Text(record.state, style=state_style(record.state)),
-                str(step),
-                number(value),
-                *(number(record.params.get(p)) for p in params),
-                duration(record.seconds),
-                style="bold" if record.id == best else "",
-            )
-        return table
+        rows = [(r, *board.last.get(r.id, (0, None))) for r in self._order()[:room]]
+        return trials_table(board.spec, rows, board.best())
 
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.board.spec.mode == "min" else -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -64,6 +65,14 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
     )
 
 
+def discard(paths: SweepPaths) -> None:
+    """Remove the folder of a new sweep that never got to its first trial."""
+    if not paths.trials.exists():
+        shutil.rmtree(paths.root)
+        with contextlib.suppress(OSError):  # holds other sweeps
+            paths.root.parent.rmdir()
+
+
 def _anywhere(spec: SweepSpec) -> SweepSpec:
     """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
     update: dict[str, Any] = {"fixed": anchored(spec.trainable, spec.fixed, Path.cwd())}
@@ -94,6 +103,11 @@ def storage_of(storage: str | None) -> Storage:
     """The storage a command reads: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
     chosen = storage or os.environ.get("TUNE_STORAGE") or DEFAULT_STORAGE
     return Storage(Path(chosen).expanduser().resolve())
+
+
+def handle(paths: SweepPaths) -> str:
+    """How to name a sweep on the command line here: by name, or by folder if it is elsewhere."""
+    return paths.name if paths.root.parent == storage_of(None).root else str(paths.root)
 
 
 def read_spec(paths: SweepPaths) -> SweepSpec:

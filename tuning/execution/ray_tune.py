@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ray import tune
@@ -34,7 +35,7 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any], **given: Any) -> None:
         """Start the runner, and the first trial on it."""
-        self._make = lambda: launch(given["code"], given["shape"], given["mailbox"])
+        self._launch = partial(launch, given["code"], given["shape"], given["mailbox"])
         self._runner: Runner | None = None
         self._running = self._waiting = False
         self._begin(config)
@@ -68,7 +69,7 @@ class TrialActor(tune.Trainable):
         self._drop()
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._runner = self._runner or self._make()
+        self._runner = self._runner or self._launch()
         self._running, self._waiting = True, False
         self._runner.start(TrialJob(**config[_JOB]))
 
@@ -136,7 +137,7 @@ class BookScheduler(FIFOScheduler):
     """Asks the books after each report."""
 
     def __init__(self, run: SweepRun, searcher: SweepSearcher) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._run, self._searcher = run, searcher
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from results.leaderboard import summaries, to_frame, write_parquet
@@ -71,51 +72,69 @@ def run_session(
     from tuning.execution.sweep import SweepRun
     from tuning.search.study import SweepStudy
 
-    with own(paths.lock), accounted(paths) as spent, view.showing():
-        tracker = make_tracker(spec, paths)
+    with own(paths.lock), accounted(paths) as spent, view.showing(), ExitStack() as stack:
         study = SweepStudy(paths.study, spec.name, spec)
-        told = TrackerObserver(tracker)
-        cache = str(Storage(paths.root.parent).cache)
-        run = SweepRun(spec, paths, study, [view, told], cache, spent)
+        run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
         run.restore()
-        stop.target = run
-        try:
-            tracker.sweep_started(spec.name, _tags(paths, spec), _settings(spec))
-            _tell_again(run, [told, view.board])
-            if not run.finished:
-                view.say("starting Ray")
-                with cluster(address) as nodes:
-                    from tuning.execution.ray_tune import drive
+        _tell_again(run, view.board)
+        run.observers.append(view)
+        stop.watch(run)
+        placement = None
+        if not run.finished:
+            view.say("starting Ray")
+            placement = place(spec.resources, stack.enter_context(cluster(address)))
+        with _recorded(run, view):
+            if placement is not None:
+                from tuning.execution.ray_tune import drive
 
-                    placement = place(spec.resources, nodes)
-                    view.say(f"starting workers: {placement.need} for each trial")
-                    drive(run, placement)
-        finally:
-            run.release()
-            view.say("writing results")
-            _conclude(run, tracker)
-        return run
+                view.say(f"starting workers: {placement.need} for each trial")
+                drive(run, placement)
+    return run
 
 
 class Interrupt:
     """Passes a request to stop on to the sweep, as soon as there is one."""
 
-    target: SweepRun | None = None
+    def __init__(self) -> None:
+        self._asked = False
+        self._run: SweepRun | None = None
 
     def __call__(self) -> None:
         """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
-        if self.target is not None:
-            self.target.interrupt()
+        self._asked = True
+        if self._run is not None:
+            self._run.interrupt()
+
+    def watch(self, run: SweepRun) -> None:
+        """From now on, stop this sweep."""
+        self._run = run
+        if self._asked:
+            run.interrupt()
 
 
-def _tell_again(run: SweepRun, observers: Sequence[Observer]) -> None:
+@contextmanager
+def _recorded(run: SweepRun, view: View) -> Iterator[None]:
+    """Track the sweep, and write its results however it ends."""
+    tracker = make_tracker(run.spec, run.paths)
+    tracker.sweep_started(run.spec.name, _tags(run.paths, run.spec), _settings(run.spec))
+    told = TrackerObserver(tracker)
+    _tell_again(run, told)
+    run.observers.append(told)
+    try:
+        yield
+    finally:
+        run.release()
+        view.say("writing results")
+        _conclude(run, tracker)
+
+
+def _tell_again(run: SweepRun, observer: Observer) -> None:
     """Tell what earlier sessions recorded: a killed one may not have told it all."""
     for record in list(run.records.values()):
-        for observer in observers:
-            observer.trial_started(record)
-            for report in read_reports(run.paths.trial(record.id), record.end_step):
-                observer.reported(record, report)
-            observer.trial_ended(record)
+        observer.trial_started(record)
+        for report in read_reports(run.paths.trial(record.id), record.end_step):
+            observer.reported(record, report)
+        observer.trial_ended(record)
 
 
 def _conclude(run: SweepRun, tracker: Tracker) -> None:
@@ -126,6 +145,7 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     tracker.sweep_ended(status, {k: v for k, v in best.items() if v is not None})
     tracker.close(timeout=60.0)
+    run.problem = tracker.problem
 
 
 def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,14 +54,20 @@ class Budget:
 
 
 class SweepRun:
-    """One session of a sweep, from `run` or `resume` to its end."""
+    """One session of a sweep, from `run` or `resume` to its end.
+
+    Attributes:
+        records: every trial by id, as it is on disk.
+        observers: told what happens, in this order.
+        interrupted: nothing more is proposed or retried.
+        problem: what went wrong beside the trials, one line for the summary.
+    """
 
     def __init__(
         self,
         spec: SweepSpec,
         paths: SweepPaths,
         study: SweepStudy,
-        observers: Sequence[Observer],
         cache: str,
         spent_s: float = 0.0,
     ) -> None:
@@ -70,7 +75,9 @@ class SweepRun:
         self.budget = Budget(spec.budget.trials, spec.budget.time)
         self.records: dict[str, TrialRecord] = {}
         self.interrupted = False
-        self._study, self._observers, self._cache = study, observers, cache
+        self.observers: list[Observer] = []
+        self.problem: str | None = None
+        self._study, self._cache = study, cache
         self._scheduler = make_scheduler(spec.scheduler)
         self._queue: deque[str] = deque()
         self._live: set[str] = set()
@@ -170,7 +177,7 @@ class SweepRun:
         self._adopt(record.model_copy(update={"state": TrialState.RUNNING, "attempts": attempts}))
         paths.attempt(number).mkdir(parents=True, exist_ok=True)
         self._live.add(record.id)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.trial_started(self.records[record.id])
         return TrialJob(
             trial_id=record.id,
@@ -192,7 +199,7 @@ class SweepRun:
         if trial_id not in self._live:
             return Decision.STOP
         self._note(trial_id, report)
-        for observer in self._observers:
+        for observer in self.observers:
             observer.reported(self.records[trial_id], report)
         value = report.metrics.get(self.spec.metric)
         if value is not None and not math.isfinite(value):
@@ -279,7 +286,7 @@ class SweepRun:
         write_trial(self.paths.trial(record.id), record)
 
     def _tell_ended(self, trial_id: str) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.trial_ended(self.records[trial_id])
 
     def _note(self, trial_id: str, report: Report) -> None:

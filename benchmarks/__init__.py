@@ -1,0 +1,1 @@
+"""What the platform costs beside the training itself, measured against its alternatives."""

@@ -1,0 +1,304 @@
+"""Measures, in one run and side by side, what a sweep costs beside its work: this platform, a plain
+script of Ray's own recipe, and Optuna alone as the floor. `python -m benchmarks.overhead --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+
+from benchmarks.process import ROOT, Outcome, run
+from benchmarks.work import (
+    GRACE_PERIOD,
+    LEARNING_RATE,
+    REDUCTION_FACTOR,
+    STARTUP_TRIALS,
+    Job,
+    Times,
+    X,
+    read_times,
+)
+
+Collect = Callable[[Path], list[Times]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to run the sweep.
+
+    Attributes:
+        title: in the table.
+        command: makes the command from the job and a folder.
+        collect: reads the trials' times from that folder afterwards.
+        at_once: trials that it runs at once.
+        env: its environment, beside the caller's.
+    """
+
+    title: str
+    command: Callable[[Job, Path], list[str]]
+    collect: Collect
+    at_once: Callable[[Job], int] = lambda job: job.at_once
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one contender; seconds, bytes and counts.
+
+    Attributes:
+        name, title: of the contender.
+        wall_s: from the start of its process to its end.
+        first_report_s: from the start of its process to the first report of any trial.
+        overhead_s: per trial: wall-clock beyond the ideal, by the number of trials.
+        gap_s: median from the end of a trial to the first report of the next on the same lane.
+        trial_overhead_s: median from the end of a trial to the end of the next on the same lane,
+            less the work of the latter.
+        peak_rss: of the driving process.
+        trials, full, reports: trials in all, those that made every report, and all reports made.
+        load: average number of busy processes on the machine when it began.
+    """
+
+    name: str
+    title: str
+    wall_s: float
+    first_report_s: float
+    overhead_s: float
+    gap_s: float | None
+    trial_overhead_s: float | None
+    peak_rss: int
+    trials: int
+    full: int
+    reports: int
+    load: float
+
+
+def _ours(job: Job, folder: Path) -> list[str]:
+    sweep = {
+        "name": "overhead",
+        "trainable": f"{ROOT / 'benchmarks' / 'trivial.py'}:Trivial",
+        "metric": "loss",
+        "mode": "min",
+        "space": {
+            "x": {"uniform": X},
+            "learning_rate": {"loguniform": LEARNING_RATE},
+        },
+        "fixed": {"reports": job.reports, "step_s": job.step_s},
+        "search": {"name": "tpe", "startup_trials": STARTUP_TRIALS},
+        "scheduler": {
+            "name": "asha",
+            "grace_period": GRACE_PERIOD,
+            "max_t": job.reports,
+            "reduction_factor": REDUCTION_FACTOR,
+        },
+        "budget": {"trials": job.trials},
+        "resources": {
+            "workers": job.workers,
+            "cpus_per_worker": job.cpus_per_worker,
+            "gpus_per_worker": 0,
+            "concurrency": job.at_once,
+        },
+        "storage": str(folder),
+        "seed": job.seed,
+    }
+    file = folder / "sweep.yaml"
+    file.write_text(json.dumps(sweep, indent=1))  # YAML 1.2 holds JSON
+    return [sys.executable, "-m", "tuning", "run", str(file)]
+
+
+def _our_times(folder: Path) -> list[Times]:
+    from results.paths import Storage
+    from results.records import TrialState, read_reports, read_trials
+
+    paths, times = Storage(folder).sweep("overhead"), []
+    for record in read_trials(paths):
+        ended = record.attempts[-1].ended
+        if record.state is TrialState.FAILED or not record.state.finished or ended is None:
+            raise SystemExit(f"{record.id} is {record.state.value}: {record.reason}")
+        reports = read_reports(paths.trial(record.id), record.end_step)
+        times.append(Times(tuple(r.time for r in reports), ended))
+    return times
+
+
+def _ray(job: Job, folder: Path) -> list[str]:
+    files = [str(folder), str(folder / "times.json")]
+    return [sys.executable, "-m", "benchmarks.ray_recipe", job.dumps(), *files]
+
+
+def _floor(job: Job, folder: Path) -> list[str]:
+    out = str(folder / "times.json")
+    return [sys.executable, "-m", "benchmarks.optuna_floor", job.dumps(), out]
+
+
+def _left_times(folder: Path) -> list[Times]:
+    return read_times(folder / "times.json")
+
+
+CONTENDERS = {
+    "ours": Contender("this platform, `tune run`", _ours, _our_times),
+    "ray": Contender("Ray's own recipe", _ray, _left_times),
+    "ray-polled": Contender(
+        "Ray's own recipe, polled every 0.2 s (an undocumented setting)",
+        _ray,
+        _left_times,
+        env={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"},
+    ),
+    "optuna": Contender("Optuna alone, one process", _floor, _left_times, at_once=lambda job: 1),
+}
+DEFAULT = ("ours", "ray", "optuna")
+
+
+def measure(name: str, job: Job, folder: Path, timeout_s: float) -> Row:
+    """Run one contender in an empty folder."""
+    contender, load = CONTENDERS[name], os.getloadavg()[0]
+    folder.mkdir()
+    command = contender.command(job, folder)
+    outcome = run(command, folder / "output.log", timeout_s, contender.env)
+    times = contender.collect(folder)
+    if len(times) != job.trials or not all(t.reports for t in times):
+        raise SystemExit(f"{name} ran {len(times)} of {job.trials} trials; see {folder}")
+    return summarise(name, job, outcome, times, load)
+
+
+def summarise(name: str, job: Job, outcome: Outcome, times: Sequence[Times], load: float) -> Row:
+    """Boil the times of a contender's trials down to a row."""
+    at_once = CONTENDERS[name].at_once(job)
+    reports = sum(len(t.reports) for t in times)
+    after = [(b, b.reports[0] - a.ended, b.ended - a.ended) for a, b in successors(times, at_once)]
+    spent = [cycle - len(trial.reports) * job.step_s for trial, _, cycle in after]
+    return Row(
+        name=name,
+        title=CONTENDERS[name].title,
+        wall_s=outcome.wall_s,
+        first_report_s=min(t.reports[0] for t in times) - outcome.began,
+        overhead_s=(outcome.wall_s - reports * job.step_s / at_once) / job.trials,
+        gap_s=statistics.median(gap for _, gap, _ in after) if after else None,
+        trial_overhead_s=statistics.median(spent) if spent else None,
+        peak_rss=outcome.peak_rss,
+        trials=len(times),
+        full=sum(len(t.reports) == job.reports for t in times),
+        reports=reports,
+        load=load,
+    )
+
+
+def successors(times: Sequence[Times], lanes: int) -> list[tuple[Times, Times]]:
+    """Each trial with the one after it on the same lane.
+
+    Records do not say which lane ran a trial: a trial is taken to run on the lane that was free
+    first.
+    """
+    on: list[list[Times]] = [[] for _ in range(lanes)]
+    for trial in sorted(times, key=lambda t: t.reports[0]):
+        min(on, key=lambda lane: lane[-1].ended if lane else 0.0).append(trial)
+    return [pair for lane in on for pair in pairwise(lane)]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown."""
+    head = (
+        "",
+        "wall-clock",
+        "ratio to Ray's recipe",
+        "first report after",
+        "overhead per trial",
+        "gap between trials",
+        "overhead per later trial",
+        "driver's peak memory",
+        "trials (in full)",
+        "reports",
+    )
+    ray = next((r.wall_s for r in rows if r.name == "ray"), None)
+    lines = [head, ("---", *["---:"] * (len(head) - 1)), *(_cells(row, ray) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cells(row: Row, ray_s: float | None) -> tuple[str, ...]:
+    return (
+        row.title,
+        f"{row.wall_s:.1f} s",
+        f"{row.wall_s / ray_s:.3f}" if ray_s else "-",
+        f"{row.first_report_s:.1f} s",
+        f"{row.overhead_s:.2f} s",
+        f"{row.gap_s:.2f} s" if row.gap_s is not None else "-",
+        f"{row.trial_overhead_s:.2f} s" if row.trial_overhead_s is not None else "-",
+        f"{row.peak_rss / 2**20:.0f} MiB",
+        f"{row.trials} ({row.full})",
+        str(row.reports),
+    )
+
+
+def machine() -> str:
+    """Where this runs, and with what."""
+    names = ("ray", "torch", "optuna", "mlflow")
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{_cores()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in names)
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--trials", type=int, default=48, help="trials of the sweep")
+    add("--reports", type=int, default=5, help="reports of a trial that is not stopped early")
+    add("--work", type=float, default=0.25, help="seconds of work of such a trial")
+    add("--workers", type=int, default=2, help="DDP workers of a trial")
+    add("--at-once", type=int, default=2, help="trials at once; they share the cores")
+    add("--seed", type=int, default=0, help="of the search")
+    add("--only", nargs="+", choices=CONTENDERS, default=DEFAULT, help="what is measured")
+    add("--timeout", type=float, default=1800, help="seconds for each")
+    add("--json", type=Path, help="a file for the figures")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and leave nothing behind unless something failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
+    given = _arguments()
+    ranks = given.workers * given.at_once
+    cpus = min(1.0, int(100 * _cores() / ranks) / 100)
+    job = Job(
+        given.trials, given.reports, given.work, given.workers, given.at_once, cpus, given.seed
+    )
+    folder, rows = Path(tempfile.mkdtemp(prefix="tune-bench-")), []
+    for name in given.only:
+        print(f"{CONTENDERS[name].title} …", file=sys.stderr, flush=True)
+        rows.append(measure(name, job, folder / name, given.timeout))
+        print(f"  {rows[-1].wall_s:.1f} s", file=sys.stderr, flush=True)
+    print(
+        f"\n{job.trials} trials of {job.reports} reports and {job.work_s:g} s of work, "
+        f"{job.workers} DDP workers each, {job.at_once} trials at once\n\n{table(rows)}\n\n"
+        f"{machine()}; load when each began: {', '.join(f'{r.load:.1f}' for r in rows)}"
+    )
+    if given.json:
+        figures = {"job": asdict(job), "machine": machine(), "rows": [asdict(r) for r in rows]}
+        given.json.write_text(json.dumps(figures, indent=1))
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

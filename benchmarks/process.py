@@ -1,0 +1,99 @@
+"""Runs one contender as a clean process of its own, and watches its time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+_INHERITED = ("RAY_", "TUNE_", "MLFLOW_", "OPTUNA_")
+"""Settings of the caller's that would change what is measured."""
+_WATCH_S = 0.25
+_CLOSE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process went.
+
+    Attributes:
+        began: Unix seconds.
+        wall_s: seconds from its start to its end, imports and shutdown included.
+        peak_rss: the most bytes that the process itself held, without its children.
+    """
+
+    began: float
+    wall_s: float
+    peak_rss: int
+
+
+def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str]) -> Outcome:
+    """Run a command to its end, its output in a file.
+
+    Raises:
+        SystemExit: it failed, or took too long; what it had started is ended too.
+    """
+    began, start, peak = time.time(), time.monotonic(), 0
+    with _started(command, log, env) as process:
+        while process.poll() is None:
+            peak = max(peak, _rss(process.pid))
+            if time.monotonic() - start > timeout_s:
+                raise SystemExit(f"not done after {timeout_s:g} s: {_tail(log)}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_WATCH_S)
+        wall_s = time.monotonic() - start
+    if process.returncode:
+        raise SystemExit(f"exit code {process.returncode}: {_tail(log)}")
+    return Outcome(began, wall_s, peak)
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str], log: Path, env: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(_INHERITED)}
+    clean |= {"RAY_USAGE_STATS_ENABLED": "0", **env}
+    with open(log, "wb") as out:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=clean, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process and all that it started: asked first, then forced."""
+    if process.poll() is not None:
+        return
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_CLOSE_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in psutil.wait_procs(family, timeout=1)[1]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
+
+
+def _rss(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([f"the end of {log}:", *lines[-25:]])

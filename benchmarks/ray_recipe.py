@@ -1,0 +1,124 @@
+"""The same sweep as a plain script, by the recipe and with the settings of Ray's own guide.
+
+https://docs.ray.io/en/latest/train/user-guides/hyperparameter-optimization.html: a Tune function
+that runs a `TorchTrainer` with `TuneReportCallback`, `max_concurrent_trials`, and Tune's functions
+on a resource of their own, so that every core is left to the workers.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+import ray.tune
+from ray.air.integrations.mlflow import MLflowLoggerCallback
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search.optuna import OptunaSearch
+
+from benchmarks.work import (
+    GRACE_PERIOD,
+    LEARNING_RATE,
+    REDUCTION_FACTOR,
+    Job,
+    Times,
+    X,
+    loss_at,
+    tiny_model,
+    work,
+    write_times,
+)
+
+DRIVER = "TRAIN_DRIVER_RESOURCE"
+
+
+def train_fn_per_worker(config: dict[str, Any]) -> None:
+    """The train loop of every worker."""
+    model = ray.train.torch.prepare_model(tiny_model())
+    job = Job.loads(config["job"])
+    for step in range(1, job.reports + 1):
+        work(model, job.step_s)
+        loss = loss_at(config["x"], config["learning_rate"], step)
+        ray.train.report({"loss": loss, "step": step, "reported_at": time.time()})
+
+
+def train_driver_fn(config: dict[str, Any], job: str, folder: str) -> None:
+    """A trial."""
+    size = Job.loads(job)
+    ray.train.torch.TorchTrainer(
+        train_fn_per_worker,
+        train_loop_config={**config, "job": job},
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=size.workers, resources_per_worker={"CPU": size.cpus_per_worker}
+        ),
+        run_config=ray.train.RunConfig(
+            name=f"train-trial_id={ray.tune.get_context().get_trial_id()}",
+            storage_path=folder,
+            callbacks=[TuneReportCallback()],  # type: ignore[list-item]  # ray types V1 here
+        ),
+    ).fit()
+
+
+def sweep(job: Job, folder: Path) -> ray.tune.ResultGrid:
+    """Run it, with everything that it writes in a folder."""
+    driver = ray.tune.with_parameters(train_driver_fn, job=job.dumps(), folder=str(folder))
+    return ray.tune.Tuner(
+        ray.tune.with_resources(driver, {DRIVER: 0.01}),
+        param_space={
+            "x": ray.tune.uniform(*X),
+            "learning_rate": ray.tune.loguniform(*LEARNING_RATE),
+        },
+        tune_config=ray.tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            search_alg=OptunaSearch(seed=job.seed),
+            scheduler=ASHAScheduler(
+                max_t=job.reports, grace_period=GRACE_PERIOD, reduction_factor=REDUCTION_FACTOR
+            ),
+            num_samples=job.trials,
+            max_concurrent_trials=job.at_once,
+        ),
+        run_config=ray.tune.RunConfig(
+            name="sweep",
+            storage_path=str(folder),
+            callbacks=[MLflowLoggerCallback(f"sqlite:///{folder}/mlflow.db", experiment_name="x")],
+        ),
+    ).fit()
+
+
+def start_ray() -> None:
+    """Start Ray, findable by its own processes also where others run a Ray on this machine.
+
+    Without an address, what frees the workers of a stopped trial finds two clusters and gives up:
+    the sweep then waits for ever.
+    """
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    os.environ["RAY_GCS_SERVER_PORT"] = str(port)
+    os.environ["RAY_ADDRESS"] = f"{ray.util.get_node_ip_address()}:{port}"
+    ray.init("local", resources={DRIVER: 1})
+
+
+def main() -> None:
+    """Arguments: the job, a folder, and the file to write the trials' times to."""
+    job, folder, out = Job.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    start_ray()
+    results = sweep(job, folder)
+    if results.errors:
+        raise SystemExit(f"{len(results.errors)} trials failed: {results.errors[0]}")
+    frames = (results[i].metrics_dataframe for i in range(len(results)))
+    curves = [tuple(map(float, frame["reported_at"])) for frame in frames if frame is not None]
+    write_times(out, [Times(curve, curve[-1]) for curve in curves])
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

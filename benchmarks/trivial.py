@@ -1,0 +1,46 @@
+"""The benchmark's trial as this platform runs it: a `Trainable`, named by its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from benchmarks.work import loss_at
+from trainables.base import Split, Trainable, TrainableConfig
+from trainables.worker import Answer, Worker
+
+
+class TrivialConfig(TrainableConfig):
+    """Hyperparameters of a trial that hardly computes anything."""
+
+    x: float = Field(description="best at 0.3")
+    learning_rate: float = Field(gt=0, description="best at 10 ** -2.5; trains nothing")
+    reports: int = Field(5, ge=1, description="steps, each of them reported")
+    step_s: float = Field(0.05, ge=0, description="seconds of work in each step")
+
+
+class Trivial(Trainable[TrivialConfig]):
+    """A tiny DDP model, and some sleep."""
+
+    Config: ClassVar[type[TrainableConfig]] = TrivialConfig
+
+    def train(self, config: TrivialConfig, worker: Worker) -> None:
+        """Works and reports, from the first step: there is nothing to resume."""
+        from benchmarks.work import tiny_model, work
+        from trainables.training import parallel
+
+        model = parallel(tiny_model().to(worker.device), worker)
+        for step in range(1, config.reports + 1):
+            work(model, config.step_s)
+            loss = loss_at(config.x, config.learning_rate, step)
+            answer = worker.report(step=step, metrics={"loss": loss}, final=step == config.reports)
+            if answer is not Answer.CONTINUE:
+                break
+
+    def evaluate(
+        self, config: TrivialConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, float]:
+        """The metric after the last step."""
+        return {"loss": loss_at(config.x, config.learning_rate, config.reports)}

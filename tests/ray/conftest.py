@@ -1,0 +1,137 @@
+"""One local Ray cluster of 2 CPUs for all tests of this folder; sweeps are run by the real CLI."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import Report, TrialRecord, read_reports, read_trials
+
+HOLD_CLUSTER = """
+import os, sys
+import ray
+print(ray.init(num_cpus=2, log_to_driver=False).address_info["address"], flush=True)
+sys.stdin.read()
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.ray)
+
+
+# One token for the cluster and for who joins it.
+ENV = {
+    **os.environ,
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "COLUMNS": "200",
+}
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """Address of the cluster, which ends with the tests."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=ENV,
+    ) as holder:
+        yield holder.stdout.readline().strip()
+        holder.stdin.close()
+        holder.wait(60)
+
+
+@dataclass
+class Tune:
+    """The `tune` program in a folder of its own."""
+
+    cwd: Path
+    address: str
+
+    def start(self, *args: str | Path) -> subprocess.Popen[str]:
+        joins = ["--address", self.address] if args[0] in ("run", "resume", "plan") else []
+        # Where an installed `tune` is shadowed by Ray's, `python -m tuning` is the same program.
+        return subprocess.Popen(
+            [sys.executable, "-m", "tuning", *map(str, args), *joins],
+            cwd=self.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENV,
+        )
+
+    def __call__(self, *args: str | Path, code: int = 0) -> str:
+        """Run to the end; gives stdout, or stderr where a mistake is expected."""
+        process = self.start(*args)
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
+        return err if code == 2 else out
+
+    def paths(self, sweep: str) -> SweepPaths:
+        return SweepPaths(self.cwd / "sweeps" / sweep)
+
+    def trials(self, sweep: str) -> list[TrialRecord]:
+        return read_trials(self.paths(sweep))
+
+    def curve(self, sweep: str, trial: str) -> list[Report]:
+        record = next(r for r in self.trials(sweep) if r.id == trial)
+        return read_reports(self.paths(sweep).trial(trial), record.end_step)
+
+    def values(self, sweep: str) -> dict[str, list[tuple[int, dict[str, float]]]]:
+        """Every trial's curve, without what measures time."""
+        return {
+            r.id: [
+                (p.step, {k: v for k, v in p.metrics.items() if not k.endswith("_per_second")})
+                for p in self.curve(sweep, r.id)
+            ]
+            for r in self.trials(sweep)
+        }
+
+    def mlflow(self, query: str) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(self.cwd / "sweeps" / "mlflow.db") as db:
+            return db.execute(query).fetchall()
+
+    def best(self, sweep: str) -> dict[str, Any]:
+        return json.loads(self("best", sweep, "--json"))
+
+
+@pytest.fixture
+def tune(tmp_path: Path, address: str) -> Tune:
+    return Tune(tmp_path, address)
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for what another process does; fails when it ends first."""
+    deadline = time.monotonic() + 200
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            out, err = process.communicate()
+            pytest.fail(f"never happened; exit {process.returncode}\n{out}\n{err}")
+        time.sleep(0.02)
+
+
+def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[int, str]:
+    """Send a signal and wait; gives the exit code and stdout."""
+    process.send_signal(signum)
+    out, _ = process.communicate(timeout=100)
+    return process.returncode, out

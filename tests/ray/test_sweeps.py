@@ -1,0 +1,222 @@
+"""Whole sweeps on a real cluster: run, killed and resumed, stopped, failing, repeated."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from results.leaderboard import load
+from results.records import TrialState
+from search_spaces.load import load_sweep
+from tests.ray.conftest import Tune, end, wait_for
+
+DIGITS = """
+name: digits
+trainable: digits
+metric: accuracy
+mode: max
+space:
+  learning_rate: {loguniform: [1.0e-4, 1.0e-1]}
+  hidden_units: {choice: [16, 32]}
+fixed: {epochs: 9, batch_size: 64}
+search: {startup_trials: 4}
+scheduler: {name: asha, grace_period: 3, max_t: 9}
+budget: {trials: 6}
+resources: {workers: 2}
+checkpoint: {every: 3}
+seed: 1
+"""
+
+
+@pytest.fixture
+def digits(tune: Tune) -> Path:
+    file = tune.cwd / "digits.yaml"
+    file.write_text(DIGITS)
+    return file
+
+
+def test_from_a_file_to_a_winner(tune: Tune, digits: Path) -> None:
+    out = tune("run", digits)
+    assert "t0000 started  learning_rate=" in out
+    assert "winner " in out
+    assert "6 finished" in out
+    states = Counter(r.state for r in tune.trials("digits"))
+    assert states.total() == 6
+    assert set(states) == {TrialState.COMPLETED, TrialState.STOPPED}
+
+    results = load(tune.paths("digits").root)
+    assert results.trials["trial"].iloc[0] == tune.best("digits")["trial"]
+    assert tune.paths("digits").leaderboard.exists()
+    assert "6/6" in tune("ls")
+    assert "checkpoints at steps" in tune("show", "digits", "t0000")
+    runs = tune.mlflow("select name, status from runs order by name")
+    assert [name for name, _ in runs] == ["digits", *(f"t{i:04d}" for i in range(6))]
+    expected = {TrialState.COMPLETED: "FINISHED", TrialState.STOPPED: "KILLED"}
+    assert {n: s for n, s in runs if n != "digits"} == {
+        r.id: expected[r.state] for r in tune.trials("digits")
+    }
+
+    # A second run of the file is a sweep of its own, with the same trials and the same losses.
+    tune("run", digits)
+    assert tune.values("digits-2") == tune.values("digits")
+    assert [r.params for r in tune.trials("digits-2")] == [r.params for r in tune.trials("digits")]
+
+
+def test_a_killed_driver_is_resumed(tune: Tune, digits: Path) -> None:
+    tune(
+        "run", digits, "--name", "whole", "--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"
+    )
+    run = tune.start(
+        "run", digits, "--name", "killed", "--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"
+    )
+    paths = tune.paths("killed")
+
+    def in_the_middle_of_the_third() -> bool:
+        return bool(paths.trial("t0002").checkpoint_steps())
+
+    wait_for(in_the_middle_of_the_third, run)
+    assert end(run)[0] == -signal.SIGKILL
+    before = {r.id: r for r in tune.trials("killed")}
+    unfinished = [r.id for r in before.values() if not r.state.finished]
+    assert unfinished == ["t0002"]
+    checkpointed = paths.trial("t0002").checkpoint_steps()[-1]
+
+    out = tune("resume", "killed")
+    assert "t0002 started attempt 2" in out
+    after = {r.id: r for r in tune.trials("killed")}
+    assert len(after) == 6
+    assert all(after[i] == r for i, r in before.items() if r.state.finished)
+    second = [p.step for p in tune.curve("killed", "t0002") if p.attempt == 2]
+    assert second[0] >= checkpointed + 1
+    assert tune.values("killed") == tune.values("whole")
+    assert {i: (r.state, r.end_step) for i, r in after.items()} == {
+        r.id: (r.state, r.end_step) for r in tune.trials("whole")
+    }
+    runs = tune.mlflow(
+        "select r.name, count(m.step), count(distinct m.step) from runs r"
+        " join experiments e using (experiment_id)"
+        " left join metrics m on m.run_uuid = r.run_uuid and m.key = 'accuracy'"
+        " where e.name = 'killed' group by r.run_uuid order by r.name"
+    )
+    reports = {i: len(curve) for i, curve in tune.values("killed").items()}
+    assert runs == [("killed", 0, 0), *((i, n, n) for i, n in reports.items())]
+
+
+def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune, digits: Path) -> None:
+    more = ["--set", "fixed.epochs=200", "--set", "scheduler.max_t=200"]
+    run = tune.start("run", digits, *more, "--set", "budget.trials=2")
+    paths = tune.paths("digits")
+    wait_for(lambda: bool(paths.trial("t0000").checkpoint_steps()), run)
+    assert "driven by process" in tune("resume", "digits", code=2)
+    code, out = end(run, signal.SIGINT)
+    assert code == 130
+    assert "go on with: tune resume digits" in out
+    record = tune.trials("digits")[0]
+    assert record.state is TrialState.PENDING
+    newest = paths.trial("t0000").checkpoint_steps()[-1]
+    tune("resume", "digits")
+    resumed = [p.step for p in tune.curve("digits", "t0000") if p.attempt == 2]
+    assert resumed[0] == newest + 1
+    assert [r.state.finished for r in tune.trials("digits")] == [True, True]
+
+
+FAILING = """
+import os, signal
+from pathlib import Path
+from pydantic import Field
+from trainables.base import Trainable, TrainableConfig
+from trainables.worker import Answer
+
+class Config(TrainableConfig):
+    kind: str = Field(description="what goes wrong")
+    mark: str = Field(description="where it is noted that it went wrong")
+
+def save(folder, worker):
+    if worker.rank == 0:
+        (folder / "state.txt").write_text("state")
+
+class Failing(Trainable):
+    Config = Config
+
+    def train(self, config, worker):
+        found = worker.resume()
+        for step in range(found.step + 1 if found else 1, 7):
+            mark = Path(config.mark) / config.kind
+            if step == 4 and config.kind != "well":
+                worker.barrier()
+                self.fail(config.kind, mark, worker.rank)
+            answer = worker.report(step=step, metrics={"score": float(step)},
+                                   checkpoint=lambda f: save(f, worker), final=step == 6)
+            if answer is not Answer.CONTINUE:
+                return
+
+    def fail(self, kind, mark, rank):
+        if kind == "always":
+            raise RuntimeError("this never works")
+        if kind == "killed" and rank == 1 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def evaluate(self, config, weights, split, cache):
+        return {"score": 0.0}
+"""
+
+
+def test_failures_cost_their_own_trial_only(tune: Tune) -> None:
+    (tune.cwd / "failing.py").write_text(FAILING)
+    (tune.cwd / "failing.yaml").write_text(
+        "name: failing\ntrainable: failing.py:Failing\nmetric: score\nmode: max\n"
+        "space: {kind: {grid_search: [well, killed, always]}}\n"
+        f"fixed: {{mark: {tune.cwd}}}\nscheduler: {{name: none}}\n"
+        "resources: {workers: 2}\nfailure: {max_retries: 1}\ntracking: {name: none}\n"
+    )
+    out = tune("run", "failing.yaml")
+    by_kind = {r.params["kind"]: r for r in tune.trials("failing")}
+    assert by_kind["well"].state is TrialState.COMPLETED
+    killed = by_kind["killed"]
+    assert (killed.state, len(killed.attempts)) == (TrialState.COMPLETED, 2)
+    curve = tune.curve("failing", killed.id)
+    assert [(p.step, p.attempt) for p in curve] == [(s, 1 + (s > 3)) for s in range(1, 7)]
+    always = by_kind["always"]
+    assert always.state is TrialState.FAILED
+    assert always.reason.startswith("rank ")
+    assert always.reason.endswith("RuntimeError: this never works (2 of 2 attempts failed)"), (
+        always.reason
+    )
+    log = tune.paths("failing").trial(always.id).log(2, 0)
+    assert str(log) in out
+    assert "this never works" in log.read_text()
+
+
+def test_what_can_never_be_placed_fails_at_once(tune: Tune, digits: Path) -> None:
+    said = tune("run", digits, "--set", "resources.workers=3", code=2)
+    assert said == (
+        "resources: a trial needs 3 CPUs (3 x 1 CPU), but the cluster has 2 CPUs on 1 machine: room"
+        " for 2 of 3 workers; lower resources.workers or resources.cpus_per_worker, or join a"
+        " larger cluster with --address\n"
+    )
+
+
+def test_a_lane_and_fresh_processes_give_the_same_curves(tune: Tune, digits: Path) -> None:
+    few = [
+        "--set",
+        "budget.trials=2",
+        "--set",
+        "scheduler={name: none}",
+        "--set",
+        "tracking={name: none}",
+    ]
+    tune("run", digits, "--name", "lane", *few)
+    tune("run", digits, "--name", "fresh", *few, "--set", "resources.isolation=trial")
+    assert tune.values("fresh") == tune.values("lane")
+
+
+def test_the_frozen_spec_is_what_was_run(tune: Tune, digits: Path) -> None:
+    out = tune("plan", digits, "--set", "budget.trials=3")
+    assert "at once    1 of 1 that fit" in out
+    assert "for 3 trials" in out
+    assert not (tune.cwd / "sweeps").exists()
+    assert load_sweep(digits).spec.budget.trials == 6
