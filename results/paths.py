@@ -60,6 +60,13 @@ class TrialPaths:
         """Ray Train's own run folder, for trainables written for its public API."""
         return self.root / "ray_train"
 
+    def newest_checkpoint(self) -> Path | None:
+        """Folder of the newest checkpoint (not verified): ours, or else Ray Train's."""
+        if steps := self.checkpoint_steps():
+            return self.checkpoint(steps[-1])
+        # Ray Train names them by the time at which they were made.
+        return max(self.ray_train.glob("checkpoint_*/"), default=None)
+
 
 @dataclass(frozen=True)
 class SweepPaths:

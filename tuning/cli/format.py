@@ -1,8 +1,14 @@
-"""Numbers, durations and states as the terminal shows them."""
+"""Numbers, durations and states as the terminal shows them, and the terminal itself."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NO_SCREEN = 10_000
 
 _STYLES = {
     "running": "cyan",
@@ -49,3 +55,16 @@ def heading(name: str) -> str:
 def state_style(state: str) -> str:
     """The colour of a trial's state."""
     return _STYLES.get(state, "")
+
+
+def make_console() -> Console:
+    """Where commands print: text is taken as it is, and lines are whole where there is no screen.
+
+    Error messages and paths may hold brackets, which Rich would read as markup.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _NO_SCREEN
+    return console

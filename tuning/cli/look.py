@@ -20,24 +20,32 @@ def ls(storage: StorageDir = None) -> None:
 
     Example: tune ls
     """
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from search_spaces.errors import UserError
+    from tuning.cli.format import make_console
     from tuning.execution.folder import storage_of
 
     root = storage_of(storage)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    if storage is not None and not root.root.is_dir():
+        raise UserError(f"--storage {storage}: no such folder")
+    table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
     for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for paths in root.sweeps():
         try:
             table.add_row(paths.name, *_sweep_row(paths))
         except UserError as e:
-            table.add_row(paths.name, "damaged", *[""] * 3, e.problems[0])
+            table.add_row(paths.name, Text("damaged", style="red"))
+            faults.append(f"{paths.name} is damaged: {e.problems[0]}")
     if not table.row_count:
-        raise UserError(f"no sweeps in {root.root}; start one with tune run FILE")
-    Console(highlight=False).print(table)
+        typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
+        return
+    console = make_console()
+    console.print(table)
+    for fault in faults:
+        console.print(fault, style="red", soft_wrap=True)
 
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
@@ -151,8 +159,7 @@ def best(sweep: Sweep, json_: Json = False, storage: StorageDir = None) -> None:
 
 
 def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[str, Any]:
-    files = paths.trial(entry.record.id)
-    steps = files.checkpoint_steps()
+    checkpoint = paths.trial(entry.record.id).newest_checkpoint()
     return {
         "sweep": paths.name,
         "trial": entry.record.id,
@@ -163,7 +170,7 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[st
         "params": entry.record.params,
         "config": entry.record.config,
         "seed": entry.record.seed,
-        "checkpoint": str(files.checkpoint(steps[-1])) if steps else None,
+        "checkpoint": str(checkpoint) if checkpoint else None,
     }
 
 

@@ -57,16 +57,15 @@ def resume(sweep: Sweep, storage: StorageDir = None, address: Address = None) ->
 
 
 def _drive(paths: SweepPaths, address: str | None) -> None:
-    from rich.console import Console
-
+    from tuning.cli.format import make_console
     from tuning.cli.summary import summarise
     from tuning.cli.view import Board, make_view
     from tuning.execution.folder import read_spec
     from tuning.execution.session import Interrupt, run_session
 
     spec = read_spec(paths)
-    console = Console(highlight=False)
-    console.print(f"sweep [bold]{spec.name}[/] in {paths.root}", soft_wrap=True)
+    console = make_console()
+    console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
     view, stop = make_view(Board(spec), console), Interrupt()
     with _interruptible(stop):
         outcome = run_session(paths, spec, address, view, stop)

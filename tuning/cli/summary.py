@@ -2,73 +2,100 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from results.leaderboard import TrialSummary, summaries
+from results.paths import SweepPaths
 from results.records import TrialState
+from results.soup import LINEAGE
 from search_spaces.schema import SweepSpec
+from trainables.base import Trainable
+from trainables.registry import is_foreign, resolve
 from tuning.cli.format import duration, number
 from tuning.cli.tables import trials_table
 from tuning.execution.folder import handle
 from tuning.execution.sweep import SweepRun
 
 
-def leaderboard_table(spec: SweepSpec, board: Sequence[TrialSummary]) -> Table:
-    """The leaderboard, or the head of it."""
-    best = board[0].record.id if board and board[0].value is not None else None
-    return trials_table(spec, [(e.record, e.step, e.value) for e in board], best)
+def leaderboard_table(spec: SweepSpec, board: Sequence[TrialSummary], width: int) -> Table:
+    """The leaderboard, or the head of it, in `width` characters."""
+    first = _winner(board)
+    best = first.record.id if first else None
+    return trials_table(spec, [(e.record, e.step, e.value) for e in board], best, width)
 
 
 def summarise(run: SweepRun, console: Console) -> None:
     """Print the end of a session."""
     spec, paths = run.spec, run.paths
     board = summaries(paths, spec.metric, spec.mode)
-    console.print(leaderboard_table(spec, board[:10]))
+    if board:
+        console.print(leaderboard_table(spec, board[:10], console.width))
     if len(board) > 10:
-        console.print(f"… {len(board) - 10} more: tune show {spec.name}", style="dim")
+        console.print(f"… {len(board) - 10} more: tune show {handle(paths)}", style="dim")
     for line in [*_outcome(run, board), *_next_steps(run, board)]:
         console.print(line, soft_wrap=True)
 
 
-def _outcome(run: SweepRun, board: list[TrialSummary]) -> list[str]:
-    lines = [""]
-    done = sum(e.record.state.finished for e in board)
-    if board and board[0].value is not None:
-        best = board[0]
+def _winner(board: Sequence[TrialSummary]) -> TrialSummary | None:
+    """The first of the leaderboard, when it has a value and did not fail."""
+    first = board[0] if board else None
+    if first is None or first.value is None or first.record.state is TrialState.FAILED:
+        return None
+    return first
+
+
+def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
+    yield ""
+    if best := _winner(board):
         params = ", ".join(f"{k}={number(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
-        lines.append(
-            f"{name} [bold]{best.record.id}[/]: {run.spec.metric} {number(best.value)} ({params})"
-        )
+        value = f": {run.spec.metric} {number(best.value)} ({params})"
+        yield Text.assemble(f"{name} ", (best.record.id, "bold"), value)
+    done = sum(e.record.state.finished for e in board)
     states = Counter(e.record.state for e in board)
     why = ", ".join(f"{count} {state}" for state, count in states.items())
-    lines.append(f"trials {done} finished in {duration(run.elapsed_s)}: {why or 'none'}")
+    yield f"trials {done} finished in {duration(run.elapsed_s)}: {why or 'none'}"
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
         said = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
-        lines.append(f"stopped early: {said}")
+        yield f"stopped early: {said}"
     for entry in board:
         if entry.record.state is TrialState.FAILED:
             log = run.paths.trial(entry.record.id).log(len(entry.record.attempts), 0)
-            lines.append(f"[red]failed[/] {entry.record.id}: {entry.record.reason}; log {log}")
+            said = f" {entry.record.id}: {entry.record.reason}; log {log}"
+            yield Text.assemble(("failed", "red"), said)
     if run.problem:
-        lines.append(f"[yellow]{run.problem}[/]")
-    return lines
+        yield Text(run.problem, style="yellow")
 
 
-def _next_steps(run: SweepRun, board: list[TrialSummary]) -> list[str]:
-    name = handle(run.paths)
-    lines = [f"folder {run.paths.root}", ""]
+def _next_steps(run: SweepRun, board: list[TrialSummary]) -> Iterator[str]:
+    """Commands to try: only those that can work on this sweep."""
+    name, spec = handle(run.paths), run.spec
+    yield from (f"folder {run.paths.root}", "")
     if run.interrupted:
-        return [*lines, f"stopped; go on with: tune resume {name}"]
-    return [
-        *lines,
-        f"compare    tune ui {name}",
-        f"average    tune average {name}",
-        f"export     tune export {name} --to hf",
-        f"inspect    tune show {name} {board[0].record.id if board else ''}",
-    ]
+        yield f"stopped; go on with: tune resume {name}"
+        return
+    if spec.tracking.name != "none":
+        yield f"compare    tune ui {name}"
+    if _winner(board) and not is_foreign(spec.trainable):
+        if _same_start(run.paths, board[:2]):
+            yield f"average    tune average {name}"
+        if type(resolve(spec.trainable)).export_hf is not Trainable.export_hf:
+            yield f"export     tune export {name} --to hf"
+    yield f"inspect    tune show {name} {board[0].record.id if board else ''}".rstrip()
+
+
+def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:
+    """Whether trials started from the same weights: others have no meaningful average."""
+    folders = [paths.trial(e.record.id).newest_checkpoint() for e in board]
+    try:
+        inits = [json.loads((f / LINEAGE).read_bytes())["init"] for f in folders if f]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return len(inits) > 1 and len(set(inits)) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from dataclasses import dataclass
 
 from rich.table import Table
 from rich.text import Text
@@ -16,21 +16,66 @@ Row = tuple[TrialRecord, int, float | None]
 """A trial, its newest step, and the metric's value there."""
 
 
-def trials_table(spec: SweepSpec, rows: Iterable[Row], best: str | None = None) -> Table:
-    """Trials with the parameters that vary, in the order given; `best` is marked."""
+@dataclass(frozen=True)
+class _Column:
+    title: Text
+    cells: list[Text]
+
+    @property
+    def width(self) -> int:
+        """Characters it needs so that neither a value nor a word of the title is cut."""
+        lines = [line for text in (self.title, *self.cells) for line in text.plain.split("\n")]
+        return max(map(len, lines))
+
+
+def trials_table(
+    spec: SweepSpec, rows: Iterable[Row], best: str | None = None, width: int | None = None
+) -> Table:
+    """Trials with the parameters that vary, in the order given; `best` is marked.
+
+    No value is ever cut: parameters that do not fit into `width` characters are left out, the
+    last ones first, and named below.
+    """
+    rows = list(rows)
     params = list(spec.domains())
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("trial", "state", "step", spec.metric, *params, "time"):
-        justify: Literal["left", "right"] = "left" if name in ("trial", "state") else "right"
-        table.add_column(heading(name), justify=justify, vertical="bottom")
-    for record, step, value in rows:
-        table.add_row(
-            record.id + " *" * (record.id == best),
-            Text(record.state, style=state_style(record.state)),
-            str(step),
-            number(value),
-            *(number(record.params.get(p)) for p in params),
-            duration(record.seconds),
-            style="bold" if record.id == best else "",
-        )
+    shown = list(params)
+    columns = _columns(spec, shown, rows, best)
+    while width is not None and shown and _width(columns, gap=1) > width:
+        shown.pop()
+        columns = _columns(spec, shown, rows, best)
+    gap = 2 if width is None or _width(columns, gap=2) <= width else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for column in columns:
+        left = column.title.plain in ("trial", "state")
+        justify = "left" if left else "right"
+        table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
+    for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
+        table.add_row(*cells, style="bold" if record.id == best else "")
+    if missing := params[len(shown) :]:
+        table.caption = Text(f"no room for {', '.join(missing)}", style="dim")
+        table.caption_justify = "left"
     return table
+
+
+def _columns(
+    spec: SweepSpec, params: list[str], rows: list[Row], best: str | None
+) -> list[_Column]:
+    names = ("trial", "state", "step", spec.metric, *params, "time")
+    cells = [_cells(params, row, best) for row in rows]
+    return [_Column(Text(heading(n)), [c[i] for c in cells]) for i, n in enumerate(names)]
+
+
+def _cells(params: list[str], row: Row, best: str | None) -> list[Text]:
+    record, step, value = row
+    return [
+        Text(record.id + " *" * (record.id == best)),
+        Text(record.state, style=state_style(record.state)),
+        Text(str(step)),
+        Text(number(value)),
+        *(Text(number(record.params.get(p))) for p in params),
+        Text(duration(record.seconds)),
+    ]
+
+
+def _width(columns: list[_Column], gap: int) -> int:
+    return sum(c.width for c in columns) + gap * (len(columns) - 1)

@@ -126,7 +126,7 @@ class LiveView:
         board = self.board
         room = max(5, self._console.height - _OTHER_LINES)
         rows = [(r, *board.last.get(r.id, (0, None))) for r in self._order()[:room]]
-        return trials_table(board.spec, rows, board.best())
+        return trials_table(board.spec, rows, board.best(), self._console.width)
 
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.board.spec.mode == "min" else -1

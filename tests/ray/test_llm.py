@@ -1,0 +1,146 @@
+"""A sweep of the language model all the way: winner, soup, export, and MLflow's page of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from search_spaces.load import load_sweep
+from tests.ray.conftest import ENV, Tune, end
+from trainables.base import Split
+from trainables.registry import resolve
+
+SHIPPED = Path(__file__).parents[2] / "search_spaces" / "llm.yaml"
+SMALL = (
+    "budget.trials=3",
+    "fixed.hidden_size=32",
+    "fixed.sequence_length=32",
+    "fixed.max_steps=12",
+    "fixed.eval_every=4",
+    "fixed.data={max_bytes: 200000}",
+    "space.batch_size=8",
+    "scheduler.grace_period=4",
+    "scheduler.max_t=12",
+    "checkpoint.every=4",
+)
+
+EVERY = 1_000_000  # sequences: judge by all there are
+
+LOSS_BY_TRANSFORMERS = """
+import json, sys
+import numpy as np, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
+tokens = torch.from_numpy(np.load(sys.argv[2]).astype(np.int64))
+with torch.no_grad():
+    logits = model(tokens[:, :-1]).logits.double()
+loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+text = "def main() -> None:\\n    return None\\n"
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+print(json.dumps([loss.item(), tokenizer.decode(tokenizer(text)["input_ids"]) == text]))
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, address: str) -> Tune:
+    tune = Tune(tmp_path_factory.mktemp("llm"), address)
+    changes = [arg for change in SMALL for arg in ("--set", change)]
+    out = tune("run", SHIPPED, *changes)
+    assert "winner " in out
+    return tune
+
+
+def loss_in_a_fresh_process(tune: Tune, exported: Path) -> float:
+    """The mean loss over the test split, with plain transformers."""
+    (tokens,) = (tune.cwd / "sweeps" / "cache").glob("*/test.npy")
+    said = subprocess.run(
+        [sys.executable, "-c", LOSS_BY_TRANSFORMERS, exported, tokens],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENV,
+    )
+    loss, text_survives = json.loads(said.stdout)
+    assert text_survives
+    return float(loss)
+
+
+def own_loss(tune: Tune, weights: Path, config: dict[str, object]) -> float:
+    trainable = resolve("causal_lm")
+    validated = trainable.Config.model_validate(config)
+    return trainable.evaluate(validated, weights, Split.TEST, tune.cwd / "sweeps" / "cache")[
+        "eval_loss"
+    ]
+
+
+def test_the_exported_winner_is_the_winner(swept: Tune) -> None:
+    best = swept.best("llm")
+    out = swept("export", "llm", "--to", "hf")
+    exported = Path(re.search(r"exported \S+ to (.*)", out).group(1))
+    config = {**best["config"], "eval_sequences": EVERY}
+    expected = own_loss(swept, Path(best["checkpoint"]), config)
+    assert loss_in_a_fresh_process(swept, exported) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["greedy", "uniform"])
+def test_the_exported_soup_is_the_soup(swept: Tune, method: str) -> None:
+    out = swept("average", "llm", "--top", "3", "--method", method)
+    assert "on the test split, which the search did not see" in out
+    soup = Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1))
+    exported = swept("export", "llm", "--soup", soup.name)
+    folder = Path(re.search(r"exported \S+ to (.*)", exported).group(1))
+    config = {**swept.best("llm")["config"], "eval_sequences": EVERY}
+    expected = own_loss(swept, soup, config)
+    assert loss_in_a_fresh_process(swept, folder) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_second_trial_does_not_tokenise_again(swept: Tune) -> None:
+    assert len(list((swept.cwd / "sweeps" / "cache").glob("*/test.npy"))) == 1
+
+
+def test_the_frozen_spec_loads_as_it_was_run(swept: Tune) -> None:
+    spec = load_sweep(swept.paths("llm").spec).spec
+    assert (spec.budget.trials, spec.fixed["max_steps"]) == (3, 12)
+    assert "--set budget.trials=3" in swept.paths("llm").spec.read_text()
+
+
+def test_tune_ui_opens_the_comparison_of_the_runs(swept: Tune, tmp_path: Path) -> None:
+    ui = swept.start("ui", "llm", "--port", "0", "--no-browser")
+    try:
+        url = ui.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:")
+        page = page_text(url, tmp_path)
+    finally:
+        end(ui, 2)
+    assert "Comparing 3 Runs" in page
+    assert all(f"t{i:04d}" in page for i in range(3))
+
+
+def page_text(url: str, tmp_path: Path) -> str:
+    """The page as a real browser shows it."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs Chromium")
+    quiet = "headless no-sandbox disable-gpu disable-quic no-first-run disable-sync".split()
+    quiet += ["disable-background-networking", "disable-component-update", "disable-dev-shm-usage"]
+    return subprocess.run(
+        [
+            browser,
+            *(f"--{flag}" for flag in quiet),
+            f"--user-data-dir={tmp_path}/profile",
+            "--virtual-time-budget=30000",
+            "--window-size=1400,1600",
+            "--dump-dom",
+            url,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout

@@ -1,0 +1,79 @@
+"""A train loop in the style of Ray Train's documentation, run unchanged as a trial."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from results.records import TrialState
+from tests.ray.conftest import Tune, end, wait_for
+
+LOOP = """
+import os
+import tempfile
+import time
+
+import ray.train
+import torch
+from ray.train.torch import prepare_model
+
+
+def train_loop_per_worker(config):
+    model = prepare_model(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+    start = 1
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint:
+        with checkpoint.as_directory() as folder:
+            state = torch.load(os.path.join(folder, "state.pt"))
+        model.load_state_dict(state["model"])
+        start = state["epoch"] + 1
+    print("starting at epoch", start)
+    for epoch in range(start, config["epochs"] + 1):
+        x = torch.ones(8, 4)
+        loss = ((model(x) - 1.0) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(config["pause"])
+        with tempfile.TemporaryDirectory() as folder:
+            saved = None
+            if ray.train.get_context().get_world_rank() == 0:
+                torch.save({"model": model.state_dict(), "epoch": epoch},
+                           os.path.join(folder, "state.pt"))
+                saved = ray.train.Checkpoint.from_directory(folder)
+            ray.train.report({"loss": loss.item(), "epoch": epoch}, checkpoint=saved)
+"""
+
+SWEEP = """
+name: loop
+trainable: my_loop.py:train_loop_per_worker
+metric: loss
+space: {lr: {grid_search: [0.05]}}
+fixed: {epochs: 6, pause: 0.0}
+scheduler: {name: none, time_attr: epoch}
+resources: {workers: 2}
+"""
+
+
+def test_runs_unchanged_and_resumes(tune: Tune) -> None:
+    (tune.cwd / "my_loop.py").write_text(LOOP)
+    (tune.cwd / "loop.yaml").write_text(SWEEP)
+    run = tune.start("run", "loop.yaml", "--set", "fixed.pause=0.4")
+    paths = tune.paths("loop")
+    wait_for(lambda: len(tune.curve("loop", "t0000")) >= 3 if paths.trial_ids() else False, run)
+    end(run)
+    before = tune.curve("loop", "t0000")
+
+    tune("resume", "loop")
+    records = tune.trials("loop")
+    assert [r.state for r in records] == [TrialState.COMPLETED]
+    assert [p.step for p in tune.curve("loop", "t0000")] == [1, 2, 3, 4, 5, 6]
+    log = paths.trial("t0000").log(2, 0).read_text()
+    resumed_at = int(re.search(r"starting at epoch (\d+)", log).group(1))
+    assert before[-1].step <= resumed_at <= before[-1].step + 2
+    best = tune.best("loop")
+    assert best["step"] == 6
+    assert (Path(best["checkpoint"]) / "state.pt").exists()
+    names = tune.mlflow("select name from runs order by name")
+    assert names == [("loop",), ("t0000",)]
