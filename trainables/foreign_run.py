@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ray.train import CheckpointConfig, UserCallback
 
 from results.records import Report, append_report, read_reports
-from trainables.fit import Fit, Shape, run_config
+from trainables.fit import Shape, describe, fit, run_config
 from trainables.foreign import load
-from trainables.mailbox import Ended, Mailbox, Reported
+from trainables.mailbox import Ended, Event, Failed, Mailbox, Reported
 from trainables.run import output_to
-from trainables.worker import Answer, TrialJob
+from trainables.worker import TrialJob
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -41,8 +41,8 @@ class ForwardReports(UserCallback):
     it is counted by its reports.
     """
 
-    def __init__(self, job: TrialJob, mailbox: ActorHandle[Mailbox], run_id: str) -> None:
-        self._job, self._mailbox, self._id = job, mailbox, run_id
+    def __init__(self, job: TrialJob, mailbox: ActorHandle[Mailbox]) -> None:
+        self._job, self._mailbox = job, mailbox
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
     def after_report(
@@ -56,32 +56,23 @@ class ForwardReports(UserCallback):
             step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
         )
         append_report(self._job.paths, report)
-        self._mailbox.post.remote(self._id, Reported(report))
+        self._mailbox.post.remote(self._job.key, Reported(report))
 
 
 class ForeignRun:
-    """One run of a foreign loop; see `trainables.fit.Runner`. Runs one trial in its life."""
+    """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
-    def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        self._fit = Fit(shape, mailbox)
-
-    def start(self, job: TrialJob) -> None:
-        """Start the trial's `TorchTrainer`, from Ray Train's newest checkpoint if there is one."""
+    def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
+        """Run the loop to its end, from Ray Train's newest checkpoint if there is one."""
         run = run_config(
             job.paths.ray_train.name,
             str(job.paths.root),
             checkpoint_config=CheckpointConfig(num_to_keep=job.checkpoint_keep),
-            callbacks=[ForwardReports(job, self._fit.mailbox, self._fit.id)],
+            callbacks=[ForwardReports(job, mailbox)],
         )
-        self._fit.run(foreign_loop, {"job": job}, run)
-
-    def next_event(self) -> Reported | Ended:
-        """Wait for the trial's next event."""
-        return self._fit.next_event() or Ended()
-
-    def answer(self, answer: Answer) -> None:
-        """Nothing hears it: the loop goes on by itself until its processes are ended."""
-
-    def close(self) -> None:
-        """Nothing to wait for: the run ends with the process that started it."""
-        self._fit.call("forget")
+        event: Event = Ended()
+        try:
+            fit(foreign_loop, {"job": job}, shape, run)
+        except Exception as e:  # noqa: BLE001 - told to the driver
+            event = Failed(describe(e))
+        mailbox.post.remote(job.key, event)

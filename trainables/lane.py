@@ -6,12 +6,14 @@ Processes, imports, process group and prepared data stay; everything of a trial 
 
 from __future__ import annotations
 
+import threading
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from results.records import Report
-from trainables.fit import Fit, Shape, TrialError, run_config
-from trainables.mailbox import Ended, Event, Mailbox, Ready, Reported
+from trainables.fit import Shape, describe, fit, run_config
+from trainables.mailbox import Mailbox
 from trainables.run import output_to, run_trial
 from trainables.worker import Answer, TrialJob
 
@@ -23,16 +25,16 @@ _CLOSE_S = 20.0
 
 @dataclass(frozen=True)
 class MailboxChannel:
-    """Rank 0's side of a lane's mailbox."""
+    """Rank 0's side of the mailbox, for one attempt."""
 
     mailbox: ActorHandle[Mailbox]
-    lane: str
+    key: str
 
     def report(self, report: Report) -> Answer:
         """Report and wait for the driver's answer."""
         import ray
 
-        answer: Any = ray.get(self.mailbox.report.remote(self.lane, report))
+        answer: Any = ray.get(self.mailbox.report.remote(self.key, report))
         return Answer(answer)
 
 
@@ -46,47 +48,51 @@ def lane_loop(config: dict[str, Any]) -> None:
     mailbox, lane = config["mailbox"], config["lane"]
     at = ray.train.get_context()
     rank, world, local = at.get_world_rank(), at.get_world_size(), at.get_local_rank()
-    channel, device, number = MailboxChannel(mailbox, lane), get_device(), 0
-    event: Event = Ready()
-    while True:
+    device, number = get_device(), 0
+    while (job := ray.get(mailbox.job.remote(lane, number))) is not None:
+        channel = MailboxChannel(mailbox, job.key)
+        with output_to(job.paths.log(job.attempt, rank)):
+            run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
         if world > 1:
             dist.barrier()
         if rank == 0:
-            ray.get(mailbox.post.remote(lane, event))
-        job = ray.get(mailbox.job.remote(lane, number))
-        if job is None:
-            return
-        with output_to(job.paths.log(job.attempt, rank)):
-            run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
-        number, event = number + 1, Ended()
+            ray.get(mailbox.ended.remote(lane, job.key))
+        number += 1
 
 
 class Lane:
-    """The driving side of a lane; see `trainables.fit.Runner`."""
+    """The driver's side of a lane. Its workers come up in the background."""
 
     def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        self._fit = Fit(shape, mailbox)
-        given = {"mailbox": mailbox, "lane": self._fit.id}
-        self._fit.run(lane_loop, given, run_config(self._fit.id, shape.folder))
+        self._id = f"lane-{uuid.uuid4().hex[:8]}"
+        self._mailbox, self._shape = mailbox, shape
+        self.trials = 0
+        self._thread = threading.Thread(target=self._fit, name=self._id, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it takes trials."""
+        return self._thread.is_alive()
 
     def start(self, job: TrialJob) -> None:
-        """Hand the lane its next trial."""
-        self._fit.call("submit", job)
+        """Hand the lane its next trial; it begins when the one before has ended."""
+        self.trials += 1
+        self._mailbox.submit.remote(self._id, job)
 
-    def next_event(self) -> Reported | Ended:
-        """Wait for the trial's next event."""
-        event = self._fit.next_event()
-        if event is None:
-            raise TrialError("the lane's workers left without finishing the trial")
-        return event
+    def retire(self) -> None:
+        """Take no further trial, and leave."""
+        self._mailbox.submit.remote(self._id, None)
 
-    def answer(self, answer: Answer) -> None:
-        """Answer the last report."""
-        self._fit.call("answer", answer)
+    def join(self) -> None:
+        """Wait until it has left; bounded."""
+        self._thread.join(_CLOSE_S)
 
-    def close(self) -> None:
-        """Tell the workers to leave, and wait for it."""
-        if self._fit.alive:
-            self._fit.call("submit", None)
-            self._fit.join(_CLOSE_S)
-        self._fit.call("forget")
+    def _fit(self) -> None:
+        given = {"mailbox": self._mailbox, "lane": self._id}
+        reason = "the workers left before the trial ended"
+        try:
+            fit(lane_loop, given, self._shape, run_config(self._id, self._shape.folder))
+        except Exception as e:  # noqa: BLE001 - told to whoever waits for its trials
+            reason = describe(e)
+        self._mailbox.lane_gone.remote(self._id, reason)

@@ -2,35 +2,121 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainables.fit import Runner, Shape, open_mailbox
-from trainables.mailbox import Ended, Mailbox, Reported
+from trainables.fit import Shape
+from trainables.lane import Lane
+from trainables.mailbox import Mailbox
 from trainables.registry import is_foreign
+from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-__all__ = ["Ended", "Reported", "Runner", "Shape", "launch", "open_mailbox", "reusable"]
+
+class Crew(Protocol):
+    """Runs attempts, in the driver; what they say is heard from the mailbox, by `TrialJob.key`."""
+
+    def start(self, job: TrialJob) -> None:
+        """Begin an attempt; only while fewer than the crew's size are under way."""
+        ...
+
+    def release(self, key: str) -> None:
+        """The attempt is over for the driver: if it is still at work, it is to stop."""
+        ...
+
+    def close(self) -> None:
+        """End everything; bounded in time."""
+        ...
 
 
-def reusable(trainable: str, isolation: str) -> bool:
-    """Whether one runner may run several trials, one after another."""
-    return isolation == "lane" and not is_foreign(trainable)
-
-
-def launch(trainable: str, shape: Shape, mailbox: ActorHandle[Mailbox]) -> Runner:
-    """Start what runs trials of a trainable; its workers come up in the background.
+def launch(
+    trainable: str, isolation: str, shape: Shape, size: int, mailbox: ActorHandle[Mailbox]
+) -> Crew:
+    """A crew for a sweep; what can come up before the first trial does so in the background.
 
     Args:
-        trainable: registered name, `path/to/script.py:function` or `package.module:function`.
-        shape: what its workers hold.
-        mailbox: of the sweep, from `open_mailbox`.
+        trainable: registered name, `script.py:function`, `package.module:function` or a class.
+        isolation: `lane` runs trial after trial in the same processes, `trial` in fresh ones. A
+            loop written for Ray Train always gets fresh ones.
+        shape: what the workers of one trial hold.
+        size: trials at once.
+        mailbox: of the sweep.
     """
     if is_foreign(trainable):
+        return ForeignCrew(shape, mailbox)
+    return LaneCrew(shape, size, mailbox, per_lane=1 if isolation == "trial" else None)
+
+
+class LaneCrew:
+    """A number of lanes; one that died or has done its share is replaced when it is needed."""
+
+    def __init__(
+        self, shape: Shape, size: int, mailbox: ActorHandle[Mailbox], per_lane: int | None
+    ) -> None:
+        self._shape, self._mailbox, self._per_lane = shape, mailbox, per_lane
+        self._free = [self._new() for _ in range(size)]
+        self._busy: dict[str, Lane] = {}
+        self._retired: list[Lane] = []
+
+    def start(self, job: TrialJob) -> None:
+        """Begin an attempt on a free lane."""
+        lane = self._free.pop() if self._free else self._new()
+        if not lane.alive:
+            lane = self._new()
+        self._busy[job.key] = lane
+        lane.start(job)
+
+    def release(self, key: str) -> None:
+        """Free the attempt's lane; it takes the next one when this one has left it."""
+        self._mailbox.answer.remote(key, Answer.STOP)
+        lane = self._busy.pop(key)
+        if self._per_lane is not None and lane.trials >= self._per_lane:
+            lane.retire()
+            self._retired.append(lane)
+        elif lane.alive:
+            self._free.append(lane)
+
+    def close(self) -> None:
+        """Tell all lanes to leave, and wait for it."""
+        lanes = [*self._free, *self._busy.values()]
+        for key in self._busy:
+            self._mailbox.answer.remote(key, Answer.STOP)
+        for lane in lanes:
+            lane.retire()
+        for lane in [*lanes, *self._retired]:
+            lane.join()
+
+    def _new(self) -> Lane:
+        return Lane(self._shape, self._mailbox)
+
+
+class ForeignCrew:
+    """A fresh `TorchTrainer` for each attempt."""
+
+    def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
+        self._shape, self._mailbox = shape, mailbox
+        self._runs: dict[str, Any] = {}  # actors of ForeignRun
+
+    def start(self, job: TrialJob) -> None:
+        """Begin an attempt in an actor of its own."""
+        import ray
+
         from trainables.foreign_run import ForeignRun
 
-        return ForeignRun(shape, mailbox)
-    from trainables.lane import Lane
+        actor: Any = ray.remote(ForeignRun)
+        run = actor.options(num_cpus=0).remote()
+        run.fit.remote(job, self._shape, self._mailbox)
+        self._runs[job.key] = run
 
-    return Lane(shape, mailbox)
+    def release(self, key: str) -> None:
+        """End the attempt's processes: the loop cannot be told."""
+        import ray
+
+        self._mailbox.answer.remote(key, Answer.STOP)
+        ray.kill(self._runs.pop(key))
+
+    def close(self) -> None:
+        """End what is under way."""
+        for key in list(self._runs):
+            self.release(key)

@@ -1,8 +1,8 @@
-"""Where a lane's workers and the process that drives them meet: one small actor per sweep.
+"""Where workers and the driver meet: one small actor per sweep.
 
-Workers ask for the next trial and wait for the answer to a report; the driving side submits
-trials, waits for events and answers. Nothing here knows Ray: `lane.open_mailbox` makes an actor
-of it, and the tests use it as it is.
+Workers ask for their lane's next trial and wait for the answer to a report; the driving side
+submits trials, waits for their events and answers. Nothing here knows Ray: `open_mailbox` makes an
+actor of it, and the tests use it as it is.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from results.records import Report
 from trainables.worker import Answer, TrialJob
 
-
-@dataclass(frozen=True)
-class Ready:
-    """All ranks of a lane are up and wait for a trial."""
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 
 @dataclass(frozen=True)
@@ -29,61 +28,110 @@ class Reported:
 
 @dataclass(frozen=True)
 class Ended:
-    """The trial's code returned on every rank; the lane is free."""
+    """The trial's code returned on every rank."""
 
 
-Event = Ready | Reported | Ended
+@dataclass(frozen=True)
+class Failed:
+    """The trial's processes ended before it did.
+
+    Attributes:
+        reason: one line: which rank, and how.
+        began: whether the trial had begun; if not, it is not to blame.
+    """
+
+    reason: str
+    began: bool = True
+
+
+Event = Reported | Ended | Failed
 
 
 @dataclass
-class _Box:
-    jobs: list[TrialJob | None] = field(default_factory=list)
-    submitted: asyncio.Condition = field(default_factory=asyncio.Condition)
+class _Talk:
+    """Of one attempt: what it says, and what it is told."""
+
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
+    stopped: bool = False
+
+
+@dataclass
+class _Lane:
+    jobs: list[TrialJob | None] = field(default_factory=list)
+    taken: int = 0
+    ended: set[str] = field(default_factory=set)
+    submitted: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 class Mailbox:
-    """One box per lane. All methods are coroutines of one event loop, so none needs a lock."""
+    """Lanes by id, attempts by key (`TrialJob.key`).
+
+    All methods are coroutines of one event loop, so none needs a lock.
+    """
 
     def __init__(self) -> None:
-        self._boxes: dict[str, _Box] = defaultdict(_Box)
+        self._lanes: dict[str, _Lane] = defaultdict(_Lane)
+        self._talks: dict[str, _Talk] = defaultdict(_Talk)
 
     async def submit(self, lane: str, job: TrialJob | None) -> None:
-        """Driving side: the lane's next trial; None tells the lane to end."""
-        box = self._boxes[lane]
+        """Driver: the lane's next trial; None tells the lane to end."""
+        box = self._lanes[lane]
         async with box.submitted:
             box.jobs.append(job)
             box.submitted.notify_all()
 
     async def job(self, lane: str, number: int) -> TrialJob | None:
         """Every rank: the lane's trial of that number (from 0), once it is submitted."""
-        box = self._boxes[lane]
+        box = self._lanes[lane]
         async with box.submitted:
             await box.submitted.wait_for(lambda: len(box.jobs) > number)
+        box.taken = max(box.taken, number + 1)
         return box.jobs[number]
 
-    async def post(self, lane: str, event: Event) -> None:
-        """Rank 0: tell the driving side, without waiting for it."""
-        self._boxes[lane].events.put_nowait(event)
+    async def ended(self, lane: str, key: str) -> None:
+        """Rank 0: the trial ended on every rank."""
+        self._lanes[lane].ended.add(key)
+        await self.post(key, Ended())
 
-    async def report(self, lane: str, report: Report) -> Answer:
+    async def lane_gone(self, lane: str, reason: str) -> None:
+        """Driver: the lane's processes are no more; tell the trials that were theirs."""
+        box = self._lanes.pop(lane, _Lane())
+        for number, job in enumerate(box.jobs):
+            if job is not None and job.key not in box.ended:
+                await self.post(job.key, Failed(reason, began=number < box.taken))
+
+    async def post(self, key: str, event: Event) -> None:
+        """Tell the driving side, without waiting for it."""
+        if self._talks[key].stopped and not isinstance(event, Reported):
+            del self._talks[key]  # its last word, and nobody listens
+        else:
+            self._talks[key].events.put_nowait(event)
+
+    async def report(self, key: str, report: Report) -> Answer:
         """Rank 0: report and wait for the answer."""
-        box = self._boxes[lane]
-        box.events.put_nowait(Reported(report))
-        return await box.answers.get()
+        talk = self._talks[key]
+        if talk.stopped:
+            return Answer.STOP
+        talk.events.put_nowait(Reported(report))
+        return await talk.answers.get()
 
-    async def event(self, lane: str, timeout_s: float) -> Event | None:
-        """Driving side: the next event, or None when none came in time."""
-        try:
-            return await asyncio.wait_for(self._boxes[lane].events.get(), timeout_s)
-        except TimeoutError:
-            return None
+    async def event(self, key: str) -> Event:
+        """Driving side: the attempt's next event."""
+        event = await self._talks[key].events.get()
+        if not isinstance(event, Reported):
+            self._talks.pop(key, None)
+        return event
 
-    async def answer(self, lane: str, answer: Answer) -> None:
-        """Driving side: answer the report that was received last."""
-        self._boxes[lane].answers.put_nowait(answer)
+    async def answer(self, key: str, answer: Answer) -> None:
+        """Driver: answer the attempt's report. After STOP nobody listens to it any more."""
+        talk = self._talks[key]
+        talk.stopped = answer is Answer.STOP
+        talk.answers.put_nowait(answer)
 
-    async def forget(self, lane: str) -> None:
-        """Driving side: the lane is gone; free its box."""
-        self._boxes.pop(lane, None)
+
+def open_mailbox() -> ActorHandle[Mailbox]:
+    """Start the mailbox actor. It holds no CPU and serves any number of waiting callers."""
+    import ray
+
+    return ray.remote(Mailbox).options(num_cpus=0, max_concurrency=10_000).remote()  # type: ignore[return-value]  # it is an actor's handle

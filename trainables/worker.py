@@ -57,6 +57,11 @@ class TrialJob:
     time_attr: str = "step"
 
     @property
+    def key(self) -> str:
+        """Names this attempt within its sweep."""
+        return f"{self.trial_id}.{self.attempt}"
+
+    @property
     def paths(self) -> TrialPaths:
         """The trial's files."""
         return TrialPaths(Path(self.folder))

@@ -1,48 +1,81 @@
-"""The mailbox of a lane, as the actor runs it: one event loop, many waiting callers."""
+"""The mailbox, as its actor runs it: one event loop, many waiting callers."""
 
 import asyncio
 
 from results.records import Report
-from trainables.mailbox import Ended, Mailbox, Ready, Reported
-from trainables.worker import Answer
+from trainables.mailbox import Ended, Failed, Mailbox, Reported
+from trainables.worker import Answer, TrialJob
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
 
 
-def test_a_trial_goes_through_a_lane():
+def job(trial_id, attempt=1):
+    return TrialJob(
+        trial_id=trial_id,
+        folder="",
+        trainable="digits",
+        config={},
+        seed=0,
+        attempt=attempt,
+        checkpoint_every=1,
+        checkpoint_keep=1,
+        cache="",
+    )
+
+
+A, B = job("a"), job("b")
+
+
+def test_trials_go_through_a_lane_one_after_another():
     async def scenario():
         box = Mailbox()
         heard = []
 
         async def worker(rank):
-            assert await box.job("lane", 0) == "job"
-            if rank == 0:
-                heard.append(await box.report("lane", REPORT))
-                await box.post("lane", Ended())
-            assert await box.job("lane", 1) is None
+            number = 0
+            while (mine := await box.job("lane", number)) is not None:
+                if rank == 0:
+                    heard.append((mine.key, await box.report(mine.key, REPORT)))
+                    await box.ended("lane", mine.key)
+                number += 1
 
         async def driver():
-            await box.post("lane", Ready())
-            await box.submit("lane", "job")
-            assert await box.event("lane", 1.0) == Ready()
-            assert await box.event("lane", 1.0) == Reported(REPORT)
-            await box.answer("lane", Answer.STOP)
-            assert await box.event("lane", 1.0) == Ended()
-            assert await box.event("lane", 0.001) is None
+            for trial, answer in ((A, Answer.CONTINUE), (B, Answer.STOP)):
+                await box.submit("lane", trial)
+                assert await box.event(trial.key) == Reported(REPORT)
+                await box.answer(trial.key, answer)
+                if answer is Answer.CONTINUE:
+                    assert await box.event(trial.key) == Ended()
             await box.submit("lane", None)
 
         await asyncio.gather(worker(0), worker(1), driver())
-        assert heard == [Answer.STOP]
+        assert heard == [("a.1", Answer.CONTINUE), ("b.1", Answer.STOP)]
+        assert not box._talks, "nothing is kept of what is over"
 
     asyncio.run(scenario())
 
 
-def test_lanes_do_not_hear_each_other():
+def test_a_stopped_trial_is_told_at_its_next_report():
     async def scenario():
         box = Mailbox()
-        await box.post("a", Ready())
-        assert await box.event("b", 0.001) is None
-        await box.forget("a")
-        assert await box.event("a", 0.001) is None
+        await box.answer(A.key, Answer.STOP)
+        assert await box.report(A.key, REPORT) is Answer.STOP
+        assert await box.report(A.key, REPORT) is Answer.STOP
+
+    asyncio.run(scenario())
+
+
+def test_a_lane_that_goes_takes_only_the_trial_that_had_begun():
+    async def scenario():
+        box = Mailbox()
+        for trial in (job("done"), A, B):
+            await box.submit("lane", trial)
+        for number in range(2):
+            await box.job("lane", number)
+        await box.ended("lane", "done.1")
+        await box.lane_gone("lane", "rank 1: killed")
+        assert await box.event("done.1") == Ended()
+        assert await box.event(A.key) == Failed("rank 1: killed", began=True)
+        assert await box.event(B.key) == Failed("rank 1: killed", began=False)
 
     asyncio.run(scenario())

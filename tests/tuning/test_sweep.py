@@ -207,3 +207,12 @@ def test_told_twice_is_told_once(tmp_path):
     study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())
     study.tell(record, run._curves["t0000"])
     assert len(study._study.trials) == 1
+
+
+def test_a_trial_that_had_not_begun_is_not_to_blame(tmp_path):
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    job = run.next_trial()
+    run.on_failed(job.trial_id, "the lane went", began=False)
+    again = run.next_trial()
+    assert (again.trial_id, again.attempt) == (job.trial_id, 2)
+    assert run.records[job.trial_id].attempts[0].error is None

@@ -20,15 +20,16 @@ def plan(
     file: File,
     set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
     address: Address = None,
-    samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 5,
+    samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 3,
 ) -> None:
     """Check a sweep file and say what it would take, without training anything.
 
     Example: tune plan search_spaces/llm.yaml
     """
-    from rich.console import Console
+    from rich.text import Text
 
     from search_spaces.load import load_sweep
+    from tuning.cli.format import make_console
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import describe_nodes, place
     from tuning.execution.preflight import preflight
@@ -36,8 +37,9 @@ def plan(
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded)
-    console = Console(highlight=False)
-    console.print(f"[bold]{spec.name}[/]: {spec.trainable}, {spec.mode} {spec.metric}")
+    console = make_console()
+    goal = f": {spec.trainable}, {spec.mode} {spec.metric}"
+    console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
     _print_space(console, spec, sampled[:samples])
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
@@ -45,7 +47,7 @@ def plan(
     console.print(f"cluster    {describe_nodes(nodes)}")
     console.print(f"at once    {placement.concurrency} of {placement.fits} that fit")
     for line in _costs(spec, sampled):
-        console.print(line)
+        console.print(line, soft_wrap=True)
 
 
 def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -> None:
@@ -55,7 +57,7 @@ def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("parameter", "domain", *(f"sample {i + 1}" for i in range(len(sampled)))):
-        table.add_column(name)
+        table.add_column(name, no_wrap=name != "domain")
     for name, domain in spec.domains().items():
         kind, values = next(iter(domain.dump().items()))
         text = f"{kind} {', '.join(number(v) for v in values)}"
@@ -110,7 +112,11 @@ def trial(
     with tempfile.TemporaryDirectory() as temporary:
         job = _job(loaded.spec, params, folder or Path(temporary))
         typer.echo(json.dumps(job.config, default=str))
+        if steps := job.paths.checkpoint_steps():
+            typer.echo(f"resuming at step {steps[-1]}, in {job.folder}")
         run_local(job, _Printer())
+        if folder:
+            typer.echo(f"kept in {job.folder}")
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.options import Json, StorageDir, Sweep
+from tuning.cli.options import Json, StorageDir, Sweep, sweep_names
 
 if TYPE_CHECKING:
     from results.leaderboard import TrialSummary
-    from results.paths import SweepPaths
+    from results.paths import SweepPaths, TrialPaths
     from search_spaces.schema import SweepSpec
 
 
@@ -29,7 +29,7 @@ def ls(storage: StorageDir = None) -> None:
 
     root = storage_of(storage)
     if storage is not None and not root.root.is_dir():
-        raise UserError(f"--storage {storage}: no such folder")
+        raise UserError(f"storage {root.root}: no such folder")
     table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
     for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
         table.add_column(name, overflow="fold")
@@ -50,6 +50,7 @@ def ls(storage: StorageDir = None) -> None:
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
     from results.leaderboard import summaries
+    from results.records import TrialState
     from tuning.cli.format import number
     from tuning.execution.folder import read_spec
 
@@ -57,7 +58,7 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     board = summaries(paths, spec.metric, spec.mode)
     done = sum(e.record.state.finished for e in board)
     total = spec.budget.trials
-    best = board[0].value if board else None
+    best = next((e.value for e in board if e.record.state is not TrialState.FAILED), None)
     return [
         _sweep_state(paths, spec, done),
         f"{done}/{total}" if total else str(done),
@@ -68,11 +69,15 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
 
 
 def _sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
+    from tuning.execution.folder import spent_s
     from tuning.execution.owner import held_by
 
     if held_by(paths.lock):
         return "running"
-    return "done" if spec.budget.trials and done >= spec.budget.trials else "interrupted"
+    trials, seconds = spec.budget.trials, spec.budget.time
+    if trials is not None and done >= trials:
+        return "done"
+    return "done" if seconds is not None and spent_s(paths) >= seconds else "interrupted"
 
 
 def show(
@@ -84,13 +89,12 @@ def show(
 
     Example: tune show llm t0003
     """
-    from rich.console import Console
-
+    from tuning.cli.format import make_console
     from tuning.execution.folder import find, read_spec
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
-    console = Console(highlight=False)
+    console = make_console()
     if trial is None:
         _show_sweep(paths, spec, console)
     else:
@@ -100,41 +104,55 @@ def show(
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
     from tuning.cli.summary import leaderboard_table
+    from tuning.execution.folder import handle
     from tuning.execution.owner import held_by
 
     board = summaries(paths, spec.metric, spec.mode)
-    console.print(leaderboard_table(spec, board))
+    if board:
+        console.print(leaderboard_table(spec, board, console.width))
+        console.print()
     done = sum(e.record.state.finished for e in board)
     owner = held_by(paths.lock)
     said = f"driven by {owner}" if owner else _sweep_state(paths, spec, done)
-    console.print(f"\n{done} of {spec.budget.trials or '?'} trials finished; {said}")
+    of = f" of {spec.budget.trials}" if spec.budget.trials else ""
+    console.print(f"{done}{of} trials finished; {said}")
     if said == "interrupted":
-        console.print(f"go on with: tune resume {paths.name}")
+        console.print(f"go on with: tune resume {handle(paths)}", soft_wrap=True)
 
 
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
+    from rich.text import Text
+
     from results.checkpoint import damaged
     from results.records import read_reports, read_trial
-    from search_spaces.errors import UserError, suggest
-    from tuning.cli.format import duration, number
+    from tuning.cli.format import duration, number, state_style
+    from tuning.execution.folder import find_trial
 
-    if trial not in paths.trial_ids():
-        raise UserError(f"{paths.name}: no trial '{trial}'{suggest(trial, paths.trial_ids())}")
-    files = paths.trial(trial)
+    files = find_trial(paths, trial)
     record = read_trial(files)
-    console.print(f"[bold]{record.id}[/] {record.state}  {record.reason}")
-    console.print_json(json.dumps({"params": record.params, "config": record.config}))
+    state = Text(record.state, style=state_style(record.state))
+    said = f": {record.reason}" if record.reason else ""
+    console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
+    for name, part in (("searched", record.params), ("fixed", spec.fixed)):
+        console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     for report in read_reports(files, record.end_step):
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
     for attempt in record.attempts:
-        spent = duration((attempt.ended or attempt.started) - attempt.started)
-        console.print(f"attempt {attempt.number}: {spent}  {attempt.error or ''}", soft_wrap=True)
+        spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
+        error = f": {attempt.error}" if attempt.error else ""
+        console.print(f"attempt {attempt.number} {spent}{error}", soft_wrap=True)
         console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
-    steps = ", ".join(map(str, files.checkpoint_steps()))
-    console.print(f"checkpoints at steps {steps or '-'} in {files.checkpoints}", soft_wrap=True)
+    console.print(_checkpoints(files), soft_wrap=True)
     for fault in damaged(files):
-        console.print(f"[red]damaged[/] {fault}", soft_wrap=True)
+        console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
+
+
+def _checkpoints(files: TrialPaths) -> str:
+    if steps := ", ".join(map(str, files.checkpoint_steps())):
+        return f"checkpoints of steps {steps} in {files.checkpoints}"
+    newest = files.newest_checkpoint()
+    return f"newest checkpoint {newest}" if newest else "no checkpoints"
 
 
 def best(sweep: Sweep, json_: Json = False, storage: StorageDir = None) -> None:
@@ -175,7 +193,10 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[st
 
 
 def ui(
-    sweep: Annotated[str | None, typer.Argument(help="The sweep whose runs to compare.")] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Argument(help="The sweep whose runs to compare.", autocompletion=sweep_names),
+    ] = None,
     storage: StorageDir = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,

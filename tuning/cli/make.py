@@ -45,13 +45,20 @@ def average(
     Example: tune average llm --top 5
     """
     from results.soup import candidates, greedy, uniform
+    from search_spaces.errors import UserError
     from tuning.execution.folder import find, handle, read_spec
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
+    trainable = _trainable(spec, "average")
     picked = candidates(paths, spec.metric, spec.mode, top)
+    if len(picked) < 2:
+        raise UserError(
+            f"{paths.name}: only {picked[0].trial_id} has a finite '{spec.metric}' and a whole "
+            f"checkpoint, and an average takes two; export it: tune export {handle(paths)}"
+        )
     config = _record(paths, picked[0].trial_id).config
-    evaluate = _on_test(_trainable(spec, "average"), config, spec.metric, _cache(paths))
+    evaluate = _on_test(trainable, config, spec.metric, _cache(paths))
     if method is Method.GREEDY:
         soup = greedy(paths, picked, evaluate, spec.mode)
     else:
@@ -94,8 +101,9 @@ def export(
         raise UserError("--trial and --soup exclude each other: one model is exported")
     paths = find(sweep, storage)
     spec = read_spec(paths)
+    trainable = _trainable(spec, "export")
     source, name, card = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
-    trainable, config = _trainable(spec, "export"), _record(paths, card.parents[0]).config
+    config = _record(paths, card.parents[0]).config
 
     def write(folder: Path) -> None:
         trainable.export_hf(trainable.Config.model_validate(config), source, folder, _cache(paths))
@@ -112,15 +120,15 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> tuple[
     from results.checkpoint import newest_whole
     from results.export import Card
     from results.leaderboard import summaries, winner
-    from search_spaces.errors import UserError, suggest
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import find_trial
 
     if trial is None:
         entry = winner(paths, spec.metric, spec.mode)
     else:
-        entries = {e.record.id: e for e in summaries(paths, spec.metric, spec.mode)}
-        if trial not in entries:
-            raise UserError(f"{paths.name}: no trial '{trial}'{suggest(trial, entries)}")
-        entry = entries[trial]
+        find_trial(paths, trial)
+        entries = summaries(paths, spec.metric, spec.mode)
+        entry = next(e for e in entries if e.record.id == trial)
     found = newest_whole(paths.trial(entry.record.id))
     if found is None:
         raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint to export")
@@ -132,11 +140,12 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> tuple[Path, str
     from results.export import Card
     from results.soup import read_recipe
     from search_spaces.errors import UserError, suggest
+    from tuning.execution.folder import handle
 
     folder = paths.soup(soup)
-    if not folder.is_dir() or folder.name != soup:
-        names = [p.name for p in folder.parent.glob("[!.]*")]
-        hint = suggest(soup, names) if names else f": make one with tune average {paths.name}"
+    names = [p.name for p in folder.parent.glob("[!.]*")]
+    if soup not in names:
+        hint = suggest(soup, names) if names else f"; make one with: tune average {handle(paths)}"
         raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
     made = read_recipe(folder)
     first = _record(paths, made.members[0])

@@ -8,8 +8,22 @@ from typing import Annotated
 import typer
 
 File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_default=False)]
+
+
+def sweep_names() -> list[str]:
+    """What the shell completes a sweep's name to."""
+    from tuning.execution.folder import storage_of
+
+    return [paths.name for paths in storage_of(None).sweeps()]
+
+
 Sweep = Annotated[
-    str, typer.Argument(help="The sweep's name in the storage, or its folder.", show_default=False)
+    str,
+    typer.Argument(
+        help="The sweep's name in the storage, or its folder.",
+        show_default=False,
+        autocompletion=sweep_names,
+    ),
 ]
 Set = Annotated[
     list[str],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +21,9 @@ from trainables.registry import is_foreign, resolve
 from tuning.cli.format import duration, number
 from tuning.cli.tables import trials_table
 from tuning.execution.folder import handle
-from tuning.execution.sweep import SweepRun
+
+if TYPE_CHECKING:
+    from tuning.execution.sweep import SweepRun
 
 
 def leaderboard_table(spec: SweepSpec, board: Sequence[TrialSummary], width: int) -> Table:

@@ -11,12 +11,16 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from results.files import write_atomic
-from results.paths import Storage, SweepPaths
+from results.paths import Storage, SweepPaths, TrialPaths
 from search_spaces.errors import UserError, suggest
+from search_spaces.explain import rule
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
+from search_spaces.plain import show
 from search_spaces.schema import SweepSpec
 from trainables.foreign import canonical
 from trainables.registry import anchored
@@ -44,15 +48,14 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
     A name from the file gets a number when it is taken; a name asked for must be free.
 
     Raises:
-        UserError: the name is taken.
+        UserError: the name is taken or no name, or the storage cannot be written.
     """
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
-    base = name or loaded.spec.name
+    base = loaded.spec.name if name is None else _valid(name)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
     for candidate in candidates:
         paths = root.sweep(candidate)
-        with contextlib.suppress(FileExistsError):
-            paths.root.mkdir(parents=True)
+        if _make(paths.root):
             spec = _anywhere(loaded.spec).model_copy(update={"name": candidate})
             _write_state(paths, Session(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
@@ -63,6 +66,30 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
         f"--name {base}: {root.sweep(base).root} exists; "
         f"go on with it (tune resume {base}), or choose another name"
     )
+
+
+def _valid(name: str) -> str:
+    field = SweepSpec.model_fields["name"]
+    try:
+        return TypeAdapter[str](Annotated[str, field]).validate_python(name)
+    except ValidationError as e:
+        schema = SweepSpec.model_json_schema()
+        expected = rule(schema["properties"]["name"], schema)
+        raise UserError(f"--name: must be {expected}, got {show(name)}") from e
+
+
+def _make(folder: Path) -> bool:
+    """Make a folder; False when it is there."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    except OSError as e:
+        raise UserError(
+            f"storage {folder.parent}: cannot make a sweep's folder there ({e.strerror}); "
+            "choose another with --storage DIR"
+        ) from e
+    return True
 
 
 def discard(paths: SweepPaths) -> None:
@@ -97,6 +124,19 @@ def find(sweep: str, storage: str | None) -> SweepPaths:
     names = [p.name for p in root.sweeps()]
     hint = suggest(sweep, names) if names else ": it holds no sweep; start one with tune run FILE"
     raise UserError(f"no sweep '{sweep}' in {root.root}{hint}")
+
+
+def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
+    """The files of a trial.
+
+    Raises:
+        UserError: there is none of this id.
+    """
+    ids = paths.trial_ids()
+    if trial not in ids:
+        has = f"it has {ids[0]} to {ids[-1]}" if ids else "it has none yet"
+        raise UserError(f"{paths.name}: no trial '{trial}'; {has}")
+    return paths.trial(trial)
 
 
 def storage_of(storage: str | None) -> Storage:
@@ -137,10 +177,7 @@ def _write_state(paths: SweepPaths, state: Session) -> None:
 def accounted(paths: SweepPaths) -> Iterator[float]:
     """Count the seconds of a session; gives those of the sessions before."""
     state = read_state(paths)
-    known = tuple(
-        s if s is not None else max(0.0, _last_report(paths) - began)
-        for s, began in zip(state.spent, state.started, strict=True)
-    )
+    known = _spent(paths, state)
     start, before = time.time(), sum(known)
     _write_state(paths, Session(state.key, (*state.started, start), (*known, None)))
     try:
@@ -148,6 +185,18 @@ def accounted(paths: SweepPaths) -> Iterator[float]:
     finally:
         spent = (*known, time.time() - start)
         _write_state(paths, Session(state.key, (*state.started, start), spent))
+
+
+def spent_s(paths: SweepPaths) -> float:
+    """Seconds of wall-clock of all sessions, of a sweep that nobody drives."""
+    return sum(_spent(paths, read_state(paths)))
+
+
+def _spent(paths: SweepPaths, state: Session) -> tuple[float, ...]:
+    return tuple(
+        s if s is not None else max(0.0, _last_report(paths) - began)
+        for s, began in zip(state.spent, state.started, strict=True)
+    )
 
 
 def _last_report(paths: SweepPaths) -> float:

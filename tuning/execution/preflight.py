@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 from search_spaces.domains import Domain
@@ -21,14 +22,32 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
         UserError: all mistakes at once, each with the line of the sweep file that it comes from.
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
-    problems: dict[str, None] = {}  # an ordered set
-    for params in sampled:
-        for path, problem in check_config(spec.trainable, spec.nest(params)):
-            where = loaded.source.where(_in_file(spec, path))
-            problems.setdefault(f"{where}: {'.'.join(path)}: {problem}")
-    if problems:
-        raise UserError(*problems)
+    try:
+        found = _mistakes(spec, sampled)
+    except UserError as e:  # of the trainable itself
+        where = loaded.source.where(("trainable",))
+        raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
+    if found:
+        problems = [loaded.source.problem(path, text) for path, text in found]
+        raise UserError(*(p.line for p in sorted(problems, key=lambda p: p.order)))
     return sampled
+
+
+def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+    """Every mistake once, by its place in the file.
+
+    A rule that a range breaks is told with one value: the bound, as it stands in the file.
+    """
+    domains = spec.domains()
+    seen: dict[tuple[tuple[str, ...], str], str] = {}
+    for config in map(spec.nest, reversed(sampled)):
+        for path, problem in check_config(spec.trainable, config):
+            place = _in_file(spec, path or _named(problem, config))
+            domain = domains.get(".".join(place[1:]))
+            categorical = domain is not None and domain.is_categorical
+            rule = problem if categorical else problem.partition(", got ")[0]
+            seen.setdefault((place, rule if path else "they fit together"), problem)
+    return [(place, problem) for (place, _), problem in seen.items()]
 
 
 def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
@@ -47,6 +66,8 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
     for name, domain in domains.items():
         for extreme in _extremes(domain):
             sampled.append({**rng.choice(sampled[:count]), name: extreme})
+    for end in (0, -1):
+        sampled.append({name: _extremes(domain)[end] for name, domain in domains.items()})
     return sampled
 
 
@@ -54,6 +75,11 @@ def _extremes(domain: Domain) -> list[Any]:
     if domain.is_categorical:
         return list(domain.categories)
     return [domain.lower, domain.high]
+
+
+def _named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
+    """The first hyperparameter that a problem with several of them speaks of."""
+    return tuple(word for word in re.findall(r"\w+", problem) if word in config)[:1]
 
 
 def _in_file(spec: SweepSpec, path: tuple[str, ...]) -> tuple[str, ...]:

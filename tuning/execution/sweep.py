@@ -233,11 +233,14 @@ class SweepRun:
         hint = suggest(self.spec.metric, said) if said else "; it reported nothing"
         self._finish(trial_id, TrialState.FAILED, f"never reported {self.spec.metric}{hint}", None)
 
-    def on_failed(self, trial_id: str, error: str) -> None:
-        """The trial's processes failed; it is queued again while its retries last."""
+    def on_failed(self, trial_id: str, error: str, *, began: bool = True) -> None:
+        """The trial's processes failed; it is queued again while its retries last.
+
+        A trial that had not begun is not to blame: that attempt does not count as a failure.
+        """
         if trial_id not in self._live:
             return
-        self._close_attempt(self.records[trial_id], error)
+        self._close_attempt(self.records[trial_id], error if began else None)
         failures = sum(a.error is not None for a in self.records[trial_id].attempts)
         if failures > self.spec.failure.max_retries:
             reason = f"{error} ({failures} of {failures} attempts failed)"

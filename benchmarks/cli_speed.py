@@ -1,0 +1,119 @@
+"""Measures how long `tune` takes to answer, each time as a whole new process, on a sweep of 1,000
+trials that no process drives. `python -m benchmarks.cli_speed --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.process import ROOT
+from results.paths import SweepPaths
+from results.records import Attempt, Report, TrialRecord, TrialState
+from search_spaces.load import load_sweep
+from tuning.execution.folder import create
+
+BEGAN = 1_700_000_000.0
+TARGETS: dict[tuple[str, ...], float] = {
+    ("--help",): 0.4,
+    ("ls",): 2.0,
+    ("best", "large", "--json"): 2.0,
+    ("show", "large"): 2.0,
+}
+"""Command to the seconds that it may take."""
+
+
+def make_sweep(storage: Path, trials: int, reports: int) -> SweepPaths:
+    """A finished sweep of digits, without training: trial i ends at an accuracy of i / trials."""
+    overrides = [f"budget.trials={trials}", f"scheduler.max_t={reports}", f"fixed.epochs={reports}"]
+    loaded = load_sweep(ROOT / "search_spaces" / "digits.yaml", overrides)
+    paths = create(loaded, "large", str(storage))
+    for number in range(trials):
+        _write_trial(paths, number, number / trials, reports, loaded.spec.fixed)
+    return paths
+
+
+def _write_trial(
+    paths: SweepPaths, number: int, accuracy: float, reports: int, fixed: dict[str, object]
+) -> None:
+    params = {
+        "hidden_units": 32 << number % 3,
+        "num_layers": 1 + number % 3,
+        "learning_rate": 10 ** -(1 + 3 * accuracy),
+        "weight_decay": 10 ** -(2 + 4 * accuracy),
+        "dropout": accuracy / 2,
+        "batch_size": 64,
+    }
+    began = BEGAN + number
+    record = TrialRecord(
+        id=f"t{number:04d}",
+        number=number,
+        params=params,
+        config={**fixed, **params},
+        seed=number,
+        state=TrialState.COMPLETED,
+        reason=f"max_t at step {reports}",
+        end_step=reports,
+        created=began,
+        attempts=(Attempt(number=1, started=began, ended=began + reports),),
+    )
+    files = paths.trial(record.id)
+    files.checkpoint(reports).mkdir(parents=True)
+    files.record.write_text(record.model_dump_json(indent=1))
+    lines = [
+        Report(
+            step=step,
+            metrics={
+                "accuracy": accuracy * step / reports,
+                "loss": 2.3 / step,
+                "train_loss": 2 / step,
+            },
+            attempt=1,
+            time=began + step,
+        ).model_dump_json()
+        for step in range(1, reports + 1)
+    ]
+    files.reports.write_text("\n".join(lines) + "\n")
+
+
+def measure(args: tuple[str, ...], storage: Path, runs: int) -> list[float]:
+    """Seconds of each of `runs` processes, after one that warms the file system's cache."""
+    env = {**os.environ, "TUNE_STORAGE": str(storage), "PYTHONPATH": str(ROOT)}
+    seconds = []
+    for _ in range(runs + 1):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "tuning", *args], env=env, check=True, stdout=subprocess.DEVNULL
+        )
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=9, help="processes per command")
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--reports", type=int, default=20, help="of each trial")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        storage = Path(folder)
+        make_sweep(storage, options.trials, options.reports)
+        print(f"{options.trials} trials of {options.reports} reports, {options.runs} runs each\n")
+        print("| command | median (s) | fastest (s) | target (s) | |")
+        print("|---|---:|---:|---:|---|")
+        for args, target in TARGETS.items():
+            seconds = measure(args, storage, options.runs)
+            median = statistics.median(seconds)
+            verdict = "met" if median <= target else "MISSED"
+            row = [f"{median:.2f}", f"{min(seconds):.2f}", f"{target:g}", verdict]
+            print(f"| `tune {' '.join(args)}` | {' | '.join(row)} |")
+
+
+if __name__ == "__main__":
+    main()

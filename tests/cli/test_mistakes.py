@@ -1,0 +1,298 @@
+"""What a user reads after a mistake: exactly these lines on stderr, exit code 2, nothing made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from results.checkpoint import commit, open_staging, staging
+from results.paths import SweepPaths
+from tests.cli.conftest import DIGITS, ROOT, Tune
+from tests.search_spaces.bad_files import BAD, FOLDER
+
+SWEEP = """\
+name: mine
+trainable: digits
+metric: accuracy
+mode: max
+space:
+  learning_rate: {loguniform: [1.0e-4, 1.0e-1]}
+  dropout: {uniform: [0, 0.5]}
+fixed:
+  epochs: 3
+scheduler: {name: none}
+budget: {trials: 2}
+"""
+
+
+@pytest.mark.parametrize(("name", "expected"), BAD, ids=[name for name, _ in BAD])
+def test_a_bad_file_never_starts_a_sweep(
+    tune: Tune, listing: Callable[[], list[str]], name: str, expected: str
+) -> None:
+    assert tune.refused("run", FOLDER / name) == expected
+    assert listing() == []
+
+
+IN_FILE = {
+    "unknown in space": (
+        ("  dropout:", "  drop_out:"),
+        "mine.yaml:7: space.drop_out: unknown hyperparameter 'drop_out' "
+        "(did you mean 'dropout'?)\n",
+    ),
+    "unknown in fixed": (
+        ("  epochs:", "  epoch:"),
+        "mine.yaml:9: fixed.epoch: unknown hyperparameter 'epoch' (did you mean 'epochs'?)\n",
+    ),
+    "far from any": (
+        ("  epochs: 3", "  epochs: 3\n  zzz: 1"),
+        "mine.yaml:10: fixed.zzz: unknown hyperparameter 'zzz' (valid: batch_size, dropout, "
+        "epochs, hidden_units, init_seed, learning_rate, momentum, num_layers, optimizer, "
+        "weight_decay)\n",
+    ),
+    "both bounds break a rule": (
+        ("uniform: [0, 0.5]", "uniform: [-0.5, 1.5]"),
+        "mine.yaml:7: space.dropout: must be < 1.0, got 1.5\n"
+        "mine.yaml:7: space.dropout: must be >= 0.0, got -0.5\n",
+    ),
+    "wrong type": (
+        ("uniform: [0, 0.5]", "choice: [0, some]"),
+        "mine.yaml:7: space.dropout: must be a number, got 'some'\n",
+    ),
+    "every mistake at once": (
+        ("epochs: 3", "epochs: none\n  optimizer: sdg"),
+        "mine.yaml:9: fixed.epochs: must be a whole number, got 'none'\n"
+        "mine.yaml:10: fixed.optimizer: must be one of adam or sgd, got 'sdg'\n",
+    ),
+    "unknown trainable": (
+        ("trainable: digits", "trainable: digit"),
+        "mine.yaml:2: unknown trainable 'digit' (did you mean 'digits'?); your own code is "
+        "path/to/script.py:function or package.module:function\n",
+    ),
+    "missing script": (
+        ("trainable: digits", "trainable: my_lop.py:train"),
+        "mine.yaml:2: trainable my_lop.py: no such file (did you mean 'my_loop.py'?)\n",
+    ),
+    "missing module": (
+        ("trainable: digits", "trainable: no.such.module:train"),
+        "mine.yaml:2: trainable no.such.module: no such module (from {cwd}); "
+        "a script is given as path/to/script.py:function\n",
+    ),
+    "missing function": (
+        ("trainable: digits", "trainable: my_loop.py:trian"),
+        "mine.yaml:2: trainable my_loop.py:trian: {cwd}/my_loop.py has no function 'trian' "
+        "(did you mean 'train'?)\n",
+    ),
+    "script that does not parse": (
+        ("trainable: digits", "trainable: broken.py:train"),
+        "mine.yaml:2: trainable broken.py:train: {cwd}/broken.py:1: '(' was never closed\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_FILE)
+@pytest.mark.parametrize("command", ["run", "plan", "trial"])
+def test_what_only_the_trainable_knows(
+    tune: Tune, listing: Callable[[], list[str]], command: str, case: str
+) -> None:
+    (old, new), expected = IN_FILE[case]
+    assert SWEEP.count(old) == 1
+    tune.write("mine.yaml", SWEEP.replace(old, new))
+    tune.write("my_loop.py", "def train(config): ...\n")
+    tune.write("broken.py", "def train(config: ...\n")
+    before = listing()
+    assert tune.refused(command, "mine.yaml") == expected.format(cwd=tune.cwd)
+    assert listing() == before
+
+
+def test_an_override_is_named_where_it_is_wrong(tune: Tune) -> None:
+    tune.write("mine.yaml", SWEEP)
+    assert tune.refused("run", "mine.yaml", "--set", "budget.trails=3", "--set", "seed") == (
+        "--set budget.trails=3: budget.trails: unknown key (did you mean 'trials'?)\n"
+        "--set seed: expected key=value, like --set budget.trials=3\n"
+    )
+    assert tune.refused("run", "mine.yaml", "--set", "fixed.epochs=0") == (
+        "--set fixed.epochs=0: fixed.epochs: must be > 0, got 0\n"
+    )
+    assert tune.refused("run", "mine.yaml", "--set", "trainable=digit") == (
+        "--set trainable=digit: unknown trainable 'digit' (did you mean 'digits'?); your own code "
+        "is path/to/script.py:function or package.module:function\n"
+    )
+
+
+def test_values_that_do_not_fit_together_are_told_once(tune: Tune) -> None:
+    tune.write(
+        "lm.yaml",
+        "name: lm\ntrainable: causal_lm\nmetric: eval_loss\n"
+        "space:\n  learning_rate: {loguniform: [1.0e-4, 1.0e-2]}\n"
+        "  hidden_size: {randint: [16, 100]}\n"
+        "fixed: {num_heads: 8}\nscheduler: {max_t: 10}\nbudget: {trials: 2}\n",
+    )
+    assert tune.refused("plan", "lm.yaml") == (
+        "lm.yaml:6: space.hidden_size: hidden_size 99 must be a multiple of 2 x num_heads "
+        "(num_heads is 8): rotary positions turn pairs of units\n"
+    )
+
+
+def test_files_that_are_not_there(tune: Tune) -> None:
+    tune.write("mine.yaml", SWEEP)
+    assert tune.refused("run", "mien.yaml") == (
+        "mien.yaml: no such file (did you mean 'mine.yaml'?)\n"
+    )
+    assert tune.refused("trial", tune.cwd) == f"{tune.cwd}: is a folder; name the sweep file in it\n"
+
+
+def test_names_of_sweeps(tune: Tune, listing: Callable[[], list[str]]) -> None:
+    taken = tune.sweep("mine").root
+    before = listing()
+    assert tune.refused("run", DIGITS, "--name", "mine") == (
+        f"--name mine: {taken} exists; go on with it (tune resume mine), or choose another name\n"
+    )
+    for name in ("../mine", "a b", "", "x" * 65):
+        assert tune.refused("run", DIGITS, "--name", name).startswith(
+            "--name: must be text of at most 64 characters that matches "
+            "^[A-Za-z0-9][A-Za-z0-9._-]*$, got "
+        )
+    assert listing() == before
+
+
+def test_storage_that_cannot_hold_a_sweep(tune: Tune) -> None:
+    file = tune.write("file", "")
+    assert tune.refused("run", DIGITS, "--storage", file) == (
+        f"storage {file}: cannot make a sweep's folder there (Not a directory); "
+        "choose another with --storage DIR\n"
+    )
+    assert tune.refused("ls", "--storage", "nowhere") == (
+        f"storage {tune.cwd}/nowhere: no such folder\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["resume", "show", "best", "ui", "average", "export"])
+def test_sweeps_that_are_not_there(tune: Tune, command: str) -> None:
+    root = tune.cwd / "sweeps"
+    assert tune.refused(command, "mine") == (
+        f"no sweep 'mine' in {root}: it holds no sweep; start one with tune run FILE\n"
+    )
+    tune.sweep("mine", done=False)
+    tune.sweep("other", done=False)
+    assert tune.refused(command, "mien") == f"no sweep 'mien' in {root} (did you mean 'mine'?)\n"
+    assert tune.refused(command, "zzz") == f"no sweep 'zzz' in {root} (valid: mine, other)\n"
+    assert (
+        tune.refused(command, "../mine") == f"no sweep '../mine' in {root} (did you mean 'mine'?)\n"
+    )
+
+
+def test_trials_and_soups_that_are_not_there(tune: Tune) -> None:
+    tune.sweep("mine", budget={"trials": 3})
+    said = "mine: no trial 't3'; it has t0000 to t0002\n"
+    assert tune.refused("show", "mine", "t3") == said
+    assert tune.refused("export", "mine", "--trial", "t3") == said
+    assert tune.refused("export", "mine", "--soup", "greedy-5") == (
+        "mine: no soup 'greedy-5'; make one with: tune average mine\n"
+    )
+    (tune.cwd / "sweeps/mine/results/soups/greedy-3").mkdir(parents=True)
+    assert tune.refused("export", "mine", "--soup", "greedy-5") == (
+        "mine: no soup 'greedy-5' (did you mean 'greedy-3'?)\n"
+    )
+    assert (
+        tune.refused("export", "mine", "--soup", "..") == "mine: no soup '..' (valid: greedy-3)\n"
+    )
+    assert tune.refused("export", "mine", "--trial", "t0000", "--soup", "greedy-3") == (
+        "--trial and --soup exclude each other: one model is exported\n"
+    )
+
+
+def test_no_winner_yet(tune: Tune) -> None:
+    root = tune.sweep("mine", done=False).root
+    said = f"{root}: none of 0 trials has a finite 'loss' yet; see what happened with: tune show mine\n"
+    assert tune.refused("best", "mine") == said
+    assert tune.refused("export", "mine") == said
+
+
+def add_checkpoint(paths: SweepPaths, trial_id: str) -> None:
+    trial = paths.trial(trial_id)
+    folder = staging(trial, 1, 1)
+    open_staging(folder)
+    (folder / "model.safetensors").write_bytes(b"")
+    commit(folder, trial.checkpoint(1), step=1)
+
+
+def test_too_few_models(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 3})
+    assert tune.refused("average", "mine") == (
+        f"{paths.root}: no trial has both a finite 'loss' and a whole checkpoint with "
+        "model.safetensors; see what there is with: tune show mine\n"
+    )
+    winner = json.loads(tune("best", "mine", "--json").out)["trial"]
+    assert tune.refused("export", "mine") == (
+        f"mine: trial {winner} has no whole checkpoint to export\n"
+    )
+    add_checkpoint(paths, "t0001")
+    assert tune.refused("average", "mine") == (
+        "mine: only t0001 has a finite 'loss' and a whole checkpoint, and an average takes two; "
+        "export it: tune export mine\n"
+    )
+
+
+def test_models_of_a_foreign_loop_are_its_own(tune: Tune) -> None:
+    script = tune.write("my_loop.py", "def train(config): ...\n")
+    tune.sweep("mine", trainable="my_loop.py:train")
+    for verb in ("average", "export"):
+        assert tune.refused(verb, "mine") == (
+            f"trainable {script}:train: cannot {verb} the models of a Ray Train loop, whose "
+            "checkpoints only it can read; tune best names the newest one\n"
+        )
+    tune.write("mine.yaml", SWEEP.replace("trainable: digits", "trainable: my_loop.py:train"))
+    said = tune("trial", "mine.yaml", code=2)
+    assert said.err == (
+        "trainable my_loop.py:train: a Ray Train loop runs under Ray only; "
+        "try tune run FILE --set budget.trials=1\n"
+    )
+
+
+def test_damaged_files_are_named(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 2})
+    record = paths.trial("t0001").record
+    record.write_text('{"id": "t0001", ')
+    said = (
+        f"{record}: not a readable trial record "
+        "(Invalid JSON: EOF while parsing a value at line 1 column 16)\n"
+    )
+    for command in ("show", "best", "average", "export"):
+        assert tune.refused(command, "mine") == said
+    assert tune.refused("show", "mine", "t0001") == said
+    assert tune("show", "mine", "t0000").code == 0
+
+    paths.state.write_text('{"key": "a"}')
+    assert tune("resume", "mine", code=2).err == f"{paths.state}: not readable ('started')\n"
+    paths.state.unlink()
+    assert tune("resume", "mine", code=2).err == (
+        f"{paths.state}: not readable ([Errno 2] No such file or directory: '{paths.state}')\n"
+    )
+
+    paths.spec.write_text("name: [mine\n")
+    for command in ("show", "best", "average", "export", "resume"):
+        assert tune.refused(command, "mine").startswith("sweep.yaml:2: not valid YAML: ")
+
+
+def python_m_tuning(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tuning", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def test_the_program_itself_ends_with_code_2() -> None:
+    name, expected = next((n, e) for n, e in BAD if n == "many_mistakes.yaml")
+    done = python_m_tuning("run", FOLDER / name)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_the_program_itself_ends_with_code_2_for_a_wrong_name(tmp_path: Path) -> None:
+    done = python_m_tuning("best", "llm", "--storage", tmp_path)
+    said = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
