@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 def foreign_loop(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
     import ray.train
+    from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
+    rank = ray.train.get_context().get_world_rank()
+    if rank == 0:
+        config["mailbox"].hold.remote(job.key, get_current_placement_group())
     loop = load(job.trainable)
-    with output_to(job.paths.log(job.attempt, ray.train.get_context().get_world_rank())):
+    with output_to(job.paths.log(job.attempt, rank)):
         loop(job.config) if inspect.signature(loop).parameters else loop()
 
 
@@ -72,7 +76,7 @@ class ForeignRun:
         )
         event: Event = Ended()
         try:
-            fit(foreign_loop, {"job": job}, shape, run)
+            fit(foreign_loop, {"job": job, "mailbox": mailbox}, shape, run)
         except Exception as e:  # noqa: BLE001 - told to the driver
             event = Failed(describe(e))
         mailbox.post.remote(job.key, event)

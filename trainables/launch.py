@@ -104,17 +104,25 @@ class ForeignCrew:
 
         from trainables.foreign_run import ForeignRun
 
+        ray.get(self._mailbox.begin.remote(job.key))  # before its first word
         actor: Any = ray.remote(ForeignRun)
         run = actor.options(num_cpus=0).remote()
         run.fit.remote(job, self._shape, self._mailbox)
         self._runs[job.key] = run
 
     def release(self, key: str) -> None:
-        """End the attempt's processes: the loop cannot be told."""
-        import ray
+        """End the attempt's processes: the loop cannot be told.
 
-        self._mailbox.answer.remote(key, Answer.STOP)
+        Ray Train's own cleaner of what a killed run held needs the State API, which only
+        `ray[default]` serves; without it the CPUs would be lost to the sweep.
+        """
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
         ray.kill(self._runs.pop(key))
+        group: Any = ray.get(self._mailbox.forget.remote(key))
+        if group is not None:
+            remove_placement_group(group)
 
     def close(self) -> None:
         """End what is under way."""

@@ -17,6 +17,7 @@ from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
+    from ray.util.placement_group import PlacementGroup
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class _Talk:
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
     stopped: bool = False
+    group: PlacementGroup | None = None
 
 
 @dataclass
@@ -72,11 +74,13 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)
-        self._talks: dict[str, _Talk] = defaultdict(_Talk)
+        self._talks: dict[str, _Talk] = {}
 
     async def submit(self, lane: str, job: TrialJob | None) -> None:
         """Driver: the lane's next trial; None tells the lane to end."""
         box = self._lanes[lane]
+        if job is not None:
+            await self.begin(job.key)
         async with box.submitted:
             box.jobs.append(job)
             box.submitted.notify_all()
@@ -101,23 +105,30 @@ class Mailbox:
             if job is not None and job.key not in box.ended:
                 await self.post(job.key, Failed(reason, began=number < box.taken))
 
+    async def begin(self, key: str) -> None:
+        """Driver: an attempt will be heard of."""
+        self._talks.setdefault(key, _Talk())
+
     async def post(self, key: str, event: Event) -> None:
         """Tell the driving side, without waiting for it."""
-        if self._talks[key].stopped and not isinstance(event, Reported):
+        talk = self._talks.get(key)
+        if talk is None:
+            return
+        talk.events.put_nowait(event)
+        if talk.stopped and not isinstance(event, Reported):
             del self._talks[key]  # its last word, and nobody listens
-        else:
-            self._talks[key].events.put_nowait(event)
 
     async def report(self, key: str, report: Report) -> Answer:
         """Rank 0: report and wait for the answer."""
-        talk = self._talks[key]
-        if talk.stopped:
+        talk = self._talks.get(key)
+        if talk is None or talk.stopped:
             return Answer.STOP
         talk.events.put_nowait(Reported(report))
         return await talk.answers.get()
 
     async def event(self, key: str) -> Event:
         """Driving side: the attempt's next event."""
+        await self.begin(key)
         event = await self._talks[key].events.get()
         if not isinstance(event, Reported):
             self._talks.pop(key, None)
@@ -125,9 +136,19 @@ class Mailbox:
 
     async def answer(self, key: str, answer: Answer) -> None:
         """Driver: answer the attempt's report. After STOP nobody listens to it any more."""
-        talk = self._talks[key]
-        talk.stopped = answer is Answer.STOP
-        talk.answers.put_nowait(answer)
+        if (talk := self._talks.get(key)) is not None:
+            talk.stopped = answer is Answer.STOP
+            talk.answers.put_nowait(answer)
+
+    async def hold(self, key: str, group: PlacementGroup | None) -> None:
+        """A worker: the attempt's processes hold this placement group."""
+        if (talk := self._talks.get(key)) is not None:
+            talk.group = group
+
+    async def forget(self, key: str) -> PlacementGroup | None:
+        """Driver: the attempt's processes are ended; gives what they may still hold."""
+        talk = self._talks.pop(key, None)
+        return None if talk is None else talk.group
 
 
 def open_mailbox() -> ActorHandle[Mailbox]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from results.checkpoint import commit, open_staging, staging
 from results.paths import SweepPaths
 from search_spaces.load import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, open_run
@@ -71,6 +72,16 @@ class Tune:
         path = self.cwd / name
         path.write_text(text)
         return path
+
+
+def add_checkpoint(paths: SweepPaths, trial_id: str, step: int) -> Path:
+    """A whole checkpoint, of no model that could be loaded."""
+    trial = paths.trial(trial_id)
+    folder = staging(trial, step, 1)
+    open_staging(folder)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    commit(folder, trial.checkpoint(step), step=step)
+    return trial.checkpoint(step)
 
 
 @pytest.fixture

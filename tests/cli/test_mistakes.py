@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoint import commit, open_staging, staging
-from results.paths import SweepPaths
-from tests.cli.conftest import DIGITS, ROOT, Tune
+from tests.cli.conftest import ROOT, Tune
 from tests.search_spaces.bad_files import BAD, FOLDER
 
 SWEEP = """\
@@ -144,140 +141,9 @@ def test_files_that_are_not_there(tune: Tune) -> None:
     assert tune.refused("run", "mien.yaml") == (
         "mien.yaml: no such file (did you mean 'mine.yaml'?)\n"
     )
-    assert tune.refused("trial", tune.cwd) == f"{tune.cwd}: is a folder; name the sweep file in it\n"
-
-
-def test_names_of_sweeps(tune: Tune, listing: Callable[[], list[str]]) -> None:
-    taken = tune.sweep("mine").root
-    before = listing()
-    assert tune.refused("run", DIGITS, "--name", "mine") == (
-        f"--name mine: {taken} exists; go on with it (tune resume mine), or choose another name\n"
-    )
-    for name in ("../mine", "a b", "", "x" * 65):
-        assert tune.refused("run", DIGITS, "--name", name).startswith(
-            "--name: must be text of at most 64 characters that matches "
-            "^[A-Za-z0-9][A-Za-z0-9._-]*$, got "
-        )
-    assert listing() == before
-
-
-def test_storage_that_cannot_hold_a_sweep(tune: Tune) -> None:
-    file = tune.write("file", "")
-    assert tune.refused("run", DIGITS, "--storage", file) == (
-        f"storage {file}: cannot make a sweep's folder there (Not a directory); "
-        "choose another with --storage DIR\n"
-    )
-    assert tune.refused("ls", "--storage", "nowhere") == (
-        f"storage {tune.cwd}/nowhere: no such folder\n"
-    )
-
-
-@pytest.mark.parametrize("command", ["resume", "show", "best", "ui", "average", "export"])
-def test_sweeps_that_are_not_there(tune: Tune, command: str) -> None:
-    root = tune.cwd / "sweeps"
-    assert tune.refused(command, "mine") == (
-        f"no sweep 'mine' in {root}: it holds no sweep; start one with tune run FILE\n"
-    )
-    tune.sweep("mine", done=False)
-    tune.sweep("other", done=False)
-    assert tune.refused(command, "mien") == f"no sweep 'mien' in {root} (did you mean 'mine'?)\n"
-    assert tune.refused(command, "zzz") == f"no sweep 'zzz' in {root} (valid: mine, other)\n"
     assert (
-        tune.refused(command, "../mine") == f"no sweep '../mine' in {root} (did you mean 'mine'?)\n"
+        tune.refused("trial", tune.cwd) == f"{tune.cwd}: is a folder; name the sweep file in it\n"
     )
-
-
-def test_trials_and_soups_that_are_not_there(tune: Tune) -> None:
-    tune.sweep("mine", budget={"trials": 3})
-    said = "mine: no trial 't3'; it has t0000 to t0002\n"
-    assert tune.refused("show", "mine", "t3") == said
-    assert tune.refused("export", "mine", "--trial", "t3") == said
-    assert tune.refused("export", "mine", "--soup", "greedy-5") == (
-        "mine: no soup 'greedy-5'; make one with: tune average mine\n"
-    )
-    (tune.cwd / "sweeps/mine/results/soups/greedy-3").mkdir(parents=True)
-    assert tune.refused("export", "mine", "--soup", "greedy-5") == (
-        "mine: no soup 'greedy-5' (did you mean 'greedy-3'?)\n"
-    )
-    assert (
-        tune.refused("export", "mine", "--soup", "..") == "mine: no soup '..' (valid: greedy-3)\n"
-    )
-    assert tune.refused("export", "mine", "--trial", "t0000", "--soup", "greedy-3") == (
-        "--trial and --soup exclude each other: one model is exported\n"
-    )
-
-
-def test_no_winner_yet(tune: Tune) -> None:
-    root = tune.sweep("mine", done=False).root
-    said = f"{root}: none of 0 trials has a finite 'loss' yet; see what happened with: tune show mine\n"
-    assert tune.refused("best", "mine") == said
-    assert tune.refused("export", "mine") == said
-
-
-def add_checkpoint(paths: SweepPaths, trial_id: str) -> None:
-    trial = paths.trial(trial_id)
-    folder = staging(trial, 1, 1)
-    open_staging(folder)
-    (folder / "model.safetensors").write_bytes(b"")
-    commit(folder, trial.checkpoint(1), step=1)
-
-
-def test_too_few_models(tune: Tune) -> None:
-    paths = tune.sweep("mine", budget={"trials": 3})
-    assert tune.refused("average", "mine") == (
-        f"{paths.root}: no trial has both a finite 'loss' and a whole checkpoint with "
-        "model.safetensors; see what there is with: tune show mine\n"
-    )
-    winner = json.loads(tune("best", "mine", "--json").out)["trial"]
-    assert tune.refused("export", "mine") == (
-        f"mine: trial {winner} has no whole checkpoint to export\n"
-    )
-    add_checkpoint(paths, "t0001")
-    assert tune.refused("average", "mine") == (
-        "mine: only t0001 has a finite 'loss' and a whole checkpoint, and an average takes two; "
-        "export it: tune export mine\n"
-    )
-
-
-def test_models_of_a_foreign_loop_are_its_own(tune: Tune) -> None:
-    script = tune.write("my_loop.py", "def train(config): ...\n")
-    tune.sweep("mine", trainable="my_loop.py:train")
-    for verb in ("average", "export"):
-        assert tune.refused(verb, "mine") == (
-            f"trainable {script}:train: cannot {verb} the models of a Ray Train loop, whose "
-            "checkpoints only it can read; tune best names the newest one\n"
-        )
-    tune.write("mine.yaml", SWEEP.replace("trainable: digits", "trainable: my_loop.py:train"))
-    said = tune("trial", "mine.yaml", code=2)
-    assert said.err == (
-        "trainable my_loop.py:train: a Ray Train loop runs under Ray only; "
-        "try tune run FILE --set budget.trials=1\n"
-    )
-
-
-def test_damaged_files_are_named(tune: Tune) -> None:
-    paths = tune.sweep("mine", budget={"trials": 2})
-    record = paths.trial("t0001").record
-    record.write_text('{"id": "t0001", ')
-    said = (
-        f"{record}: not a readable trial record "
-        "(Invalid JSON: EOF while parsing a value at line 1 column 16)\n"
-    )
-    for command in ("show", "best", "average", "export"):
-        assert tune.refused(command, "mine") == said
-    assert tune.refused("show", "mine", "t0001") == said
-    assert tune("show", "mine", "t0000").code == 0
-
-    paths.state.write_text('{"key": "a"}')
-    assert tune("resume", "mine", code=2).err == f"{paths.state}: not readable ('started')\n"
-    paths.state.unlink()
-    assert tune("resume", "mine", code=2).err == (
-        f"{paths.state}: not readable ([Errno 2] No such file or directory: '{paths.state}')\n"
-    )
-
-    paths.spec.write_text("name: [mine\n")
-    for command in ("show", "best", "average", "export", "resume"):
-        assert tune.refused(command, "mine").startswith("sweep.yaml:2: not valid YAML: ")
 
 
 def python_m_tuning(*args: str | Path) -> subprocess.CompletedProcess[str]:

@@ -127,7 +127,14 @@ def page_text(url: str, tmp_path: Path) -> str:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("needs Chromium")
-    quiet = "headless no-sandbox disable-gpu disable-quic no-first-run disable-sync".split()
+    quiet = [
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-sync",
+    ]
     quiet += ["disable-background-networking", "disable-component-update", "disable-dev-shm-usage"]
     return subprocess.run(
         [

@@ -56,6 +56,32 @@ resources: {workers: 2}
 """
 
 
+def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
+    """Ray Train's own cleaner would keep the CPUs of a killed run for ever."""
+    (tune.cwd / "my_loop.py").write_text(LOOP)
+    (tune.cwd / "loop.yaml").write_text(SWEEP)
+    asha = "scheduler={name: asha, time_attr: epoch, grace_period: 1, max_t: 6}"
+    worse_later = "space.lr={grid_search: [0.05, 0.0, 0.04]}"
+    tune(
+        "run",
+        "loop.yaml",
+        "--set",
+        asha,
+        "--set",
+        worse_later,
+        "--set",
+        "fixed.pause=0.2",
+        "--set",
+        "resources.concurrency=1",
+        "--set",
+        "tracking={name: none}",
+    )
+    first, second, third = tune.trials("loop")
+    assert first.state is TrialState.COMPLETED
+    assert (second.state, second.end_step) == (TrialState.STOPPED, 1)
+    assert third.attempts[0].error is None
+
+
 def test_runs_unchanged_and_resumes(tune: Tune) -> None:
     (tune.cwd / "my_loop.py").write_text(LOOP)
     (tune.cwd / "loop.yaml").write_text(SWEEP)

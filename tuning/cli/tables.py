@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -47,7 +48,7 @@ def trials_table(
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         left = column.title.plain in ("trial", "state")
-        justify = "left" if left else "right"
+        justify: Literal["left", "right"] = "left" if left else "right"
         table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
     for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
         table.add_row(*cells, style="bold" if record.id == best else "")

@@ -151,8 +151,15 @@ def handle(paths: SweepPaths) -> str:
 
 
 def read_spec(paths: SweepPaths) -> SweepSpec:
-    """The sweep's frozen spec."""
-    return load_sweep(paths.spec).spec
+    """The sweep's frozen spec.
+
+    Raises:
+        UserError: the file is damaged; each line begins with its path.
+    """
+    try:
+        return load_sweep(paths.spec).spec
+    except UserError as e:
+        raise UserError(*(f"{paths.root}/{line}" for line in e.problems)) from e
 
 
 def read_state(paths: SweepPaths) -> Session:

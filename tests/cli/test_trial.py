@@ -1,0 +1,42 @@
+"""`tune trial`: one configuration in this process, kept and gone on with where that is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from results.checkpoint import verify
+from tests.cli.conftest import DIGITS, Tune
+
+SMALL = ["--set", "space.num_layers=1", "--set", "space.batch_size=128"]
+
+
+def test_prints_configuration_and_reports(tune: Tune, listing: Callable[[], list[str]]) -> None:
+    said = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
+    config = json.loads(said[0])
+    assert (config["num_layers"], config["batch_size"], config["epochs"]) == (1, 128, 2)
+    assert set(config) == {
+        *("epochs", "num_layers", "batch_size", "hidden_units"),
+        *("learning_rate", "weight_decay", "dropout"),
+    }
+    assert [line.split()[:3:2] for line in said[1:]] == [["step", "accuracy"]] * 2
+    assert [line.split()[1] for line in said[1:]] == ["1", "2"]
+    assert listing() == []
+    again = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
+    assert [_untimed(line) for line in again] == [_untimed(line) for line in said]
+
+
+def test_goes_on_in_its_folder(tune: Tune) -> None:
+    args = ["trial", DIGITS, *SMALL, "--folder", "kept", "--set", "checkpoint.every=1"]
+    folder = tune.cwd / "kept"
+    first = tune(*args, "--set", "fixed.epochs=2").out.splitlines()
+    assert [line.split()[1] for line in first[1:-1]] == ["1", "2"]
+    assert first[-1] == f"kept in {folder}"
+    verify(folder / "checkpoints" / "step_00000002")
+    more = tune(*args, "--set", "fixed.epochs=4").out.splitlines()
+    assert more[1] == f"resuming at step 2, in {folder}"
+    assert [line.split()[1] for line in more[2:-1]] == ["3", "4"]
+
+
+def _untimed(line: str) -> list[str]:
+    return [word for word in line.split("  ") if "_per_second" not in word]

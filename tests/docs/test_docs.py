@@ -1,0 +1,178 @@
+"""What the documents say is so: commands, sweep files, code, links and the reference."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from results.checkpoint import newest_whole
+from results.paths import TrialPaths
+from search_spaces.errors import UserError
+from search_spaces.load import load_sweep
+from tests.docs.reference import on_page, reference
+from tests.trainables.local import RecordingChannel, run_trial
+from trainables.base import Split
+from trainables.registry import TRAINABLES, check_config, checkpoint_bytes, is_foreign, resolve
+from trainables.worker import Answer
+from tuning.cli.app import app
+from tuning.search.schedulers import SCHEDULERS
+from tuning.search.searchers import SEARCHERS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """(page and line, text) of each fenced block of a language."""
+    for page, text in TEXT.items():
+        for found in FENCE.finditer(text):
+            if found[1] == language:
+                yield f"{page}:{text.count(chr(10), 0, found.start()) + 1}", found[2]
+
+
+def sweeps() -> Iterator[tuple[str, str]]:
+    return ((where, text) for where, text in blocks("yaml") if "trainable:" in text)
+
+
+def block_named(name: str, page: str) -> str:
+    """The block of a page that begins with `# <name>`."""
+    return next(t for w, t in FENCE.findall(TEXT[page]) if t.startswith(f"# {name}\n"))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(TEXT["README.md"].splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_is_documented_with_an_example(name: str) -> None:
+    assert re.search(rf"\btune {name}\b", "\n".join(TEXT.values())), "in no document"
+    assert re.search(rf"Example: tune {name}\b", COMMANDS[name].help), "no example in its help"
+
+
+def test_documented_commands_and_options_exist() -> None:
+    for page, text in TEXT.items():
+        for line in re.findall(r"^(?:    )?\$? ?(tune .+)$", text, re.MULTILINE):
+            _, name, *words = line.split("#")[0].split()
+            if name == "--version":
+                continue
+            assert name in COMMANDS, f"{page}: {line}"
+            known = {o for p in COMMANDS[name].params for o in p.opts} | {"--help"}
+            assert {w for w in words if w.startswith("--")} <= known, f"{page}: {line}"
+
+
+def test_documented_make_targets_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {n for text in TEXT.values() for n in re.findall(r"\bmake (\w+)", text)}
+    assert {"quickstart", "test"} <= named <= targets
+
+
+@pytest.mark.parametrize(("where", "text"), [pytest.param(*s, id=s[0]) for s in sweeps()])
+def test_sweep_files_load(where: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(text)
+    if "name: bad" in text:
+        with pytest.raises(UserError):
+            load_sweep(file)
+    else:
+        load_sweep(file)
+
+
+def test_the_mistakes_shown_are_those_that_are_told(tmp_path: Path) -> None:
+    bad = next(text for _, text in sweeps() if "name: bad" in text)
+    (tmp_path / "bad.yaml").write_text(bad)
+    with pytest.raises(UserError) as told:
+        load_sweep(tmp_path / "bad.yaml")
+    shown = TEXT["docs/sweep-file.md"].partition("<!-- what tune plan bad.yaml says -->\n")[2]
+    assert FENCE.match(shown)[2].splitlines() == list(told.value.problems)
+
+
+@pytest.mark.parametrize(("where", "text"), [pytest.param(*b, id=b[0]) for b in blocks("python")])
+def test_python_compiles(where: str, text: str) -> None:
+    compile(text, where, "exec")
+
+
+@pytest.mark.parametrize("page", TEXT)
+def test_links_lead_somewhere(page: str) -> None:
+    for match in LINK.finditer(TEXT[page]):
+        link = match[1] or match[2]
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in {_anchor(h) for h in HEADING.findall(target.read_text())}, link
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_reference_is_fresh() -> None:
+    assert on_page() == reference(), "run: python -m tests.docs.reference"
+
+
+def test_every_choice_by_name_is_in_a_document() -> None:
+    everything = "\n".join(TEXT.values())
+    for name in [*TRAINABLES, *SEARCHERS, *SCHEDULERS]:
+        assert f"`{name}`" in everything
+
+
+class TestOwnCode:
+    """The two examples of docs/trainables.md, from the page."""
+
+    PAGE = "docs/trainables.md"
+
+    @pytest.fixture(autouse=True)
+    def _files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("line.py", "line.yaml", "my_loop.py", "my_loop.yaml"):
+            (tmp_path / name).write_text(block_named(name, self.PAGE))
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def test_the_loop_is_found(self) -> None:
+        spec = load_sweep(Path("my_loop.yaml")).spec
+        assert is_foreign(spec.trainable)
+        assert check_config(spec.trainable, {}) == []
+
+    def test_the_class_checks_its_configuration(self) -> None:
+        spec = load_sweep(Path("line.yaml")).spec
+        names = spec.domains().keys() | spec.fixed.keys()
+        assert names <= resolve(spec.trainable).Config.model_fields.keys()
+        assert checkpoint_bytes(spec.trainable, spec.fixed) == 24
+        assert check_config(spec.trainable, {"learning_rat": 1}) == [
+            (
+                ("learning_rat",),
+                "unknown hyperparameter 'learning_rat' (did you mean 'learning_rate'?)",
+            )
+        ]
+
+    def test_the_class_learns_resumes_bit_for_bit_and_is_judged(self, tmp_path: Path) -> None:
+        spec = load_sweep(Path("line.yaml")).spec
+        whole = run_trial(tmp_path / "whole", spec.trainable, spec.fixed, checkpoint_every=3)
+        losses = [m["loss"] for m in whole.curve.values()]
+        assert losses[-1] < losses[0]
+        cut = run_trial(
+            tmp_path / "cut",
+            spec.trainable,
+            spec.fixed,
+            channel=RecordingChannel({4: Answer.STOP}),
+        )
+        rest = run_trial(tmp_path / "cut", spec.trainable, spec.fixed, attempt=2)
+        assert {**cut.curve, **rest.curve} == whole.curve
+        found = newest_whole(TrialPaths(tmp_path / "cut"))
+        own = resolve(spec.trainable)
+        config = own.Config.model_validate(spec.fixed)
+        scores = [own.evaluate(config, found.folder, s, tmp_path) for s in Split]
+        assert [s.keys() for s in scores] == [{"loss"}] * 3
