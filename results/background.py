@@ -120,7 +120,7 @@ class Background:
         self._given = self._done = self._lost = 0
         self._error = ""
         self._thread = threading.Thread(target=self._run, name=f"track {name}", daemon=True)
-        self._thread.start()
+        self._awake = False
 
     def sweep_started(
         self, name: str, tags: Mapping[str, str], params: Mapping[str, object]
@@ -135,6 +135,7 @@ class Background:
     def reported(self, trial_id: str, report: Report) -> None:
         """One report of a trial; a step that the sink has already is not sent again."""
         self._put((trial_id, report))
+        self._wake()
 
     def trial_ended(self, record: TrialRecord) -> None:
         """See `Sink`."""
@@ -146,6 +147,7 @@ class Background:
 
     def close(self, timeout: float) -> None:
         """Send what is queued, for at most `timeout` seconds. Nothing is taken afterwards."""
+        self._wake()
         self._queue.put(None)
         self._thread.join(timeout)
 
@@ -156,6 +158,12 @@ class Background:
             return f"{self._name}: {self._lost} of {self._given} events lost ({self._error})"
         waiting = self._given - self._done
         return f"{self._name}: {waiting} of {self._given} events not sent yet" if waiting else None
+
+    def _wake(self) -> None:
+        """Begin to send: not before there is a report, for imports would delay the first trial."""
+        if not self._awake:
+            self._awake = True
+            self._thread.start()
 
     def _put(self, item: _Event | tuple[str, Report]) -> None:
         self._given += 1

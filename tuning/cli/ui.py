@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import typer
 
@@ -82,21 +84,25 @@ def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
             f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one"
         )
     command, env = ui_command(artifacts, HOST, port), {**os.environ, **ui_environment(uri)}
-    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
-    try:
-        base = f"http://{HOST}:{port}"
-        _await(server, f"{base}/health")
-        yield base
-    finally:
-        server.terminate()
-        server.wait()
+    with tempfile.TemporaryFile() as log:  # its chatter matters only when it does not start
+        server = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            base = f"http://{HOST}:{port}"
+            _await(server, f"{base}/health", log)
+            yield base
+        finally:
+            server.terminate()
+            server.wait()
 
 
-def _await(server: subprocess.Popen[bytes], url: str) -> None:
+def _await(server: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
     deadline = time.monotonic() + _START_S
     while not _answers(url):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise UserError(f"MLflow's server did not start (exit code {server.poll()})")
+            log.seek(0)
+            said = log.read().decode(errors="replace").splitlines()[-5:]
+            problem = f"MLflow's server did not start (exit code {server.poll()}); it said:"
+            raise UserError(problem, *said)
         time.sleep(0.2)
 
 

@@ -36,9 +36,14 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
     if ray.is_initialized():  # the caller's; theirs to end
         yield _nodes()
         return
-    chosen = address or os.environ.get("RAY_ADDRESS") or "local"
+    chosen = address or os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(address=chosen, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=chosen or "local",
+            include_dashboard=None if chosen else False,  # its processes delay the first trial
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (ConnectionError, ValueError, RuntimeError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
