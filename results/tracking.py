@@ -250,7 +250,11 @@ def _client(uri: str) -> MlflowClient:
     for logger in ("mlflow", "alembic"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(uri.removeprefix("sqlite:///")).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UserError(f"tracking.uri: cannot make {folder} ({e.strerror})") from e
     return MlflowClient(uri)
 
 

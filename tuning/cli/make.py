@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from results.records import TrialRecord
     from results.soup import Evaluate, Soup
     from search_spaces.schema import SweepSpec
-    from trainables.base import Trainable
+    from trainables.base import Trainable, TrainableConfig
 
 
 class Method(StrEnum):
@@ -57,7 +57,7 @@ def average(
             f"{paths.name}: only {picked[0].trial_id} has a finite '{spec.metric}' and a whole "
             f"checkpoint, and an average takes two; export it: tune export {handle(paths)}"
         )
-    config = _record(paths, picked[0].trial_id).config
+    config = _config(spec, trainable, _record(paths, picked[0].trial_id))
     evaluate = _on_test(trainable, config, spec.metric, _cache(paths))
     if method is Method.GREEDY:
         soup = greedy(paths, picked, evaluate, spec.mode)
@@ -103,10 +103,10 @@ def export(
     spec = read_spec(paths)
     trainable = _trainable(spec, "export")
     source, name, card = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
-    config = _record(paths, card.parents[0]).config
+    config = _config(spec, trainable, _record(paths, card.parents[0]))
 
     def write(folder: Path) -> None:
-        trainable.export_hf(trainable.Config.model_validate(config), source, folder, _cache(paths))
+        trainable.export_hf(config, source, folder, _cache(paths))
 
     try:
         target = export_hf(source, paths.exports / f"{name}-{to}", write, card, force=force)
@@ -171,13 +171,25 @@ def _trainable(spec: SweepSpec, verb: str) -> Trainable[Any]:
     return resolve(spec.trainable)
 
 
+def _config(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -> TrainableConfig:
+    """A trial's configuration, for code that may have changed since it was trained."""
+    from search_spaces.errors import UserError
+    from trainables.registry import check_config
+
+    if problems := check_config(spec.trainable, record.config):
+        told = (
+            f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
+        )
+        raise UserError(*told)
+    return trainable.Config.model_validate(record.config)
+
+
 def _on_test(
-    trainable: Trainable[Any], config: dict[str, Any], metric: str, cache: Path
+    trainable: Trainable[Any], config: TrainableConfig, metric: str, cache: Path
 ) -> Evaluate:
     from trainables.base import Split
 
-    validated = trainable.Config.model_validate(config)
-    return lambda folder: trainable.evaluate(validated, folder, Split.TEST, cache)[metric]
+    return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)[metric]
 
 
 def _cache(paths: SweepPaths) -> Path:

@@ -17,7 +17,7 @@ from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
 from tuning.cli.format import duration, number
 from tuning.cli.tables import trials_table
-from tuning.execution.sweep import Observer
+from tuning.execution.observer import Observer
 
 _OTHER_LINES = 8
 

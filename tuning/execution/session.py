@@ -17,7 +17,8 @@ from tuning.execution.owner import own
 
 if TYPE_CHECKING:
     from tuning.cli.view import View
-    from tuning.execution.sweep import Observer, SweepRun
+    from tuning.execution.observer import Observer
+    from tuning.execution.sweep import SweepRun
 
 
 class TrackerObserver:

@@ -10,7 +10,6 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 from results.paths import SweepPaths
 from results.records import (
@@ -25,24 +24,9 @@ from results.records import (
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
+from tuning.execution.observer import Observer
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import Curve, SweepStudy, derive_seed
-
-
-class Observer(Protocol):
-    """Is told what happens; called from one thread, must return at once."""
-
-    def trial_started(self, record: TrialRecord) -> None:
-        """An attempt of a trial begins."""
-        ...
-
-    def reported(self, record: TrialRecord, report: Report) -> None:
-        """A trial reported."""
-        ...
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        """An attempt ended; the trial is finished, or PENDING when it will be tried again."""
-        ...
 
 
 @dataclass(frozen=True)
