@@ -15,7 +15,8 @@ from trainables.worker import Worker
 class TrainableConfig(BaseModel):
     """Base of every trainable's hyperparameters: frozen, unknown keys refused.
 
-    Give each field a `Field(description=...)` with its unit: it is the documentation.
+    Give each field a `Field(description=...)` with its unit: it is the documentation. A property
+    `num_parameters` (or None, where it cannot be known) lets `tune plan` size the checkpoints.
     Raise `ValueError` in a validator for what does not fit together.
     """
 
@@ -68,10 +69,6 @@ class Trainable(ABC, Generic[C]):
         Returns:
             The same metric names that `train` reports.
         """
-
-    def checkpoint_bytes(self, config: C) -> int | None:
-        """About how many bytes one checkpoint takes; None when it cannot be known beforehand."""
-        return None
 
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).

@@ -53,6 +53,8 @@ class ForwardReports(UserCallback):
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
     ) -> None:
         """Called by the controller once all ranks have reported."""
+        if self._job.superseded:
+            return
         said = metrics[0]
         self._step = int(said.get(self._job.time_attr, self._step + 1))
         numbers = {k: float(v) for k, v in said.items() if isinstance(v, int | float)}

@@ -66,6 +66,11 @@ class TrialJob:
         """The trial's files."""
         return TrialPaths(Path(self.folder))
 
+    @property
+    def superseded(self) -> bool:
+        """A newer attempt of the trial was begun: this one is an orphan and must not write."""
+        return self.paths.attempt(self.attempt + 1).exists()
+
 
 class Channel(Protocol):
     """Who listens to rank 0: a lane's mailbox under Ray, the terminal in `tune trial`."""
@@ -175,8 +180,7 @@ class Worker:
         self.sum({"": 0.0})
 
     def _check_owner(self) -> None:
-        """A newer attempt of this trial exists: this one is an orphan and must not write."""
-        if self.job.paths.attempt(self.job.attempt + 1).exists():
+        if self.job.superseded:
             raise RuntimeError(f"attempt {self.job.attempt} was superseded by a newer one")
 
     def _agree(self, answer: Answer) -> Answer:

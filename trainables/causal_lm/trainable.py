@@ -29,10 +29,6 @@ class CausalLM(Trainable[CausalLMConfig]):
 
         return loop.evaluate(config, weights, split, cache)
 
-    def checkpoint_bytes(self, config: CausalLMConfig) -> int | None:
-        """Weights and Adam's two moments, in float32."""
-        return None if config.num_parameters is None else 12 * config.num_parameters
-
     def export_hf(self, config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
         """Write a `transformers` folder; see the base class."""
         from trainables.causal_lm import loop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -56,9 +55,3 @@ class Digits(Trainable[DigitsConfig]):
         from trainables.digits import loop
 
         return loop.evaluate(config, weights, split)
-
-    def checkpoint_bytes(self, config: DigitsConfig) -> int | None:
-        """Weights and Adam's two moments, in float32."""
-        widths = [64, *[config.hidden_units] * config.num_layers, 10]
-        weights = sum((n + 1) * m for n, m in itertools.pairwise(widths))
-        return 12 * weights

@@ -101,13 +101,17 @@ def trial(
 
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
+    import os
     import tempfile
 
+    from search_spaces.errors import UserError
     from search_spaces.load import load_sweep
     from trainables.local import run_local
     from tuning.execution.preflight import preflight
 
     loaded = load_sweep(file, set_)
+    if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
     params = preflight(loaded)[0]
     with tempfile.TemporaryDirectory() as temporary:
         job = _job(loaded.spec, params, folder or Path(temporary))

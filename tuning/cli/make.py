@@ -72,13 +72,13 @@ def _tell(soup: Soup, spec: SweepSpec, sweep: str, tried: int) -> None:
     typer.echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
     for name, score in soup.scores.items():
         typer.echo(f"  {name:8} {number(score)}")
-    typer.echo(f"{len(soup.members)} of {tried} in the soup: {', '.join(soup.members)}")
-    typer.echo(f"soup {soup.folder}")
     sign = 1 if spec.mode == "max" else -1
     if sign * soup.scores[soup.method] <= sign * soup.scores["single"]:
-        typer.echo(f"no better than {soup.members[0]} alone; export that: tune export {sweep}")
+        typer.echo(f"no average was better than {soup.members[0]} alone: tune export {sweep}")
     else:
+        typer.echo(f"averaged {len(soup.members)} of {tried}: {', '.join(soup.members)}")
         typer.echo(f"export it: tune export {sweep} --soup {soup.folder.name}")
+    typer.echo(f"soup {soup.folder}")
 
 
 def export(

@@ -7,6 +7,7 @@ categories. So such a domain is sampled in a form that Optuna has, and decoded.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from optuna.distributions import (
@@ -34,9 +35,9 @@ def decode(domain: Domain, sampled: Any) -> Any:
     """The domain's value for what Optuna sampled."""
     if domain.is_categorical:
         return next(c for c in domain.categories if _category(c) == sampled)
-    if not (domain.log and domain.q):
+    if domain.q is None:
         return sampled
-    value = round(sampled / domain.q) * domain.q  # the bounds are multiples of q
+    value = Decimal(repr(domain.q)) * round(sampled / domain.q)  # 3 * 0.05 is not 0.15 in floats
     return int(value) if domain.integer else float(value)
 
 
