@@ -68,11 +68,12 @@ def describe(error: BaseException) -> str:
     """One line that says which rank failed, and how."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:
-        return f"{type(error).__name__}: {_first_line(error)}"
+        return in_one_line(error)
     rank, failure = min(failures.items())
-    cause = failure.__cause__ or failure
-    return f"rank {rank}: {type(cause).__name__}: {_first_line(cause)}"
+    return f"rank {rank}: {in_one_line(failure.__cause__ or failure)}"
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), repr(error)).strip()
+def in_one_line(error: BaseException) -> str:
+    """An exception's class and the first line of what it says."""
+    said = next((line for line in str(error).splitlines() if line.strip()), repr(error)).strip()
+    return f"{type(error).__name__}: {said}"

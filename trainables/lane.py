@@ -6,14 +6,15 @@ Processes, imports, process group and prepared data stay; everything of a trial 
 
 from __future__ import annotations
 
+import gc
 import threading
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from results.records import Report
-from trainables.fit import Shape, describe, fit, run_config
-from trainables.mailbox import Mailbox
+from trainables.fit import Shape, describe, fit, in_one_line, run_config
+from trainables.mailbox import Mailbox, Next, Outcome
 from trainables.run import output_to, run_trial
 from trainables.worker import Answer, TrialJob
 
@@ -42,7 +43,6 @@ def lane_loop(config: dict[str, Any]) -> None:
     """The train loop of every worker of a lane: run the mailbox's trials until it says None."""
     import ray
     import ray.train
-    import torch.distributed as dist
     from ray.train.torch import get_device
 
     mailbox, lane = config["mailbox"], config["lane"]
@@ -50,14 +50,40 @@ def lane_loop(config: dict[str, Any]) -> None:
     rank, world, local = at.get_world_rank(), at.get_world_size(), at.get_local_rank()
     device, number = get_device(), 0
     while (job := ray.get(mailbox.job.remote(lane, number))) is not None:
-        channel = MailboxChannel(mailbox, job.key)
-        with output_to(job.paths.log(job.attempt, rank)):
-            run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
-        if world > 1:
-            dist.barrier()
-        if rank == 0:
-            ray.get(mailbox.ended.remote(lane, job.key))
+        channel, error = MailboxChannel(mailbox, job.key), None
+        try:
+            with output_to(job.paths.log(job.attempt, rank)):
+                run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
+        except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
+            error = e
+        failure = None if error is None else in_one_line(error)
+        outcome = Outcome(failure, fatal=_ruins_the_process(error))
+        then = ray.get(mailbox.settle.remote(lane, job.key, rank, world, outcome))
+        if then is Next.LEAVE:
+            raise error or RuntimeError("another rank of the trial failed")
+        if world > 1 and then is Next.RENEW:
+            _renew_process_group(number)
+        error = None
+        gc.collect()  # what the trial held in cycles is gone before the next one begins
         number += 1
+
+
+def _ruins_the_process(error: Exception | None) -> bool:
+    """Out of memory, or a device error, after which the device may be in any state."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError)
+
+
+def _renew_process_group(number: int) -> None:
+    """A fresh group: in the old one the ranks may have left different collectives unfinished."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+    rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+    store = PrefixStore(f"after-{number}", _get_default_store())
+    dist.destroy_process_group()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
 
 
 class Lane:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from results.records import Report
@@ -46,6 +47,7 @@ class Failed:
 
 
 Event = Reported | Ended | Failed
+_SETTLE_S = 5.0
 
 
 @dataclass
@@ -58,12 +60,34 @@ class _Talk:
     group: PlacementGroup | None = None
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended on one rank.
+
+    Attributes:
+        failure: one line, or None when its code returned.
+        fatal: the process is of no more use (its device may be in any state).
+    """
+
+    failure: str | None = None
+    fatal: bool = False
+
+
+class Next(StrEnum):
+    """What a lane does after a trial, the same on every rank."""
+
+    GO_ON = "go on"
+    RENEW = "renew the process group, then go on"
+    LEAVE = "leave"
+
+
 @dataclass
 class _Lane:
     jobs: list[TrialJob | None] = field(default_factory=list)
     taken: int = 0
+    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
     ended: set[str] = field(default_factory=set)
-    submitted: asyncio.Condition = field(default_factory=asyncio.Condition)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 class Mailbox:
@@ -81,22 +105,43 @@ class Mailbox:
         box = self._lanes[lane]
         if job is not None:
             await self.begin(job.key)
-        async with box.submitted:
+        async with box.changed:
             box.jobs.append(job)
-            box.submitted.notify_all()
+            box.changed.notify_all()
 
     async def job(self, lane: str, number: int) -> TrialJob | None:
         """Every rank: the lane's trial of that number (from 0), once it is submitted."""
         box = self._lanes[lane]
-        async with box.submitted:
-            await box.submitted.wait_for(lambda: len(box.jobs) > number)
+        async with box.changed:
+            await box.changed.wait_for(lambda: len(box.jobs) > number)
         box.taken = max(box.taken, number + 1)
         return box.jobs[number]
 
-    async def ended(self, lane: str, key: str) -> None:
-        """Rank 0: the trial ended on every rank."""
-        self._lanes[lane].ended.add(key)
-        await self.post(key, Ended())
+    async def settle(self, lane: str, key: str, rank: int, world: int, outcome: Outcome) -> Next:
+        """Every rank: the trial is over here. What is next for the lane?
+
+        Waits for the other ranks: as long as it takes while all is well, a moment once one failed,
+        because the others may be waiting for it in a collective for ever.
+        """
+        box = self._lanes[lane]
+        outcomes = box.outcomes[key]
+        outcomes[rank] = outcome
+        async with box.changed:
+            box.changed.notify_all()
+            await box.changed.wait_for(
+                lambda: len(outcomes) == world or any(o.failure for o in outcomes.values())
+            )
+            try:
+                async with asyncio.timeout(_SETTLE_S):
+                    await box.changed.wait_for(lambda: len(outcomes) == world)
+            except TimeoutError:
+                return Next.LEAVE
+        if key not in box.ended:
+            box.ended.add(key)
+            await self.post(key, _verdict(outcomes))
+        if any(o.fatal for o in outcomes.values()):
+            return Next.LEAVE
+        return Next.RENEW if any(o.failure for o in outcomes.values()) else Next.GO_ON
 
     async def lane_gone(self, lane: str, reason: str) -> None:
         """Driver: the lane's processes are no more; tell the trials that were theirs."""
@@ -149,6 +194,11 @@ class Mailbox:
         """Driver: the attempt's processes are ended; gives what they may still hold."""
         talk = self._talks.pop(key, None)
         return None if talk is None else talk.group
+
+
+def _verdict(outcomes: dict[int, Outcome]) -> Event:
+    failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
+    return Failed(failures[0]) if failures else Ended()
 
 
 def open_mailbox() -> ActorHandle[Mailbox]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.registry import resolve
-from trainables.seeding import seed_everything
+from trainables.seeding import own_world
 from trainables.worker import Channel, TrialJob, Worker
 
 if TYPE_CHECKING:
@@ -29,13 +29,19 @@ def run_trial(
 ) -> None:
     """Train one trial to its end, or until it is told to stop.
 
-    Whatever the trainable raises goes to the caller. torch.distributed must be up when
+    The process is left as it was: generators, torch's settings, environment. Whatever the
+    trainable raises goes to the caller. torch.distributed must be up when
     `world_size > 1`.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
-    seed_everything(job.seed, rank)
-    trainable.train(config, Worker(job, channel, device, rank, world_size, local_rank))
+    environment = dict(os.environ)
+    with own_world(job.seed, rank, device):
+        try:
+            trainable.train(config, Worker(job, channel, device, rank, world_size, local_rank))
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from results.leaderboard import load
-from results.records import TrialState
+from results.records import TrialRecord, TrialState
 from search_spaces.load import load_sweep
 from tests.ray.conftest import Tune, end, wait_for
 
@@ -142,6 +142,7 @@ class Failing(Trainable):
     Config = Config
 
     def train(self, config, worker):
+        print("pid", os.getpid())
         found = worker.resume()
         for step in range(found.step + 1 if found else 1, 7):
             mark = Path(config.mark) / config.kind
@@ -169,7 +170,7 @@ def test_failures_cost_their_own_trial_only(tune: Tune) -> None:
     (tune.cwd / "failing.py").write_text(FAILING)
     (tune.cwd / "failing.yaml").write_text(
         "name: failing\ntrainable: failing.py:Failing\nmetric: score\nmode: max\n"
-        "space: {kind: {grid_search: [well, killed, always]}}\n"
+        "space: {kind: {grid_search: [always, well, killed]}}\n"
         f"fixed: {{mark: {tune.cwd}}}\nscheduler: {{name: none}}\n"
         "resources: {workers: 2}\nfailure: {max_retries: 1}\ntracking: {name: none}\n"
     )
@@ -190,6 +191,14 @@ def test_failures_cost_their_own_trial_only(tune: Tune) -> None:
     assert str(log) in out
     assert "this never works" in log.read_text()
 
+    def pid(record: TrialRecord, attempt: int) -> str:
+        text = tune.paths("failing").trial(record.id).log(attempt, 1).read_text()
+        return text.splitlines()[0]
+
+    lane = pid(always, 1)
+    assert lane == pid(always, 2) == pid(by_kind["well"], 1) == pid(killed, 1)
+    assert lane != pid(killed, 2)
+
 
 def test_what_can_never_be_placed_fails_at_once(tune: Tune, digits: Path) -> None:
     said = tune("run", digits, "--set", "resources.workers=3", code=2)
@@ -201,16 +210,19 @@ def test_what_can_never_be_placed_fails_at_once(tune: Tune, digits: Path) -> Non
 
 
 def test_a_lane_and_fresh_processes_give_the_same_curves(tune: Tune, digits: Path) -> None:
-    few = [
-        "--set",
-        "budget.trials=2",
-        "--set",
+    """On the lane the second trial comes after a failure: 63 does not divide by two workers."""
+    changes = [
+        "space.batch_size={grid_search: [63, 64]}",
         "scheduler={name: none}",
-        "--set",
         "tracking={name: none}",
+        "failure.max_retries=0",
+        "budget.trials=2",
     ]
-    tune("run", digits, "--name", "lane", *few)
-    tune("run", digits, "--name", "fresh", *few, "--set", "resources.isolation=trial")
+    changes = [arg for change in changes for arg in ("--set", change)]
+    tune("run", digits, "--name", "lane", *changes)
+    tune("run", digits, "--name", "fresh", *changes, "--set", "resources.isolation=trial")
+    assert [r.state for r in tune.trials("lane")] == [TrialState.FAILED, TrialState.COMPLETED]
+    assert "63" in tune.trials("lane")[0].reason
     assert tune.values("fresh") == tune.values("lane")
 
 

@@ -3,7 +3,8 @@
 import asyncio
 
 from results.records import Report
-from trainables.mailbox import Ended, Failed, Mailbox, Reported
+from trainables import mailbox
+from trainables.mailbox import Ended, Failed, Mailbox, Next, Outcome, Reported
 from trainables.worker import Answer, TrialJob
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
@@ -36,7 +37,7 @@ def test_trials_go_through_a_lane_one_after_another():
             while (mine := await box.job("lane", number)) is not None:
                 if rank == 0:
                     heard.append((mine.key, await box.report(mine.key, REPORT)))
-                    await box.ended("lane", mine.key)
+                assert await box.settle("lane", mine.key, rank, 2, Outcome()) is Next.GO_ON
                 number += 1
 
         async def driver():
@@ -72,10 +73,47 @@ def test_a_lane_that_goes_takes_only_the_trial_that_had_begun():
             await box.submit("lane", trial)
         for number in range(2):
             await box.job("lane", number)
-        await box.ended("lane", "done.1")
+        await box.settle("lane", "done.1", 0, 1, Outcome())
         await box.lane_gone("lane", "rank 1: killed")
         assert await box.event("done.1") == Ended()
         assert await box.event(A.key) == Failed("rank 1: killed", began=True)
         assert await box.event(B.key) == Failed("rank 1: killed", began=False)
 
     asyncio.run(scenario())
+
+
+def settle_both(first, second):
+    """Outcomes of two ranks; gives what each is told, and the trial's last event."""
+
+    async def scenario():
+        box = Mailbox()
+        await box.submit("lane", A)
+        told = await asyncio.gather(
+            *(
+                box.settle("lane", A.key, rank, 2, outcome)
+                for rank, outcome in enumerate((first, second))
+                if outcome
+            )
+        )
+        event = await box.event(A.key) if first and second else None
+        return told, event
+
+    return asyncio.run(scenario())
+
+
+def test_a_failure_of_a_trial_leaves_its_lane_whole():
+    told, event = settle_both(Outcome(), Outcome("ValueError: bad"))
+    assert told == [Next.RENEW] * 2
+    assert event == Failed("rank 1: ValueError: bad")
+
+
+def test_what_ruins_a_process_ends_the_lane_on_all_ranks():
+    told, event = settle_both(Outcome("OutOfMemoryError: x", fatal=True), Outcome())
+    assert told == [Next.LEAVE] * 2
+    assert event == Failed("rank 0: OutOfMemoryError: x")
+
+
+def test_a_rank_that_waits_for_ever_ends_the_lane(monkeypatch):
+    monkeypatch.setattr(mailbox, "_SETTLE_S", 0.01)
+    told, _ = settle_both(Outcome("ValueError: bad"), None)
+    assert told == [Next.LEAVE]
