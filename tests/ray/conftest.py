@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,3 +136,12 @@ def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[i
     process.send_signal(signum)
     out, _ = process.communicate(timeout=100)
     return process.returncode, out
+
+
+def answers(url: str) -> bool:
+    """Whether a server is there."""
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False

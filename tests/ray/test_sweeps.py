@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import sqlite3
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -10,8 +14,9 @@ import pytest
 
 from results.leaderboard import load
 from results.records import TrialRecord, TrialState
+from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep
-from tests.ray.conftest import Tune, end, wait_for
+from tests.ray.conftest import ENV, Tune, answers, end, wait_for
 
 DIGITS = """
 name: digits
@@ -232,3 +237,35 @@ def test_the_frozen_spec_is_what_was_run(tune: Tune, digits: Path) -> None:
     assert "for 3 trials" in out
     assert not (tune.cwd / "sweeps").exists()
     assert load_sweep(digits).spec.budget.trials == 6
+
+
+def test_a_tracking_server_holds_the_runs(tune: Tune, digits: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = f"sqlite:///{tune.cwd}/server.db"
+    server = subprocess.Popen(
+        ui_command(tune.cwd / "artifacts", "127.0.0.1", port),
+        env={**ENV, **ui_environment(store)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ENV, "MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), server)
+            tune("run", digits, "--set", "budget.trials=2")
+            page = tune("ui", "digits", "--no-browser").strip()
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+    assert page.startswith(f"http://127.0.0.1:{port}/#/compare-runs?runs=")
+    assert not (tune.cwd / "sweeps" / "mlflow.db").exists()
+    with sqlite3.connect(tune.cwd / "server.db") as db:
+        runs = db.execute("select name, status from runs order by name").fetchall()
+        points = db.execute("select count(*) from metrics where key = 'accuracy'").fetchone()[0]
+    assert [name for name, _ in runs] == ["digits", "t0000", "t0001"]
+    assert dict(runs)["digits"] == "FINISHED"
+    assert points == sum(len(curve) for curve in tune.values("digits").values())
