@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
@@ -11,7 +12,7 @@ import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -39,19 +40,12 @@ def serve(sweep: str | None, storage: str | None, port: int, browser: bool) -> N
     if uri.startswith(("http://", "https://")):
         _present(_page(uri, uri, paths), browser)
         return
-    with _server(uri, root.artifacts, port) as base:
+    for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
+        signal.signal(signum, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
         _present(_page(base, uri, paths), browser)
         typer.echo("serving on this machine only; Ctrl-C ends it")
-        signal_wait()
-
-
-def signal_wait() -> None:
-    """Wait for Ctrl-C."""
-    try:
-        while True:
-            time.sleep(3600)
-    except KeyboardInterrupt:
-        return
+        signal.pause()
 
 
 def _uri(paths: SweepPaths | None, root: Storage) -> str:
