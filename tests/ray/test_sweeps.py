@@ -122,8 +122,16 @@ def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune, digits:
     record = tune.trials("digits")[0]
     assert record.state is TrialState.PENDING
     newest = paths.trial("t0000").checkpoint_steps()[-1]
+
+    # Twice ends it at once; what is on disk is whole all the same.
+    again = tune.start("resume", "digits")
+    wait_for(lambda: tune.curve("digits", "t0000")[-1].attempt == 2, again)
+    again.send_signal(signal.SIGINT)
+    code, out = end(again, signal.SIGINT)
+    assert code == 130
+
     tune("resume", "digits")
-    resumed = [p.step for p in tune.curve("digits", "t0000") if p.attempt == 2]
+    resumed = [p.step for p in tune.curve("digits", "t0000") if p.attempt > 1]
     assert resumed[0] == newest + 1
     assert [r.state.finished for r in tune.trials("digits")] == [True, True]
 

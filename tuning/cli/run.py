@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -74,12 +75,17 @@ def _drive(paths: SweepPaths, address: str | None) -> None:
         raise typer.Exit(130)
 
 
+_SHOW_CURSOR = "\x1b[?25h"
+
+
 @contextmanager
 def _interruptible(stop: Interrupt) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM stops cleanly, the second at once."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if stop.asked:  # what is on disk is whole at any moment, so nothing has to be put in order
+            sys.stderr.write(_SHOW_CURSOR * sys.stderr.isatty())
+            os._exit(128 + signum)
         sys.stderr.write("\nstopping; checkpoints are kept. Once more to stop at once.\n")
         stop()
 

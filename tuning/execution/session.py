@@ -97,19 +97,19 @@ class Interrupt:
     """Passes a request to stop on to the sweep, as soon as there is one."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self.asked = False
         self._run: SweepRun | None = None
 
     def __call__(self) -> None:
         """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
-        self._asked = True
+        self.asked = True
         if self._run is not None:
             self._run.interrupt()
 
     def watch(self, run: SweepRun) -> None:
         """From now on, stop this sweep."""
         self._run = run
-        if self._asked:
+        if self.asked:
             run.interrupt()
 
 
