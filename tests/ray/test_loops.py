@@ -19,6 +19,7 @@ from ray.train.torch import prepare_model
 
 
 def train_loop_per_worker(config):
+    torch.manual_seed(0)
     model = prepare_model(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     start = 1
@@ -61,14 +62,14 @@ def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
     (tune.cwd / "my_loop.py").write_text(LOOP)
     (tune.cwd / "loop.yaml").write_text(SWEEP)
     asha = "scheduler={name: asha, time_attr: epoch, grace_period: 1, max_t: 6}"
-    worse_later = "space.lr={grid_search: [0.05, 0.0, 0.04]}"
+    second_learns_nothing = "space.lr={grid_search: [0.05, 0.0, 0.04]}"
     tune(
         "run",
         "loop.yaml",
         "--set",
         asha,
         "--set",
-        worse_later,
+        second_learns_nothing,
         "--set",
         "fixed.pause=0.2",
         "--set",
@@ -78,7 +79,7 @@ def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
     )
     first, second, third = tune.trials("loop")
     assert first.state is TrialState.COMPLETED
-    assert (second.state, second.end_step) == (TrialState.STOPPED, 1)
+    assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
     assert third.attempts[0].error is None
 
 
