@@ -67,8 +67,8 @@ def fit(loop: Callable[..., None], config: dict[str, Any], shape: Shape, run: Ru
 def describe(error: BaseException) -> str:
     """One line that says which rank failed, and how."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
-    if not failures:
-        return in_one_line(error)
+    if not failures:  # the controller's own failure, such as a start that took too long
+        return in_one_line(getattr(error, "controller_failure", error))
     rank, failure = min(failures.items())
     return f"rank {rank}: {in_one_line(failure.__cause__ or failure)}"
 

@@ -40,10 +40,12 @@ class Failed:
     Attributes:
         reason: one line: which rank, and how.
         began: whether the trial had begun; if not, it is not to blame.
+        came_up: whether its processes ever did; if not, the next ones will not either.
     """
 
     reason: str
     began: bool = True
+    came_up: bool = True
 
 
 Event = Reported | Ended | Failed
@@ -148,7 +150,8 @@ class Mailbox:
         box = self._lanes.pop(lane, _Lane())
         for number, job in enumerate(box.jobs):
             if job is not None and job.key not in box.ended:
-                await self.post(job.key, Failed(reason, began=number < box.taken))
+                failed = Failed(reason, began=number < box.taken, came_up=box.taken > 0)
+                await self.post(job.key, failed)
 
     async def begin(self, key: str) -> None:
         """Driver: an attempt will be heard of."""

@@ -7,6 +7,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -220,6 +221,34 @@ def test_what_can_never_be_placed_fails_at_once(tune: Tune, digits: Path) -> Non
         " for 2 of 3 workers; lower resources.workers or resources.cpus_per_worker, or join a"
         " larger cluster with --address\n"
     )
+
+
+HOLD_A_CPU = """
+import sys, ray
+from ray.util.placement_group import placement_group
+ray.init(address=sys.argv[1], log_to_driver=False)
+ray.get(placement_group([{"CPU": 1}]).ready())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_workers_that_never_come_up_end_the_session(tune: Tune, digits: Path) -> None:
+    """Somebody else holds a CPU that the cluster counts."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_A_CPU, tune.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=ENV,
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        out = tune("run", digits, "--set", "failure.start_timeout=2s", code=1)
+        other.stdin.close()
+    assert "no trial can start: WorkerGroupStartupTimeoutError: " in out
+    assert "go on with: tune resume digits" in out
+    (record,) = tune.trials("digits")
+    assert record.state is TrialState.PENDING
 
 
 def test_a_lane_and_fresh_processes_give_the_same_curves(tune: Tune, digits: Path) -> None:

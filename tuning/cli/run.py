@@ -72,7 +72,7 @@ def _drive(paths: SweepPaths, address: str | None) -> None:
         outcome = run_session(paths, spec, address, view, stop)
     summarise(outcome, console)
     if outcome.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(1 if outcome.gave_up else 130)
 
 
 _SHOW_CURSOR = "\x1b[?25h"

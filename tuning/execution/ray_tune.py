@@ -20,7 +20,7 @@ from trainables.mailbox import open_mailbox
 from trainables.worker import Answer, TrialJob
 from tuning.execution.placement import Placement
 from tuning.execution.sweep import SweepRun
-from tuning.execution.trial_actor import BEGAN, ERROR, KEY, REPORT, TrialActor
+from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
 from tuning.search.schedulers import Decision
 
 
@@ -53,6 +53,8 @@ class SweepSearcher(Searcher):
         self._crew.release(job.key)
         if error:
             self._run.on_failed(job.trial_id, "the trial's driving process died")
+        elif result and ERROR in result and not result[CAME_UP]:
+            self._run.give_up(f"no trial can start: {result[ERROR]}")
         elif result and ERROR in result:
             self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
         else:

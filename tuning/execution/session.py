@@ -146,7 +146,7 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     tracker.sweep_ended(status, {k: v for k, v in best.items() if v is not None})
     tracker.close(timeout=60.0)
-    run.problem = tracker.problem
+    run.problem = run.problem or tracker.problem
 
 
 def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:

@@ -45,6 +45,7 @@ class SweepRun:
         observers: told what happens, in this order.
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
+        gave_up: whether the session ended because of it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class SweepRun:
         self.interrupted = False
         self.observers: list[Observer] = []
         self.problem: str | None = None
+        self.gave_up = False
         self._study, self._cache = study, cache
         self._scheduler = make_scheduler(spec.scheduler)
         self._queue: deque[str] = deque()
@@ -233,6 +235,11 @@ class SweepRun:
         self._live.discard(trial_id)
         self._queue.appendleft(trial_id)
         self._tell_ended(trial_id)
+
+    def give_up(self, problem: str) -> None:
+        """No trial can run here and now: end the session, and leave all for a resume."""
+        self.problem, self.gave_up = problem, True
+        self.interrupt()
 
     def interrupt(self) -> None:
         """Propose and retry nothing more; what runs is left unfinished, for a resume."""

@@ -9,7 +9,7 @@ from ray import tune
 
 from trainables.mailbox import Ended, Failed
 
-KEY, REPORT, ERROR, BEGAN = "key", "report", "error", "began"
+KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up"
 
 
 class TrialActor(tune.Trainable):
@@ -32,7 +32,8 @@ class TrialActor(tune.Trainable):
         """Wait for the attempt's next event."""
         event = ray.get(self._mailbox.event.remote(self._key))
         if isinstance(event, Failed):
-            return {ERROR: event.reason, BEGAN: event.began, "done": True}
+            said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
+            return {**said, "done": True}
         if isinstance(event, Ended):
             return {"done": True}
         return {REPORT: event.report.model_dump_json()}  # text: Tune flattens mappings
