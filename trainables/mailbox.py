@@ -100,13 +100,17 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)
+        self._gone: dict[str, str] = {}
         self._talks: dict[str, _Talk] = {}
 
     async def submit(self, lane: str, job: TrialJob | None) -> None:
         """Driver: the lane's next trial; None tells the lane to end."""
-        box = self._lanes[lane]
         if job is not None:
             await self.begin(job.key)
+            if lane in self._gone:  # it went while the job was on its way
+                await self.post(job.key, Failed(self._gone[lane], began=False))
+                return
+        box = self._lanes[lane]
         async with box.changed:
             box.jobs.append(job)
             box.changed.notify_all()
@@ -147,6 +151,7 @@ class Mailbox:
 
     async def lane_gone(self, lane: str, reason: str) -> None:
         """Driver: the lane's processes are no more; tell the trials that were theirs."""
+        self._gone[lane] = reason
         box = self._lanes.pop(lane, _Lane())
         for number, job in enumerate(box.jobs):
             if job is not None and job.key not in box.ended:

@@ -78,6 +78,8 @@ def test_a_lane_that_goes_takes_only_the_trial_that_had_begun():
         assert await box.event("done.1") == Ended()
         assert await box.event(A.key) == Failed("rank 1: killed", began=True)
         assert await box.event(B.key) == Failed("rank 1: killed", began=False)
+        await box.submit("lane", B)
+        assert await box.event(B.key) == Failed("rank 1: killed", began=False)
         await box.submit("never up", A)
         await box.lane_gone("never up", "timed out")
         assert await box.event(A.key) == Failed("timed out", began=False, came_up=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from dataclasses import dataclass
 
 from results.paths import SweepPaths
 from results.records import (
@@ -27,14 +26,6 @@ from trainables.worker import TrialJob
 from tuning.execution.observer import Observer
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import Curve, SweepStudy, derive_seed
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a sweep may spend: trials proposed, and seconds of wall-clock over all sessions."""
-
-    trials: int | None
-    seconds: float | None
 
 
 class SweepRun:
@@ -57,7 +48,6 @@ class SweepRun:
         spent_s: float = 0.0,
     ) -> None:
         self.spec, self.paths = spec, paths
-        self.budget = Budget(spec.budget.trials, spec.budget.time)
         self.records: dict[str, TrialRecord] = {}
         self.interrupted = False
         self.observers: list[Observer] = []
@@ -120,7 +110,8 @@ class SweepRun:
     @property
     def out_of_time(self) -> bool:
         """Whether the time budget is spent."""
-        return self.budget.seconds is not None and self.elapsed_s >= self.budget.seconds
+        limit = self.spec.budget.time
+        return limit is not None and self.elapsed_s >= limit
 
     @property
     def finished(self) -> bool:
@@ -133,7 +124,7 @@ class SweepRun:
 
     @property
     def _may_propose(self) -> bool:
-        trials = self.budget.trials
+        trials = self.spec.budget.trials
         return trials is None or len(self.records) < trials
 
     def next_trial(self) -> TrialJob | None:
