@@ -20,11 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall -e .
 	touch $@
 
-test: setup
-	$(BIN)/python -m pytest
+test: unit ray
 
+# By file: the fixtures of a module are made once.
 unit: setup
-	$(BIN)/python -m pytest -m "not ray"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray"
 
 ray: setup
 	$(BIN)/python -m pytest -m ray

@@ -36,7 +36,8 @@ def train_loop_per_worker(config):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        time.sleep(config["pause"])
+        while epoch == 4 and not os.path.exists(config["gate"]):
+            time.sleep(0.05)
         with tempfile.TemporaryDirectory() as folder:
             saved = None
             if ray.train.get_context().get_world_rank() == 0:
@@ -51,7 +52,7 @@ name: loop
 trainable: my_loop.py:train_loop_per_worker
 metric: loss
 space: {lr: {grid_search: [0.05]}}
-fixed: {epochs: 6, pause: 0.0}
+fixed: {epochs: 6, gate: .}
 scheduler: {name: none, time_attr: epoch}
 resources: {workers: 2}
 """
@@ -71,8 +72,6 @@ def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
         "--set",
         second_learns_nothing,
         "--set",
-        "fixed.pause=0.2",
-        "--set",
         "resources.concurrency=1",
         "--set",
         "tracking={name: none}",
@@ -86,10 +85,12 @@ def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
 def test_runs_unchanged_and_resumes(tune: Tune) -> None:
     (tune.cwd / "my_loop.py").write_text(LOOP)
     (tune.cwd / "loop.yaml").write_text(SWEEP)
-    run = tune.start("run", "loop.yaml", "--set", "fixed.pause=0.4")
+    gate = tune.cwd / "gate"
+    run = tune.start("run", "loop.yaml", "--set", f"fixed.gate={gate}")
     paths = tune.paths("loop")
     wait_for(lambda: len(tune.curve("loop", "t0000")) >= 3 if paths.trial_ids() else False, run)
     end(run)
+    gate.touch()
     before = tune.curve("loop", "t0000")
 
     tune("resume", "loop")

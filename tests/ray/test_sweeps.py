@@ -111,30 +111,67 @@ def test_a_killed_driver_is_resumed(tune: Tune, digits: Path) -> None:
     assert runs == [("killed", 0, 0), *((i, n, n) for i, n in reports.items())]
 
 
-def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune, digits: Path) -> None:
-    more = ["--set", "fixed.epochs=200", "--set", "scheduler.max_t=200"]
-    run = tune.start("run", digits, *more, "--set", "budget.trials=2")
-    paths = tune.paths("digits")
+LONG = """
+from pathlib import Path
+from pydantic import Field
+from trainables.base import Trainable, TrainableConfig
+from trainables.worker import Answer
+
+class Config(TrainableConfig):
+    lr: float = Field(description="of no effect")
+    enough: str = Field(description="a file; the trial ends once it is there")
+
+class Long(Trainable):
+    Config = Config
+
+    def train(self, config, worker):
+        found = worker.resume()
+        step, answer = found.step if found else 0, Answer.CONTINUE
+        while answer is Answer.CONTINUE:
+            step += 1
+            last = bool(worker.mean({"": Path(config.enough).exists()})[""])
+            answer = worker.report(step=step, metrics={"score": float(step)}, final=last,
+                                   checkpoint=lambda f: (f / f"{worker.rank}.txt").write_text("s"))
+            if last:
+                return
+
+    def evaluate(self, config, weights, split, cache):
+        return {"score": 0.0}
+"""
+
+
+def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune) -> None:
+    (tune.cwd / "long.py").write_text(LONG)
+    enough = tune.cwd / "enough"
+    (tune.cwd / "long.yaml").write_text(
+        "name: long\ntrainable: long.py:Long\nmetric: score\nmode: max\n"
+        "space: {lr: {grid_search: [0.1, 0.2]}}\n"
+        f"fixed: {{enough: {enough}}}\nscheduler: {{name: none}}\n"
+        "resources: {workers: 2}\ncheckpoint: {every: 3}\ntracking: {name: none}\n"
+    )
+    run = tune.start("run", "long.yaml")
+    paths = tune.paths("long")
     wait_for(lambda: bool(paths.trial("t0000").checkpoint_steps()), run)
-    assert "driven by process" in tune("resume", "digits", code=2)
+    assert "driven by process" in tune("resume", "long", code=2)
     code, out = end(run, signal.SIGINT)
     assert code == 130
-    assert "go on with: tune resume digits" in out
-    record = tune.trials("digits")[0]
+    assert "go on with: tune resume long" in out
+    record = tune.trials("long")[0]
     assert record.state is TrialState.PENDING
     newest = paths.trial("t0000").checkpoint_steps()[-1]
 
     # Twice ends it at once; what is on disk is whole all the same.
-    again = tune.start("resume", "digits")
-    wait_for(lambda: tune.curve("digits", "t0000")[-1].attempt == 2, again)
+    again = tune.start("resume", "long")
+    wait_for(lambda: tune.curve("long", "t0000")[-1].attempt == 2, again)
     again.send_signal(signal.SIGINT)
     code, out = end(again, signal.SIGINT)
     assert code == 130
 
-    tune("resume", "digits")
-    resumed = [p.step for p in tune.curve("digits", "t0000") if p.attempt > 1]
+    enough.touch()
+    tune("resume", "long")
+    resumed = [p.step for p in tune.curve("long", "t0000") if p.attempt > 1]
     assert resumed[0] == newest + 1
-    assert [r.state.finished for r in tune.trials("digits")] == [True, True]
+    assert [r.state.finished for r in tune.trials("long")] == [True, True]
 
 
 FAILING = """
