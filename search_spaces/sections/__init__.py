@@ -1,0 +1,1 @@
+"""The sections of a sweep file, one module each."""

@@ -1,0 +1,18 @@
+"""How configurations are proposed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from search_spaces.sections.base import Section
+
+
+class SearchSpec(Section):
+    """How configurations are proposed."""
+
+    name: Literal["tpe", "random"] = Field("tpe", description="Searcher.")
+    startup_trials: int = Field(
+        10, ge=1, description="Random trials before the model proposes any (trials)."
+    )
