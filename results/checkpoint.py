@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.faultpoints import reached
 from results.files import fsync_dir, write_atomic
 from results.paths import TrialPaths
 
@@ -78,6 +79,7 @@ def open_staging(folder: Path) -> None:
     """Make a staging folder, empty even when a dead process left one of this name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    reached("checkpoint:opened")
 
 
 def commit(folder: Path, final: Path, *, step: int) -> Manifest:
@@ -95,10 +97,13 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     manifest = Manifest(step=step, files={name: _seal(folder / name) for name in _names(folder)})
     for sub in folder.glob("**/"):
         fsync_dir(sub)
+    reached("checkpoint:folders-synced")
     write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
     final.parent.mkdir(parents=True, exist_ok=True)
     _rename_over(folder, final)
+    reached("checkpoint:renamed")
     fsync_dir(final.parent)
+    reached("checkpoint:durable")
     return manifest
 
 
@@ -160,6 +165,12 @@ def prune(paths: TrialPaths, keep: int, *, committed: int | None = None) -> None
             _discard(folder)
         else:
             whole += _is_whole(folder, hashes=whole == 0 and step != committed)
+    remove_leftovers(paths)
+    reached("checkpoint:pruned")
+
+
+def remove_leftovers(paths: TrialPaths) -> None:
+    """Delete the hidden folders that dead attempts left half written or half deleted."""
     for left in _leftovers(paths):
         shutil.rmtree(left, ignore_errors=True)
 
@@ -172,6 +183,7 @@ def _names(folder: Path) -> list[str]:
 def _seal(path: Path) -> FileEntry:
     with open(path, "rb") as f:
         os.fsync(f.fileno())
+        reached("checkpoint:file-synced")
         digest = hashlib.file_digest(f, "sha256").hexdigest()
         return FileEntry(size=os.fstat(f.fileno()).st_size, sha256=digest)
 
@@ -225,6 +237,7 @@ def _rename_over(folder: Path, final: Path) -> None:
     aside = final.with_name(f".{final.name}.replaced")
     shutil.rmtree(aside, ignore_errors=True)
     os.rename(final, aside)
+    reached("checkpoint:replaced")
     os.rename(folder, final)
     shutil.rmtree(aside, ignore_errors=True)
 
@@ -244,6 +257,7 @@ def _discard(folder: Path) -> None:
     gone = folder.with_name(f".{folder.name}.pruned")
     shutil.rmtree(gone, ignore_errors=True)
     os.rename(folder, gone)
+    reached("checkpoint:discarding")
     shutil.rmtree(gone, ignore_errors=True)
 
 

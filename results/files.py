@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from results.faultpoints import reached
+
 
 def fsync_dir(folder: Path) -> None:
     """Make the entries of a folder (renames, new files) durable."""
@@ -25,9 +27,13 @@ def write_atomic(path: Path, data: bytes) -> None:
     with open(tmp, "wb") as f:
         f.write(data)
         f.flush()
+        reached(f"{path.name}:written")
         os.fsync(f.fileno())
+    reached(f"{path.name}:synced")
     os.replace(tmp, path)
+    reached(f"{path.name}:renamed")
     fsync_dir(path.parent)
+    reached(f"{path.name}:durable")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -45,7 +51,9 @@ def append_line(path: Path, line: str) -> None:
             torn = f.read(1) != b"\n"
         f.write(b"\n" * torn + line.encode() + b"\n")
         f.flush()
+        reached(f"{path.name}:written")
         os.fsync(f.fileno())
+    reached(f"{path.name}:durable")
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from results.checkpoint import Checkpoint, commit, newest_whole, open_staging, prune, staging
+from results.checkpoint import (
+    Checkpoint,
+    commit,
+    newest_whole,
+    open_staging,
+    prune,
+    remove_leftovers,
+    staging,
+)
+from results.faultpoints import reached
 from results.paths import TrialPaths
 from results.records import Report, append_report
 
@@ -115,6 +124,8 @@ class Worker:
         found = newest_whole(self.job.paths)
         if found is not None:
             self._last_checkpoint = self._last_step = found.step
+        if self.rank == 0:
+            remove_leftovers(self.job.paths)
         self.barrier()
         return found
 
@@ -194,6 +205,7 @@ class Worker:
         self.barrier()
         save(folder)
         self.barrier()
+        reached("checkpoint:saved")
         if self.rank == 0:
             commit(folder, self.job.paths.checkpoint(step), step=step)
             prune(self.job.paths, keep=self.job.checkpoint_keep, committed=step)

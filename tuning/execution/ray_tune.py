@@ -13,6 +13,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from results.faultpoints import reached
 from results.records import Report
 from trainables.fit import Shape
 from trainables.launch import Crew, launch
@@ -41,6 +42,7 @@ class SweepSearcher(Searcher):
             return None
         self.jobs[trial_id] = job
         self._crew.start(job)
+        reached("driver:started")
         return {KEY: job.key}
 
     def on_trial_complete(
@@ -51,6 +53,7 @@ class SweepSearcher(Searcher):
         if job is None:
             return
         self._crew.release(job.key)
+        reached("driver:released")
         if error:
             self._run.on_failed(job.trial_id, "the trial's driving process died")
         elif result and ERROR in result and not result[CAME_UP]:
@@ -79,10 +82,13 @@ class BookScheduler(FIFOScheduler):
         job = self._searcher.jobs.get(trial.trial_id)
         if job is None or REPORT not in result:
             return self.CONTINUE
+        reached("driver:heard")
         decision = self._run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
+        reached("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
         self._mailbox.answer.remote(job.key, Answer.CONTINUE)
+        reached("driver:answered")
         return self.CONTINUE
 
     def __getstate__(self) -> dict[str, Any]:

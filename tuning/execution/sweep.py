@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 
+from results.faultpoints import reached
 from results.paths import SweepPaths
 from results.records import (
     Attempt,
@@ -134,7 +135,9 @@ class SweepRun:
         if self._queue:
             record = self.records[self._queue.popleft()]
         else:
-            record = self._new_record(*self._study.ask())
+            proposed = self._study.ask()
+            reached("driver:asked")
+            record = self._new_record(*proposed)
         return self._begin(record)
 
     def _new_record(self, number: int, params: dict[str, object]) -> TrialRecord:
@@ -152,7 +155,9 @@ class SweepRun:
         attempts = (*record.attempts, Attempt(number=number, started=time.time()))
         paths = self.paths.trial(record.id)
         self._adopt(record.model_copy(update={"state": TrialState.RUNNING, "attempts": attempts}))
+        reached("driver:recorded")
         paths.attempt(number).mkdir(parents=True, exist_ok=True)
+        reached("driver:claimed")
         self._live.add(record.id)
         for observer in self.observers:
             observer.trial_started(self.records[record.id])
@@ -218,6 +223,7 @@ class SweepRun:
         if trial_id not in self._live:
             return
         self._close_attempt(self.records[trial_id], error if began else None)
+        reached("driver:failed")
         failures = sum(a.error is not None for a in self.records[trial_id].attempts)
         if failures > self.spec.failure.max_retries:
             reason = f"{error} ({failures} of {failures} attempts failed)"
@@ -251,7 +257,9 @@ class SweepRun:
         record = self.records[trial_id].model_copy(update=update)
         self._adopt(record)
         self._live.discard(trial_id)
+        reached("driver:finished")
         self._study.tell(record, self._curves[trial_id])
+        reached("driver:told")
         self._tell_ended(trial_id)
 
     def _close_attempt(

@@ -1,0 +1,82 @@
+"""Named moments at which a process can be made to die, to prove that nothing is lost there.
+
+`TUNE_CRASH_AT=point` kills the process (SIGKILL) when it first passes the point, `point:n` when it
+passes it for the n-th time. Without the variable a point costs one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from functools import cache
+
+from search_spaces.errors import UserError, suggest
+
+VARIABLE = "TUNE_CRASH_AT"
+
+_REPLACED = ("trial.json", "manifest.json", "state.json", "owner.lock", "sweep.yaml")
+_APPENDED = ("reports.jsonl",)
+POINTS: frozenset[str] = frozenset(
+    [
+        *(f"{f}:{at}" for f in _REPLACED for at in ("written", "synced", "renamed", "durable")),
+        *(f"{f}:{at}" for f in _APPENDED for at in ("written", "durable")),
+        # a checkpoint, in the order in which it comes about
+        "checkpoint:opened",
+        "checkpoint:saved",
+        "checkpoint:file-synced",
+        "checkpoint:folders-synced",
+        "checkpoint:replaced",
+        "checkpoint:renamed",
+        "checkpoint:durable",
+        "checkpoint:discarding",
+        "checkpoint:pruned",
+        # the driver's loop
+        "driver:asked",
+        "driver:recorded",
+        "driver:claimed",
+        "driver:started",
+        "driver:heard",
+        "driver:decided",
+        "driver:answered",
+        "driver:finished",
+        "driver:told",
+        "driver:failed",
+        "driver:released",
+    ]
+)
+"""Every point; those of files are `<file>:<what was just done to it>`."""
+
+_passed: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def reached(point: str) -> None:
+    """Die here, if that was asked for.
+
+    Raises:
+        UserError: the variable names no point, or a count that is none.
+    """
+    asked = os.environ.get(VARIABLE)
+    if not asked:
+        return
+    name, nth = _parse(asked)
+    if name != point:
+        return
+    with _lock:
+        _passed[point] += 1
+        if _passed[point] == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@cache
+def _parse(asked: str) -> tuple[str, int]:
+    name, _, count = asked.rpartition(":")
+    if not count.isdigit():
+        name, count = asked, "1"
+    if name not in POINTS:
+        raise UserError(f"{VARIABLE}: unknown point '{name}'{suggest(name, POINTS)}")
+    if int(count) < 1:
+        raise UserError(f"{VARIABLE}: must be point or point:n with n >= 1, got '{asked}'")
+    return name, int(count)
