@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import check, look, make, run
+from tuning.cli import average, check, export, look, run
 
 app = typer.Typer(
     name="tune",
@@ -26,8 +26,8 @@ for command in (
     look.show,
     look.best,
     look.ui,
-    make.average,
-    make.export,
+    average.average,
+    export.export,
     check.schema,
 ):
     app.command()(command)
