@@ -1,4 +1,4 @@
-"""Trials in order, read from any sweep folder: no Ray, no driver, no pandas until a table is asked.
+"""Trials in order, read from any sweep folder: no Ray, no driver.
 
 A trial is ranked by its *last* reported value, not its best one: the checkpoint that can be
 averaged, exported or continued is of the last step, so the best value may be of weights that
@@ -7,22 +7,14 @@ no longer exist.
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from results.files import write_atomic
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from search_spaces.load import load_sweep
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -44,17 +36,6 @@ class TrialSummary:
     best_step: int | None
     step: int
     reports: int
-
-
-@dataclass(frozen=True)
-class Results:
-    """A sweep as tables, for notebooks: see `to_frame` and `reports_frame` for the columns."""
-
-    name: str
-    metric: str
-    mode: str
-    trials: pd.DataFrame
-    reports: pd.DataFrame
 
 
 def read_goal(paths: SweepPaths) -> tuple[str, str]:
@@ -110,59 +91,6 @@ def winner(paths: SweepPaths, metric: str, mode: str) -> TrialSummary:
     return lines[0]
 
 
-def to_frame(lines: Sequence[TrialSummary]) -> pd.DataFrame:
-    """A row per trial, in the order given.
-
-    Columns: trial, state, value, best_value, step, seconds, attempts, reason, and one
-    `params.<name>` for each parameter that varies.
-    """
-    import pandas as pd
-
-    names = list(dict.fromkeys(name for line in lines for name in line.record.params))
-    fixed = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
-    rows = [_row(line, names) for line in lines]
-    frame = pd.DataFrame(rows, columns=[*fixed, *(f"params.{name}" for name in names)])
-    return frame.astype({"value": "float64", "best_value": "float64"})
-
-
-def reports_frame(paths: SweepPaths) -> pd.DataFrame:
-    """A row per report of every trial: trial, step, attempt, time (Unix s), and each metric."""
-    import pandas as pd
-
-    rows = [
-        {"trial": t.id, "step": r.step, "attempt": r.attempt, "time": r.time, **r.metrics}
-        for t in read_trials(paths)
-        for r in read_reports(paths.trial(t.id), t.end_step)
-    ]
-    names = dict.fromkeys(["trial", "step", "attempt", "time", *(k for row in rows for k in row)])
-    return pd.DataFrame(rows, columns=list(names))
-
-
-def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
-    """Write `leaderboard.parquet` atomically. Columns of mixed types are written as JSON text."""
-    from pandas.api.types import is_object_dtype
-
-    plain = frame.copy()
-    for name in plain.columns:
-        if is_object_dtype(plain[name]):  # text alone has a dtype of its own
-            plain[name] = [None if v is None else json.dumps(v) for v in plain[name]]
-    buffer = io.BytesIO()
-    plain.to_parquet(buffer, index=False)
-    write_atomic(paths.leaderboard, buffer.getvalue())
-
-
-def load(path: Path | str) -> Results:
-    """A sweep folder as tables: `load("sweeps/llm").trials`.
-
-    Raises:
-        UserError: the folder is no sweep.
-    """
-    paths = SweepPaths(Path(path))
-    metric, mode = read_goal(paths)
-    trials = to_frame(summaries(paths, metric, mode))
-    return Results(paths.name, metric, mode, trials, reports_frame(paths))
-
-
 def _cost(value: float, mode: str) -> float:
     return -value if mode == "max" else value
 
@@ -170,10 +98,3 @@ def _cost(value: float, mode: str) -> float:
 def _rank(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
     cost = 0.0 if line.value is None else _cost(line.value, mode)
     return line.value is None, line.record.state is TrialState.FAILED, cost, line.record.id
-
-
-def _row(line: TrialSummary, names: Sequence[str]) -> list[Any]:
-    record = line.record
-    fixed = [record.id, record.state.value, line.value, line.best_value, line.step]
-    spent = [round(record.seconds, 3), len(record.attempts), record.reason]
-    return [*fixed, *spent, *(record.params.get(name) for name in names)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from results.leaderboard import load
+from results import load
 from results.records import TrialRecord, TrialState
 from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep

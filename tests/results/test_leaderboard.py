@@ -4,69 +4,27 @@ import json
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from results.files import append_line
-from results.leaderboard import (
-    load,
-    read_goal,
-    reports_frame,
-    summaries,
-    to_frame,
-    winner,
-    write_parquet,
-)
+from results.leaderboard import summaries, winner
 from results.paths import SweepPaths
 from results.records import (
-    Attempt,
     Report,
-    TrialRecord,
     TrialState,
     append_report,
     read_reports,
     read_trial,
     write_trial,
 )
+from results.tables import reports_frame
 from search_spaces.errors import UserError
-
-SHIPPED = Path(__file__).parents[2] / "search_spaces" / "digits.yaml"
+from tests.results.written import add
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> SweepPaths:
     return SweepPaths(tmp_path / "digits-1")
-
-
-def add(
-    sweep: SweepPaths,
-    number: int,
-    losses: dict[int, float],
-    state: TrialState = TrialState.COMPLETED,
-    end_step: int | None = None,
-    **params: object,
-) -> str:
-    """Write a trial whose metric `loss` was these values at these steps."""
-    record = TrialRecord(
-        id=f"t{number:04d}",
-        number=number,
-        params=params,
-        config={},
-        seed=number,
-        state=state,
-        end_step=end_step,
-        created=100.0,
-        attempts=(Attempt(number=1, started=100.0, ended=103.5),),
-    )
-    paths = sweep.trial(record.id)
-    paths.root.mkdir(parents=True)
-    paths.record.write_text(record.model_dump_json())  # a thousand fsyncs would take seconds
-    lines = (
-        Report(step=step, metrics={"loss": loss}, attempt=1, time=100.0 + step).model_dump_json()
-        for step, loss in losses.items()
-    )
-    paths.reports.write_text("".join(f"{line}\n" for line in lines))
-    return record.id
 
 
 def order(sweep: SweepPaths, mode: str = "min") -> list[tuple[str, float | None]]:
@@ -149,45 +107,6 @@ def test_a_damaged_record_is_named(sweep: SweepPaths) -> None:
     trial.record.write_text('{"id": "t0000"')
     with pytest.raises(UserError, match=r"t0000/trial\.json: not a readable trial record"):
         read_trial(trial)
-
-
-def test_tables(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
-    add(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
-    add(sweep, 2, {})
-    frame = to_frame(summaries(sweep, "loss", "min"))
-    fixed = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
-    assert list(frame) == [*fixed, "params.lr", "params.width", "params.layers"]
-    assert list(frame["trial"]) == ["t0001", "t0000", "t0002"]
-    assert list(frame["seconds"]) == [3.5] * 3
-    assert frame["value"].isna().tolist() == [False, False, True]
-    write_parquet(sweep, frame)
-    back = pd.read_parquet(sweep.leaderboard)
-    assert list(back) == list(frame)
-    assert json.loads(back["params.lr"][0]) == "auto"
-    assert json.loads(back["params.layers"][1]) == [1, 2]
-    assert list(reports_frame(sweep)) == ["trial", "step", "attempt", "time", "loss"]
-    assert len(reports_frame(sweep)) == 3
-
-
-def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
-    sweep.trials.mkdir(parents=True)
-    frame = to_frame(summaries(sweep, "loss", "min"))
-    write_parquet(sweep, frame)
-    assert len(pd.read_parquet(sweep.leaderboard)) == 0
-    assert list(reports_frame(sweep)) == ["trial", "step", "attempt", "time"]
-
-
-def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.5})
-    sweep.spec.write_bytes(SHIPPED.read_bytes())
-    metric, mode = read_goal(sweep)
-    assert mode in ("min", "max")
-    loaded = load(str(sweep.root))
-    assert (loaded.name, loaded.metric, loaded.mode) == ("digits-1", metric, mode)
-    assert len(loaded.trials) == len(loaded.reports) == 1
-    with pytest.raises(UserError):
-        load(sweep.root / "nothing")
 
 
 def test_a_thousand_trials(sweep: SweepPaths) -> None:

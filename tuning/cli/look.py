@@ -12,6 +12,7 @@ from tuning.cli.options import Json, StorageDir, Sweep, sweep_names
 if TYPE_CHECKING:
     from results.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
+    from results.records import Report
     from search_spaces.schema import SweepSpec
 
 
@@ -135,7 +136,9 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
     for name, part in (("searched", record.params), ("fixed", spec.fixed)):
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
-    for report in read_reports(files, record.end_step):
+    reports = read_reports(files, record.end_step)
+    _draw(reports, spec.metric, console)
+    for report in reports:
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
     for attempt in record.attempts:
@@ -146,6 +149,20 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     console.print(_checkpoints(files), soft_wrap=True)
     for fault in damaged(files):
         console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
+
+
+def _draw(reports: list[Report], metric: str, console: Any) -> None:
+    """The metric by step, where there is more than one point of it."""
+    import math
+
+    from tuning.cli.curve import draw
+
+    points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]
+    points = [p for p in points if math.isfinite(p[1])]
+    if len(points) > 1:
+        console.print(f"{metric} by step")
+        for line in draw(points, width=min(60, console.width - 14)):
+            console.print(line)
 
 
 def _checkpoints(files: TrialPaths) -> str:

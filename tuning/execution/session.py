@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from results.leaderboard import summaries, to_frame, write_parquet
+from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, TrialState, read_reports
+from results.tables import to_frame, write_parquet
 from results.tracking import MLflowTracker, NullTracker, Tracker
 from search_spaces.schema import SweepSpec
 from tuning.execution.folder import accounted, read_state

@@ -1,0 +1,36 @@
+"""What a curve looks like in the terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Tune
+from tuning.cli.curve import draw
+
+
+def test_a_falling_line() -> None:
+    assert draw([(1, 8.0), (4, 0.0)], width=8, height=2) == [
+        "8 ⠉⠒⠤⣀⠀⠀⠀⠀",
+        "0 ⠀⠀⠀⠀⠉⠒⠤⣀",
+        "  1      4",
+    ]
+
+
+def test_a_level_line_and_a_single_point() -> None:
+    assert draw([(0, 2.0), (9, 2.0)], width=4, height=2)[0] == "2 ⠉⠉⠉⠉"
+    assert draw([(3, 2.0)], width=4, height=2)[0] == "2 ⠁⠀⠀⠀"
+
+
+@pytest.mark.parametrize("width", [40, 200])
+def test_show_draws_the_curve_of_a_trial(tune: Tune, width: int) -> None:
+    tune.sweep("mine")
+    tune.monkeypatch.setenv("COLUMNS", str(width))
+    winner = json.loads(tune("best", "mine", "--json").out)
+    said = tune("show", "mine", winner["trial"]).out.splitlines()
+    first = said.index("loss by step") + 1
+    assert all(len(line) <= width for line in said[first : first + 11])
+    assert said[first][-1] == chr(0x2800)  # it falls
+    assert said[first + 9].startswith(f"{winner['value']:.4g} ")
+    assert said[first + 10].split() == ["1", "9"]
