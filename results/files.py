@@ -59,10 +59,15 @@ def append_line(path: Path, line: str) -> None:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """JSON objects of an append-only file; lines that are torn or not objects are passed over."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        data = path.read_bytes()
     except FileNotFoundError:
         return
-    for line in lines:
+    yield from parse_lines(data)
+
+
+def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """JSON objects, one a line; lines that are torn or not objects are passed over."""
+    for line in data.split(b"\n"):
         try:
             value = json.loads(line)
         except ValueError:  # torn: JSONDecodeError or UnicodeDecodeError

@@ -100,6 +100,11 @@ class SweepPaths:
         return self.root / "state.json"
 
     @property
+    def delivered(self) -> Path:
+        """`delivered.json`: what the tracker has got of the sweep."""
+        return self.root / "delivered.json"
+
+    @property
     def trials(self) -> Path:
         """Folder of the trials."""
         return self.root / "trials"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.files import append_line, read_lines, write_atomic
+from results.files import append_line, parse_lines, read_lines, write_atomic
 from results.paths import SweepPaths, TrialPaths
 from search_spaces.errors import UserError
 
@@ -119,16 +121,46 @@ def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]
         end_step: reports beyond it are left out (they came after the decision to stop).
     """
     by_step: dict[int, Report] = {}
-    for line in read_lines(paths.reports):
-        try:
-            report = Report.model_validate(line)
-        except ValidationError:
-            continue
+    for report in _reports(read_lines(paths.reports)):
         known = by_step.get(report.step)
         if known is None or report.attempt >= known.attempt:
             by_step[report.step] = report
     steps = sorted(s for s in by_step if end_step is None or s <= end_step)
     return [by_step[s] for s in steps]
+
+
+@dataclass
+class ReportTail:
+    """Reads the reports of a trial that were appended since the last time.
+
+    Attributes:
+        paths: of the trial.
+        position: bytes of the file that need not be read again; moved by the reader.
+    """
+
+    paths: TrialPaths
+    position: int = 0
+
+    def read(self, end_step: int | None) -> tuple[list[Report], int]:
+        """Whole lines from `position` on, up to `end_step`; and the position behind them."""
+        try:
+            with open(self.paths.reports, "rb") as f:
+                f.seek(self.position)
+                data = f.read()
+        except FileNotFoundError:
+            return [], self.position
+        whole = data.rfind(b"\n") + 1
+        found = list(_reports(parse_lines(data[:whole])))
+        kept = [r for r in found if end_step is None or r.step <= end_step]
+        return kept, self.position + whole
+
+
+def _reports(lines: Iterable[dict[str, Any]]) -> Iterator[Report]:
+    for line in lines:
+        try:
+            yield Report.model_validate(line)
+        except ValidationError:
+            continue
 
 
 def _first_line(error: Exception) -> str:

@@ -1,31 +1,34 @@
-"""MLflow's view of a sweep, on a real SQLite store."""
+"""MLflow's view of a sweep, on a real SQLite store: the folder is what it is told from."""
 
 import json
-import logging
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from results.background import Background
-from results.records import Attempt, Report, TrialRecord, TrialState
+from results.paths import SweepPaths
+from results.records import Attempt, Report, TrialRecord, TrialState, append_report, write_trial
 from results.tracking import (
-    MLflowTracker,
-    Tracker,
+    Delivery,
+    Ending,
+    SweepFacts,
     comparison_url,
     experiment_url,
+    mlflow_tracker,
     ui_command,
     ui_environment,
 )
+from results.tracking import delivery as delivery_module
 from search_spaces.errors import UserError
+from tests.results.servers import failing_server, free_port, hanging_server
 
-WAIT_S = 60.0
+WAIT_S = 100.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -35,24 +38,15 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tracking storage")
 
 
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepPaths:
+    paths = SweepPaths(tmp_path / "sweep")
+    paths.trials.mkdir(parents=True)
+    return paths
+
+
 def uri_of(storage: Path) -> str:
     return f"sqlite:///{storage}/mlflow.db"
-
-
-class Deaf:
-    """A sink that does nothing."""
-
-    def sweep_started(
-        self, name: str, tags: Mapping[str, str], params: Mapping[str, object]
-    ) -> None: ...
-
-    def trial_started(self, record: TrialRecord) -> None: ...
-
-    def reported(self, trial_id: str, reports: list[Report]) -> None: ...
-
-    def trial_ended(self, record: TrialRecord) -> None: ...
-
-    def sweep_ended(self, status: str, metrics: Mapping[str, float]) -> None: ...
 
 
 def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1) -> TrialRecord:
@@ -69,46 +63,48 @@ def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1
     )
 
 
-def report(step: int, loss: float, attempt: int = 1) -> Report:
-    return Report(step=step, metrics={"eval/loss@2": loss}, attempt=attempt, time=1e9 + step)
+def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1) -> None:
+    """The trial as it is now, and reports that are new."""
+    write_trial(paths.trial(record.id), record)
+    for step in steps:
+        metrics = {"eval/loss@2": step / 10}
+        report = Report(step=step, metrics=metrics, attempt=attempt, time=1e9 + step)
+        append_report(paths.trial(record.id), report)
 
 
-def open_tracker(storage: Path, key: str) -> MLflowTracker:
-    tracker: Tracker = MLflowTracker(uri_of(storage), storage / "artifacts", "llm", key)
-    tracker.sweep_started("llm-1", {"tune.version": "1"}, {"trials": 3})
-    assert isinstance(tracker, MLflowTracker)
-    return tracker
+def open_tracker(paths: SweepPaths, uri: str, key: str) -> Delivery:
+    facts = SweepFacts(key, "llm-1", {"tune.version": "1"}, {"trials": 3})
+    return mlflow_tracker(paths, uri, paths.root / "artifacts", "llm", facts)
 
 
-def runs(storage: Path, key: str) -> dict[str, Any]:
+def runs(uri: str, key: str) -> dict[str, Any]:
     from mlflow import MlflowClient
 
-    client = MlflowClient(uri_of(storage))
+    client = MlflowClient(uri)
     [experiment] = [e for e in client.search_experiments() if e.name == "llm"]
     found = client.search_runs([experiment.experiment_id], f"tags.`tune.sweep` = '{key}'")
     assert len({r.info.run_name for r in found}) == len(found)
     return {r.info.run_name: r for r in found}
 
 
-def steps(storage: Path, run: Any) -> list[tuple[int, float]]:
-    from mlflow import MlflowClient
+def points(storage: Path, run: Any) -> list[tuple[int, float]]:
+    """Every row of the run's metric: what was sent twice is here twice."""
+    with sqlite3.connect(storage / "mlflow.db") as db:
+        query = "select step, value from metrics where run_uuid = ? order by step"
+        return db.execute(query, (run.info.run_id,)).fetchall()
 
-    history = MlflowClient(uri_of(storage)).get_metric_history(run.info.run_id, "eval/loss_2")
-    return [(m.step, m.value) for m in history]
 
-
-def test_a_resumed_sweep_continues_its_runs(storage: Path) -> None:
-    first = open_tracker(storage, "s/resumed")
+def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
+    first = open_tracker(sweep, uri_of(storage), "s/resumed")
     for number in range(3):
-        first.trial_started(trial(number))
-        for step in (1, 2):
-            first.reported(f"t{number:04d}", report(step, step / 10))
-    first.trial_ended(trial(0, TrialState.COMPLETED))
-    first.trial_ended(trial(1, TrialState.STOPPED))
-    first.sweep_ended("KILLED", {"best": 0.2})
-    first.close(WAIT_S)
-    assert first.problem is None
-    before = runs(storage, "s/resumed")
+        write(sweep, trial(number), 1, 2)
+        first.changed(f"t{number:04d}", reported=True)
+    write(sweep, trial(0, TrialState.COMPLETED))
+    write(sweep, trial(1, TrialState.STOPPED))
+    for trial_id in ("t0000", "t0001"):
+        first.changed(trial_id, reported=False)
+    assert first.close(Ending("KILLED", {"best": 0.2}), WAIT_S) is None
+    before = runs(uri_of(storage), "s/resumed")
     assert {n: r.info.status for n, r in before.items()} == {
         "llm-1": "KILLED",
         "t0000": "FINISHED",
@@ -116,17 +112,14 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path) -> None:
         "t0002": "KILLED",
     }
 
-    second = open_tracker(storage, "s/resumed")
-    second.trial_started(trial(2, attempts=2))
-    for step in (1, 2, 3):  # the steps before the interruption are told again
-        second.reported("t0002", report(step, step / 10, attempt=2))
-    second.reported("t0002", report(3, 0.3, attempt=2))
-    second.trial_ended(trial(2, TrialState.FAILED, attempts=2))
-    second.sweep_ended("FINISHED", {"best": 0.3})
-    second.close(WAIT_S)
+    write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 was done again
+    second = open_tracker(sweep, uri_of(storage), "s/resumed")
+    second.changed("t0002", reported=True)
+    write(sweep, trial(2, TrialState.FAILED, attempts=2))
+    second.changed("t0002", reported=False)
+    assert second.close(Ending("FINISHED", {"best": 0.3}), WAIT_S) is None
 
-    assert second.problem is None
-    after = runs(storage, "s/resumed")
+    after = runs(uri_of(storage), "s/resumed")
     assert {n: r.info.run_id for n, r in after.items()} == {
         n: r.info.run_id for n, r in before.items()
     }
@@ -134,15 +127,19 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path) -> None:
     assert after["t0002"].info.status == "FAILED"
     assert after["t0002"].data.tags["tune.attempt"] == "2"
     assert after["t0002"].data.tags["mlflow.parentRunId"] == after["llm-1"].info.run_id
-    assert steps(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert points(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
-def test_what_a_run_says_of_its_trial(storage: Path) -> None:
-    tracker = open_tracker(storage, "s/says")
-    tracker.trial_started(trial(2))
-    tracker.trial_ended(trial(2, TrialState.STOPPED))
-    tracker.close(WAIT_S)
-    run = runs(storage, "s/says")["t0002"]
+def test_what_a_run_says_of_its_trial(
+    storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "canary-7f3a")
+    record = trial(2, TrialState.STOPPED)
+    config = {**record.config, "url": "http://me:word@host/", "text": "has canary-7f3a in it"}
+    write(sweep, record.model_copy(update={"config": config}), 1)
+    tracker = open_tracker(sweep, uri_of(storage), "s/says")
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    run = runs(uri_of(storage), "s/says")["t0002"]
     assert run.info.start_time == 1_000_000_000_000
     assert run.info.end_time == 1_000_000_060_000
     assert run.data.tags["tune.seed"] == "2"
@@ -150,30 +147,58 @@ def test_what_a_run_says_of_its_trial(storage: Path) -> None:
     assert run.data.params["optim.lr"] == "0.2"
     assert run.data.params["optim.betas"] == "[0.9, 0.95]"
     assert len(run.data.params["note"]) == 6000
+    assert run.data.params["url"] == "http://me:***@host/"
+    assert run.data.params["text"] == "has *** in it"
 
 
-def test_a_killed_driver_leaves_no_run_behind(storage: Path) -> None:
-    first = open_tracker(storage, "s/killed")
-    first.trial_started(trial(0))
-    first.trial_started(trial(1))
-    first.close(WAIT_S)  # the driver is gone without a word: both runs say they run
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_killed_driver_leaves_no_run_and_no_point_behind(
+    storage: Path, sweep: SweepPaths, lost: bool
+) -> None:
+    key = f"s/killed-{lost}"
+    write(sweep, trial(0), 1, 2)
+    write(sweep, trial(1), 1)
+    first = open_tracker(sweep, uri_of(storage), key)
+    first._round()  # the driver is gone without a word: both runs say they run
+    assert {r.info.status for r in runs(uri_of(storage), key).values()} == {"RUNNING"}
+    if lost:
+        sweep.delivered.unlink(missing_ok=True)
 
-    second = open_tracker(storage, "s/killed")
-    second.trial_started(trial(0, attempts=2))
-    second.trial_ended(trial(0, TrialState.COMPLETED, attempts=2))
-    second.sweep_ended("KILLED", {})
-    second.close(WAIT_S)
-    found = runs(storage, "s/killed")
-    assert found["t0000"].info.status == "FINISHED"
-    assert found["t0001"].info.status == "KILLED"
+    write(sweep, trial(0, TrialState.COMPLETED, attempts=2), 3, attempt=2)
+    second = open_tracker(sweep, uri_of(storage), key)
+    assert second.close(second.last_ending, WAIT_S) is None
+    found = runs(uri_of(storage), key)
+    assert {n: r.info.status for n, r in found.items()} == {
+        "llm-1": "KILLED",
+        "t0000": "FINISHED",
+        "t0001": "KILLED",
+    }
+    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert points(storage, found["t0001"]) == [(1, 0.1)]
 
 
-def test_pages_and_command(storage: Path) -> None:
-    tracker = open_tracker(storage, "s/pages")
-    tracker.trial_started(trial(1))
-    tracker.trial_started(trial(0))
-    tracker.close(WAIT_S)
-    found = runs(storage, "s/pages")
+def test_a_locked_database_is_waited_for(tmp_path: Path, sweep: SweepPaths) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    made = open_tracker(sweep, uri_of(tmp_path), "s/locked")
+    assert made.close(Ending("KILLED", {}), WAIT_S) is None
+    write(sweep, trial(1, TrialState.COMPLETED), 1, 2)
+    tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/locked")
+    db = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
+    db.execute("begin exclusive")
+    assert not tracker._round()
+    assert "locked" in tracker._error
+    db.execute("rollback")
+    db.close()
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    assert points(tmp_path, runs(uri_of(tmp_path), "s/locked")["t0001"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
+    for number in (1, 0):
+        write(sweep, trial(number), 1)
+    tracker = open_tracker(sweep, uri_of(storage), "s/pages")
+    assert tracker.close(Ending("KILLED", {}), WAIT_S) is None
+    found = runs(uri_of(storage), "s/pages")
     url = comparison_url("http://127.0.0.1:5000/", uri_of(storage), "s/pages")
     page, query = url.split("?")
     chosen, experiments = (part.split("=")[1] for part in query.split("&"))
@@ -189,80 +214,136 @@ def test_a_password_is_on_no_command_line() -> None:
     uri = "postgresql://tune:secret@db/mlflow"
     command = ui_command(Path("/artifacts"), "127.0.0.1", 5000)
     assert command[1:4] == ["-m", "mlflow", "server"]
+    assert command[command.index("--host") + 1] == "127.0.0.1"
     assert "secret" not in " ".join(command)
     assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
 
 
 def test_an_unusable_store_is_one_warning_and_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sweep: SweepPaths, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = MLflowTracker("nosuch://tune:secret@host/db", None, "llm", "s")
-    tracker.sweep_started("s", {}, {})
-    tracker.trial_started(trial(0))
-    tracker.reported("t0000", report(1, 0.5))
-    tracker.close(WAIT_S)
-    assert tracker.problem is not None
-    assert "3 of 3 events lost" in tracker.problem
-    assert "secret" not in tracker.problem + caplog.text
-    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
+    write(sweep, trial(0), 1)
+    tracker = open_tracker(sweep, "nosuch://tune:secret@host/db", "s")
+    tracker.changed("t0000", reported=True)
+    problem = tracker.close(Ending("FINISHED", {}), WAIT_S)
+    assert problem is not None
+    assert problem.startswith("MLflow at nosuch://tune:***@host/db: 1 trial not delivered yet (")
+    assert "secret" not in problem + caplog.text
+    assert len([r for r in caplog.records if r.name.startswith("results")]) == 1
 
 
-def test_a_stuck_sink_delays_nobody() -> None:
-    release = threading.Event()
+@pytest.mark.parametrize("server", [None, failing_server])
+def test_a_server_that_is_down_or_fails_and_is_back_later(
+    server: Any, storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one session could not deliver the next one does, whole and once."""
+    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
+    key = f"s/down-{server is None}"
+    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
+    write(sweep, trial(1), 1)
+    ending = Ending("FINISHED", {"best": 0.1})
+    if server is None:
+        problem = open_tracker(sweep, f"http://127.0.0.1:{free_port()}", key).close(ending, WAIT_S)
+    else:
+        with server() as uri:
+            problem = open_tracker(sweep, uri, key).close(ending, WAIT_S)
+    assert problem is not None
+    assert "2 trials not delivered yet (" in problem
 
-    class Stuck(Deaf):
-        def trial_started(self, record: TrialRecord) -> None:
-            release.wait()
-
-    tracker = Background(Stuck, "stuck")
-    tracker.trial_started(trial(0))
-    tracker.close(timeout=0.01)
-    assert tracker.problem == "stuck: 1 of 1 events not sent yet"
-    release.set()
-    tracker.close(WAIT_S)
-    assert tracker.problem is None
-
-
-def test_reports_of_a_trial_are_sent_together_and_in_order() -> None:
-    told: list[object] = []
-
-    class Listening(Deaf):
-        def trial_started(self, record: TrialRecord) -> None:
-            told.append(record.id)
-
-        def reported(self, trial_id: str, reports: list[Report]) -> None:
-            told.append((trial_id, [r.step for r in reports]))
-
-        def trial_ended(self, record: TrialRecord) -> None:
-            told.append(record.state.value)
-
-    go = threading.Event()
-
-    def open_sink() -> Listening:
-        go.wait()
-        return Listening()
-
-    tracker = Background(open_sink, "listening")
-    tracker.trial_started(trial(0))
-    for step in (1, 2, 3):
-        tracker.reported("t0000", report(step, 1.0))
-    tracker.trial_ended(trial(0, TrialState.COMPLETED))
-    go.set()
-    tracker.close(WAIT_S)
-    assert told == ["t0000", ("t0000", [1, 2, 3]), "completed"]
+    back = open_tracker(sweep, uri_of(storage), key)
+    assert back.last_ending == ending
+    assert back.close(back.last_ending, WAIT_S) is None
+    found = runs(uri_of(storage), key)
+    assert found["llm-1"].info.status == "FINISHED"
+    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
 
 
-def test_mlflow_prints_nothing(tmp_path: Path) -> None:
+def test_a_server_that_hangs_delays_nobody(sweep: SweepPaths) -> None:
+    write(sweep, trial(0), 1)
+    with hanging_server() as (uri, asked):
+        tracker = open_tracker(sweep, uri, "s")
+        tracker.changed("t0000", reported=True)
+        assert asked.wait(WAIT_S)  # it is inside of a call that does not come back
+        tracker.changed("t0000", reported=True)
+        problem = tracker.close(Ending("FINISHED", {}), timeout=0.01)
+        assert problem is not None
+        assert "1 trial not delivered yet" in problem
+    tracker._thread.join(WAIT_S)
+    assert not tracker._thread.is_alive()
+
+
+class Gate:
+    """A sink that fails once, then takes everything."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, list[int]]] = []
+        self.failures = 1
+        self.open = threading.Event()
+
+    def update(self, record: TrialRecord, reports: list[Report]) -> None:
+        self.open.wait()
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("gone")
+        self.told.append((record.id, record.state.value, [r.step for r in reports]))
+
+    def end(self, ending: Ending) -> None:
+        self.told.append(("sweep", ending.status, []))
+
+
+def test_changes_are_sent_together_and_failures_again(sweep: SweepPaths) -> None:
+    gate = Gate()
+    tracker = Delivery(sweep, lambda: gate, "gate", "gate")
+    write(sweep, trial(0), 1, 2, 3)
+    tracker.changed("t0000", reported=True)
+    write(sweep, trial(0, TrialState.COMPLETED))
+    tracker.changed("t0000", reported=False)
+    gate.open.set()
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    assert gate.told == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
+
+
+def test_what_was_delivered_is_not_even_asked_about(sweep: SweepPaths) -> None:
+    gate = Gate()
+    gate.open.set()
+    for number in range(3):
+        write(sweep, trial(number, TrialState.COMPLETED), 1)
+    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("KILLED", {}), WAIT_S) is None
+    gate.told.clear()
+    write(sweep, trial(3, TrialState.COMPLETED), 1)
+    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("FINISHED", {}), WAIT_S) is None
+    assert [t[0] for t in gate.told] == ["t0003", "sweep"]
+    gate.told.clear()  # another server has none of them
+    assert Delivery(sweep, lambda: gate, "g", "two").close(Ending("FINISHED", {}), WAIT_S) is None
+    assert [t[0] for t in gate.told] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
+
+
+def test_a_damaged_ledger_costs_questions_only(storage: Path, sweep: SweepPaths) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
+    for damage in (None, b"", b'{"trials": 3}', b"\xff\x00"):
+        if damage is not None:
+            sweep.delivered.write_bytes(damage)
+        tracker = open_tracker(sweep, uri_of(storage), "s/ledger")
+        assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    found = runs(uri_of(storage), "s/ledger")
+    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_mlflow_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
     code = (
-        "import sys; from pathlib import Path; from results.tracking import MLflowTracker\n"
-        "t = MLflowTracker(sys.argv[1], Path(sys.argv[2]), 'e', 'k')\n"
-        "t.sweep_started('n', {}, {}); t.sweep_ended('FINISHED', {'best': 1.0}); t.close(60)\n"
-        "sys.exit(t.problem)"
+        "import sys; from pathlib import Path; from results.paths import SweepPaths\n"
+        "from results.tracking import Ending, SweepFacts, mlflow_tracker\n"
+        "facts = SweepFacts('k', 'n', {}, {})\n"
+        "t = mlflow_tracker(SweepPaths(Path(sys.argv[2])), sys.argv[1], None, 'e', facts)\n"
+        "sys.exit(t.close(Ending('FINISHED', {'best': 1.0}), 60))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, uri_of(tmp_path), str(tmp_path)],
+        [sys.executable, "-c", code, uri_of(tmp_path), str(sweep.root)],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         check=False,
     )

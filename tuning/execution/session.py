@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
-from results.records import Report, TrialRecord, TrialState, read_reports
+from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
-from results.tracking import MLflowTracker, NullTracker, Tracker
+from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
 from search_spaces.schema import SweepSpec
-from tuning.execution.folder import accounted, read_state
+from tuning.execution.folder import accounted, handle, read_state
 from tuning.execution.owner import own
 
 if TYPE_CHECKING:
@@ -23,36 +23,35 @@ if TYPE_CHECKING:
 
 
 class TrackerObserver:
-    """Passes a sweep's events on to a tracker."""
+    """Tells a tracker which trial there is something new of."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
 
     def trial_started(self, record: TrialRecord) -> None:
-        """An attempt begins: the trial's run is opened, or opened again."""
-        self._tracker.trial_started(record)
+        """An attempt begins."""
+        self._tracker.changed(record.id, reported=False)
 
     def reported(self, record: TrialRecord, report: Report) -> None:
         """Metrics."""
-        self._tracker.reported(record.id, report)
+        self._tracker.changed(record.id, reported=True)
 
     def trial_ended(self, record: TrialRecord) -> None:
-        """The trial ended, or was interrupted; a retry says nothing."""
-        if record.state is not TrialState.PENDING or record.attempts[-1].error is None:
-            self._tracker.trial_ended(record)
+        """The trial ended, or will be tried again."""
+        self._tracker.changed(record.id, reported=False)
 
 
 def make_tracker(spec: SweepSpec, paths: SweepPaths) -> Tracker:
     """The tracker that a sweep names; MLflow in the storage's own database by default."""
-    if spec.tracking.name == "none":
-        return NullTracker()
-    storage = Storage(paths.root.parent)
-    return MLflowTracker(
-        tracking_uri(spec, paths),
-        storage.artifacts,
-        spec.tracking.experiment or spec.name,
-        read_state(paths).key,
-    )
+    return NullTracker() if spec.tracking.name == "none" else delivery(spec, paths)
+
+
+def delivery(spec: SweepSpec, paths: SweepPaths) -> Delivery:
+    """Delivery of a sweep to the MLflow that it names."""
+    storage, key = Storage(paths.root.parent), read_state(paths).key
+    facts = SweepFacts(key, spec.name, _tags(paths, spec), _settings(spec))
+    experiment = spec.tracking.experiment or spec.name
+    return mlflow_tracker(paths, tracking_uri(spec, paths), storage.artifacts, experiment, facts)
 
 
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
@@ -118,10 +117,7 @@ class Interrupt:
 def _recorded(run: SweepRun, view: View) -> Iterator[None]:
     """Track the sweep, and write its results however it ends."""
     tracker = make_tracker(run.spec, run.paths)
-    tracker.sweep_started(run.spec.name, _tags(run.paths, run.spec), _settings(run.spec))
-    told = TrackerObserver(tracker)
-    _tell_again(run, told)
-    run.observers.append(told)
+    run.observers.append(TrackerObserver(tracker))
     try:
         yield
     finally:
@@ -145,9 +141,10 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     if board:
         write_parquet(run.paths, to_frame(board))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
-    tracker.sweep_ended(status, {k: v for k, v in best.items() if v is not None})
-    tracker.close(timeout=60.0)
-    run.problem = run.problem or tracker.problem
+    ending = Ending(status, {k: v for k, v in best.items() if v is not None})
+    undelivered = tracker.close(ending, timeout=60.0)
+    if undelivered and not run.problem:
+        run.problem = f"{undelivered}; the sweep folder has it: tune sync {handle(run.paths)}"
 
 
 def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:

@@ -1,0 +1,22 @@
+"""MLflow: a parent run per sweep, a child run per trial, brought there from the sweep folder.
+
+The only package that talks to MLflow. The sweep folder is the record of what happened and so the
+outbox too: whatever was not delivered yet is delivered later, once.
+"""
+
+from results.tracking.delivery import Delivery, mlflow_tracker
+from results.tracking.pages import comparison_url, experiment_url, ui_command, ui_environment
+from results.tracking.tracker import Ending, NullTracker, SweepFacts, Tracker
+
+__all__ = [
+    "Delivery",
+    "Ending",
+    "NullTracker",
+    "SweepFacts",
+    "Tracker",
+    "comparison_url",
+    "experiment_url",
+    "mlflow_tracker",
+    "ui_command",
+    "ui_environment",
+]

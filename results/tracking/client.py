@@ -1,0 +1,80 @@
+"""A connection to MLflow that is quiet, and that gives up soon: our own retries are elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search_spaces.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
+
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+_IMPATIENT = {  # MLflow's own limits add up to four minutes for one call
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+}
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client of a store (`sqlite:///…`) or server (`http://…`); talks to nobody yet.
+
+    Raises:
+        UserError: the folder of the SQLite file cannot be made.
+    """
+    for name, value in {**QUIET, **_IMPATIENT}.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    for logger in ("mlflow", "alembic", "urllib3"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    if uri.startswith("sqlite:///"):
+        folder = Path(uri.removeprefix("sqlite:///")).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UserError(f"tracking.uri: cannot make {folder} ({e.strerror})") from e
+    return MlflowClient(uri)
+
+
+def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
+    """The experiment of this name, made when there is none.
+
+    Args:
+        client: of the store.
+        name: of the experiment.
+        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
+    """
+    from mlflow.exceptions import MlflowException
+
+    location = artifact_root.absolute().as_uri() if artifact_root else None
+    found = client.get_experiment_by_name(name)
+    try:
+        return str(found.experiment_id if found else client.create_experiment(name, location))
+    except MlflowException:  # another sweep has made it in between
+        if (found := client.get_experiment_by_name(name)) is None:
+            raise
+        return str(found.experiment_id)
+
+
+def search(client: MlflowClient, experiments: list[str], sweep_key: str) -> Iterator[Run]:
+    """Every run of a sweep: its own and those of its trials."""
+    mark = '"' if "'" in sweep_key else "'"
+    query, token = f"tags.`{SWEEP_TAG}` = {mark}{sweep_key}{mark}", None
+    while True:
+        page = client.search_runs(experiments, query, max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return

@@ -1,0 +1,69 @@
+"""MLflow's own pages: their addresses, and the command that serves them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from results.tracking.client import QUIET, TRIAL_TAG, connect, search
+from search_spaces.errors import UserError
+from search_spaces.redaction import redact
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+
+def comparison_url(base: str, uri: str, sweep_key: str, limit: int = 100) -> str:
+    """Address of MLflow's page that compares the runs of a sweep's trials.
+
+    Args:
+        base: of the server's pages, such as `http://127.0.0.1:5000`.
+        uri: of the store.
+        sweep_key: see `SweepFacts`.
+        limit: the page gets unreadable, and the address too long, with more runs than this; the
+            first ones are compared.
+
+    Raises:
+        UserError: the store has no run of this sweep's trials.
+    """
+    client = connect(uri)
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    found = list(search(client, experiments, sweep_key))
+    runs = sorted((r for r in found if TRIAL_TAG in r.data.tags), key=_trial_of)[:limit]
+    if not runs:
+        raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{sweep_key}'")
+    ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
+    of = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
+    return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={of}"
+
+
+def experiment_url(base: str, uri: str, experiment: str) -> str:
+    """Address of MLflow's page of an experiment; the start page when there is none."""
+    found = connect(uri).get_experiment_by_name(experiment)
+    page = f"/experiments/{found.experiment_id}/runs" if found else ""
+    return f"{base.rstrip('/')}/#{page}"
+
+
+def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
+    """Command that serves MLflow's pages for a store that is no server itself.
+
+    The store's address goes by `ui_environment`: it may hold a password, which a command line
+    would show to every user of the machine. Only requests addressed to this host are answered.
+    """
+    hosts = ",".join(f"{name}:{port}" for name in dict.fromkeys([host, "localhost"]))
+    where = ["--host", host, "--port", str(port), "--allowed-hosts", hosts, "--workers", "1"]
+    artifacts = ["--default-artifact-root", artifact_root.absolute().as_uri()]
+    return [sys.executable, "-m", "mlflow", "server", *where, *artifacts, "--no-serve-artifacts"]
+
+
+def ui_environment(uri: str) -> dict[str, str]:
+    """What `ui_command` needs in its environment, beside what is there."""
+    quiet = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return {**quiet, "MLFLOW_BACKEND_STORE_URI": uri}
+
+
+def _trial_of(run: Run) -> str:
+    return str(run.data.tags[TRIAL_TAG])

@@ -1,0 +1,181 @@
+"""A sweep's runs in MLflow, brought up to date: whatever is there already is not sent again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.records import Report, TrialRecord, TrialState
+from results.tracking.client import (
+    PARENT_TAG,
+    SWEEP_TAG,
+    TRIAL_TAG,
+    connect,
+    experiment_id,
+    search,
+)
+from results.tracking.tracker import Ending, SweepFacts
+from search_spaces.redaction import redacted
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
+
+_METRICS, _PARAMS = 800, 100  # per log_batch: MLflow takes 100 parameters and tags, 1000 in all
+_KEY, _VALUE = 250, 6000  # characters of a name and of a parameter's value, likewise
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.STOPPED: "KILLED",
+    TrialState.FAILED: "FAILED",
+    TrialState.PENDING: "KILLED",
+    TrialState.RUNNING: "KILLED",
+}
+
+
+@dataclass
+class _Run:
+    """A run, and what MLflow has of it. `sent` is None until MLflow was asked."""
+
+    id: str
+    metrics: set[str] = field(default_factory=set)
+    params: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)
+    sent: set[tuple[str, int]] | None = None
+    running: bool = True
+
+
+class Runs:
+    """The runs of one sweep, found again by their tags. Any method may raise what MLflow raises.
+
+    After an error make another one: what MLflow took of the failed call is not known.
+
+    Args:
+        uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
+        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
+        experiment: its name; made when there is none.
+        facts: of the sweep.
+    """
+
+    def __init__(
+        self, uri: str, artifact_root: Path | None, experiment: str, facts: SweepFacts
+    ) -> None:
+        self._client = connect(uri)
+        self._experiment = experiment_id(self._client, experiment, artifact_root)
+        self._key = facts.key
+        self._children: dict[str, _Run] = {}
+        parent = None
+        for run in search(self._client, [self._experiment], facts.key):
+            known = _Run(
+                run.info.run_id, set(run.data.metrics), set(run.data.params), dict(run.data.tags)
+            )
+            known.running = run.info.status == "RUNNING"
+            trial = run.data.tags.get(TRIAL_TAG)
+            if trial is None:
+                parent = known
+            else:
+                self._children[trial] = known
+        self._parent = parent or self._create(facts.name, {}, time.time())
+        self._reopen(self._parent)
+        self._log(self._parent, params=facts.params, tags=facts.tags)
+
+    def update(self, record: TrialRecord, reports: list[Report]) -> None:
+        """Bring a trial's run up to date.
+
+        Args:
+            record: as it is now.
+            reports: those that may be new, oldest first.
+        """
+        tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
+        if record.state.finished:
+            tags |= {"tune.state": record.state.value, "tune.reason": record.reason}
+        run = self._children.get(record.id)
+        if run is None:
+            started = record.attempts[0].started if record.attempts else record.created
+            fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
+            run = self._children[record.id] = self._create(record.id, fixed, started)
+        elif not record.state.finished:
+            self._reopen(run)
+        params = {**dict(_flat(record.config)), **record.params}
+        self._log(run, params=params, tags=tags, metrics=self._unsent(run, reports))
+        if record.state.finished:
+            ended = record.attempts[-1].ended if record.attempts else None
+            self._end(run, _STATUS[record.state], ended or time.time())
+
+    def end(self, ending: Ending) -> None:
+        """The session is over: no run says any more that it runs."""
+        from mlflow.entities import Metric
+
+        now = time.time()
+        for child in self._children.values():
+            if child.running:
+                self._end(child, "KILLED", now)
+        values = [Metric(_name(k), v, int(now * 1000), 0) for k, v in ending.metrics.items()]
+        self._log(self._parent, metrics=values)
+        self._end(self._parent, ending.status, now)
+
+    def _create(self, name: str, tags: Mapping[str, str], started: float) -> _Run:
+        tags = {SWEEP_TAG: self._key, **tags}
+        made = self._client.create_run(self._experiment, int(started * 1000), tags, name)
+        return _Run(made.info.run_id, tags=dict(tags), sent=set())
+
+    def _reopen(self, run: _Run) -> None:
+        if not run.running:
+            self._client.update_run(run.id, status="RUNNING")
+            run.running = True
+
+    def _end(self, run: _Run, status: str, seconds: float) -> None:
+        self._client.set_terminated(run.id, status, int(seconds * 1000))
+        run.running = False
+
+    def _log(
+        self,
+        run: _Run,
+        *,
+        params: Mapping[str, object] | None = None,
+        tags: Mapping[str, str] | None = None,
+        metrics: list[Metric] | None = None,
+    ) -> None:
+        """Send what the run has not, in as few calls as MLflow's limits allow."""
+        from mlflow.entities import Param, RunTag
+
+        named = {_name(k): str(v)[:_VALUE] for k, v in redacted(params or {}).items()}
+        texts = {k: str(v)[:_VALUE] for k, v in redacted(tags or {}).items()}
+        changed = [RunTag(k, v) for k, v in texts.items() if run.tags.get(k) != v]
+        new = [Param(k, v) for k, v in named.items() if k not in run.params]
+        points = metrics or []
+        while new or changed or points:
+            self._client.log_batch(run.id, points[:_METRICS], new[:_PARAMS], changed[:_PARAMS])
+            points, new, changed = points[_METRICS:], new[_PARAMS:], changed[_PARAMS:]
+        run.params.update(named)
+        run.tags.update(texts)
+        if run.sent is not None:
+            run.sent.update((m.key, m.step) for m in metrics or [])
+
+    def _unsent(self, run: _Run, reports: list[Report]) -> list[Metric]:
+        from mlflow.entities import Metric
+
+        if reports and run.sent is None:
+            histories = (self._client.get_metric_history(run.id, key) for key in run.metrics)
+            run.sent = {(m.key, m.step) for history in histories for m in history}
+        sent = run.sent or set()
+        points = {(_name(k), r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
+        return [
+            Metric(key, value, int(seconds * 1000), step)
+            for (key, step), (value, seconds) in points.items()
+            if (key, step) not in sent
+        ]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _name(key: str) -> str:
+    return re.sub(r"[^\w\-. :/]", "_", key)[:_KEY]

@@ -1,0 +1,66 @@
+"""Keeps secrets out of what is written and shown: passwords in addresses, and the values of
+environment variables and keys whose names say that they are secret.
+
+Never called where time counts: for records, messages, and logs that are finished.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+_MIN_LENGTH = 8
+"""A shorter value is as likely an ordinary word, and would be cut out of everything."""
+_SECRET = {"token", "secret", "password", "passwd", "passphrase", "credential", "credentials"}
+_SECRET_KEYS = {"api", "access", "private", "secret", "auth", "account", "signing", "encryption"}
+_NOT_SECRET = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "per", "special", "new"}
+"""Words before `token` in a language model's settings."""
+_PASSWORD = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)@")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a variable or key of this name holds a secret, as `HF_TOKEN` and `apiKey` do."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words:
+        return False
+    before = words[-2] if len(words) > 1 else ""
+    if words[-1] in _SECRET:
+        return before not in _NOT_SECRET
+    return words[-1] in ("apikey", "accesskey") or (words[-1] == "key" and before in _SECRET_KEYS)
+
+
+def secrets(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Values of the environment's secret variables, the longest first."""
+    env = os.environ if environ is None else environ
+    found = {v for k, v in env.items() if looks_secret(k) and len(v) >= _MIN_LENGTH}
+    return sorted(found, key=lambda value: (-len(value), value))
+
+
+def redact(text: str) -> str:
+    """The text with `***` for the environment's secrets and for passwords in addresses."""
+    for secret in secrets():
+        text = text.replace(secret, HIDDEN)
+    return _PASSWORD.sub(lambda m: f"{m['user']}:{HIDDEN}@", text)
+
+
+def redacted(values: Mapping[str, object]) -> dict[str, object]:
+    """The same names, with what is secret in their values hidden; numbers stay what they are."""
+    return {key: _redacted(key, value) for key, value in values.items()}
+
+
+def holds_secret(key: str, value: object) -> bool:
+    """Whether this key's value should not be written down."""
+    return isinstance(value, str) and (
+        redact(value) != value or (looks_secret(key) and bool(value) and "${" not in value)
+    )
+
+
+def _redacted(key: str, value: object) -> Any:
+    if isinstance(value, str):
+        return HIDDEN if looks_secret(key) and value else redact(value)
+    return value if isinstance(value, int | float | None) else redact(str(value))

@@ -1,0 +1,31 @@
+"""`tune sync`: deliver to MLflow what a sweep could not."""
+
+from __future__ import annotations
+
+import typer
+
+from tuning.cli.options import StorageDir, Sweep
+
+_TIMEOUT_S = 600.0
+
+
+def sync(sweep: Sweep, storage: StorageDir = None) -> None:
+    """Deliver to MLflow what could not be delivered while the sweep ran; nothing is sent twice.
+
+    Example: tune sync llm
+    """
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import find, handle, read_spec
+    from tuning.execution.owner import own
+    from tuning.execution.session import delivery
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    if spec.tracking.name == "none":
+        raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
+    with own(paths.lock):
+        tracker = delivery(spec, paths)
+        undelivered = tracker.close(tracker.last_ending, _TIMEOUT_S)
+    if undelivered:
+        raise UserError(f"{undelivered}; try again: tune sync {handle(paths)}")
+    typer.echo(f"{paths.name} is delivered; look at it: tune ui {handle(paths)}")
