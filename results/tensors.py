@@ -1,13 +1,15 @@
-"""Where each tensor lies in a safetensors file, so that files can be streamed in pieces.
+"""Where each tensor of a model lies in its safetensors files, so that they can be read in pieces.
 
 The format is 8 bytes of header length (little endian), a JSON header, then the tensors' bytes:
-https://huggingface.co/docs/safetensors. The library reads and writes whole tensors only.
+https://huggingface.co/docs/safetensors. The library reads and writes whole tensors only. A model
+of several files ("shards") has an index, as `transformers` writes it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,32 +19,82 @@ from search_spaces.errors import UserError
 _ITEM_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _MAX_HEADER = 100_000_000  # bytes; the library refuses longer ones too
 
+INDEX = ".index.json"
+"""Ending of the file that says in which shard each tensor is."""
+
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: dtype as safetensors names it, its bytes from `start` to `end` of the file."""
+    """One tensor: dtype as safetensors names it, its bytes from `start` to `end` of its file."""
 
     dtype: str
     shape: tuple[int, ...]
     start: int
     end: int
+    file: Path
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors of a file in the order of their bytes, and the file's free-form metadata."""
+    """The tensors of a model in the order of their bytes, and the free-form metadata.
+
+    Attributes:
+        path: the file, or the index of the shards.
+        tensors: by name.
+        metadata: of the file, or of all shards where they agree.
+    """
 
     path: Path
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
 
+    @property
+    def files(self) -> list[Path]:
+        """The file, or the shards."""
+        return sorted({tensor.file for tensor in self.tensors.values()}) or [self.path]
+
+
+def weights_file(folder: Path, name: str = "model.safetensors") -> Path:
+    """A model's weights in a folder: the file, or else the index of its shards."""
+    index = folder / f"{name}{INDEX}"
+    return index if index.is_file() and not (folder / name).is_file() else folder / name
+
 
 def read_layout(path: Path) -> Layout:
-    """Read the header of a safetensors file.
+    """Read the header of a safetensors file, or those of all shards that an index names.
 
     Raises:
-        UserError: the file is missing, or is no whole safetensors file.
+        UserError: a file is missing, or is no whole safetensors file, or not what the index says.
     """
+    return _shards(path) if path.name.endswith(INDEX) else _file(path)
+
+
+def agreed(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
+    """The metadata that all have, with the same values."""
+    first, *others = metadata
+    return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
+
+
+def _shards(path: Path) -> Layout:
+    try:
+        names: dict[str, str] = json.loads(path.read_bytes())["weight_map"]
+        if any(Path(file).name != file for file in names.values()):
+            raise ValueError("a shard outside of the folder")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise UserError(f"{path}: not an index of safetensors files ({e})") from e
+    shards = [_file(path.with_name(file)) for file in sorted(set(names.values()))]
+    tensors = {name: tensor for shard in shards for name, tensor in shard.tensors.items()}
+    if {name: tensor.file.name for name, tensor in tensors.items()} != names:
+        raise UserError(f"{path}: the shards do not hold the tensors that it names")
+    return Layout(path, tensors, agreed([shard.metadata for shard in shards]))
+
+
+def _file(path: Path) -> Layout:
     try:
         with open(path, "rb") as f:
             length = int.from_bytes(f.read(8), "little")
@@ -50,7 +102,7 @@ def read_layout(path: Path) -> Layout:
                 raise ValueError(f"a header of {length} bytes")
             header: dict[str, Any] = json.loads(f.read(length))
         metadata = header.pop("__metadata__", {})
-        tensors = {name: _tensor(entry, 8 + length) for name, entry in header.items()}
+        tensors = {name: _tensor(entry, 8 + length, path) for name, entry in header.items()}
         end = max((t.end for t in tensors.values()), default=8 + length)
         if path.stat().st_size != end:
             raise ValueError(f"{path.stat().st_size} bytes instead of {end}")
@@ -60,12 +112,21 @@ def read_layout(path: Path) -> Layout:
     return Layout(path, ordered, metadata)
 
 
-def header_bytes(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
+@dataclass(frozen=True)
+class Planned:
+    """A tensor that is to be written: dtype, shape, and its number of bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+def header_bytes(tensors: Mapping[str, Planned], metadata: dict[str, str]) -> bytes:
     """Head of a file that holds these tensors one after another, in this order."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     offset = 0
     for name, tensor in tensors.items():
-        end = offset + tensor.end - tensor.start
+        end = offset + tensor.bytes
         header[name] = {
             "dtype": tensor.dtype,
             "shape": list(tensor.shape),
@@ -90,9 +151,9 @@ def difference(first: Layout, other: Layout) -> str | None:
     return None
 
 
-def _tensor(entry: dict[str, Any], base: int) -> Tensor:
+def _tensor(entry: dict[str, Any], base: int, file: Path) -> Tensor:
     start, end = entry["data_offsets"]
-    tensor = Tensor(str(entry["dtype"]), tuple(entry["shape"]), base + start, base + end)
+    tensor = Tensor(str(entry["dtype"]), tuple(entry["shape"]), base + start, base + end, file)
     bits = _ITEM_BITS.get(tensor.dtype)
     if not 0 <= start <= end or (bits and end - start != math.prod(tensor.shape) * bits // 8):
         raise ValueError(f"{end - start} bytes for {tensor.dtype}{list(tensor.shape)}")

@@ -1,0 +1,146 @@
+"""LoRA adapters: the mean of the updates B A, which is not the product of the means of A and B.
+
+The mean of updates of rank r has a higher rank. Where all models share one factor the mean is
+exact; elsewhere it is the nearest update of the same rank (truncated SVD, Eckart and Young 1936),
+computed from the small factors, and what that loses is told. The result has the tensors' own
+names and shapes, so it loads wherever its sources do.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from results.averaging.files import Buffers, FileStack
+from results.averaging.method import Method
+from results.averaging.numerics import STORED, narrow
+from results.tensors import Layout, Planned
+from search_spaces.errors import UserError
+
+if TYPE_CHECKING:
+    from results.averaging.numerics import Floats
+
+_FACTOR = re.compile(r"(.*\blora_)(A|B|embedding_A|embedding_B)(\..+)?")
+_OTHER = re.compile(r"lora_magnitude_vector|lora_[AB](\.\w+)?\.bias|vera_lambda|lokr_|hada_")
+"""Parts of adapters of which the update is not a plain product: DoRA, biases, LoKr, LoHa, VeRA."""
+
+
+class Adapters:
+    """The pairs (A, B) of a model, by name, and their mean.
+
+    Raises:
+        UserError: a factor without its other half, an adapter that is more than a product, or a
+            method that is not a plain mean.
+    """
+
+    def __init__(
+        self,
+        layouts: Sequence[Layout],
+        shares: Sequence[float],
+        plan: Mapping[str, Planned],
+        method: Method,
+        max_memory: int,
+    ) -> None:
+        self._layouts, self._shares, self._plan = layouts, shares, plan
+        self._max_memory = max_memory
+        self._pairs = _pairs(layouts[0])
+        self._made: dict[str, bytes] = {}
+        self._lost = self._whole = 0.0
+        if self._pairs and not method.linear:
+            raise UserError(
+                f"{layouts[0].path}: LoRA adapters have a mean of their updates; method "
+                f"{method.name()} would act on the factors A and B apart"
+            )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Tensors that are factors."""
+        return frozenset(self._pairs)
+
+    @property
+    def rank_loss(self) -> float | None:
+        """Part of the updates' norm (Frobenius) that was lost so far; None without adapters."""
+        return math.sqrt(self._lost / self._whole) if self._whole else 0.0 if self._pairs else None
+
+    def tensor(self, name: str) -> bytes:
+        """The bytes of one factor of the result; those of its partner wait to be asked for."""
+        if name not in self._made:
+            a, b = self._pairs[name]
+            for factor, values in zip((a, b), self._mean(a, b), strict=True):
+                rounded = narrow(values.reshape(-1), self._plan[factor].dtype)
+                if rounded is None:
+                    raise UserError(f"the average of tensor '{factor}' overflows")
+                self._made[factor] = rounded.tobytes()
+        return self._made.pop(name)
+
+    def _mean(self, a: str, b: str) -> tuple[Floats, Floats]:
+        import numpy as np
+
+        downs, ups = self._all(a), self._all(b)
+        if all(np.array_equal(d, downs[0]) for d in downs[1:]):
+            return downs[0], _mean_of(ups, self._shares)
+        if all(np.array_equal(u, ups[0]) for u in ups[1:]):
+            return _mean_of(downs, self._shares), ups[0]
+        rank = downs[0].shape[0]
+        shared = zip(self._shares, ups, strict=True)
+        left = np.concatenate([share * up.reshape(len(up), rank) for share, up in shared], axis=1)
+        right = np.concatenate([d.reshape(rank, -1) for d in downs], axis=0)
+        up, down, lost, whole = _truncated(left, right, rank)
+        self._lost, self._whole = self._lost + lost, self._whole + whole
+        return down.reshape(downs[0].shape), up.reshape(ups[0].shape)
+
+    def _all(self, name: str) -> list[Floats]:
+        """The factor of every model."""
+        tensor = self._layouts[0].tensors[name]
+        needed = 8 * tensor.size * (3 * len(self._layouts) + 2)
+        if needed > self._max_memory:
+            raise UserError(
+                f"the mean of LoRA factor '{name}' needs {needed / 1e6:.0f} MB of memory, and may "
+                f"take {self._max_memory / 1e6:.0f} MB"
+            )
+        with FileStack(name, self._layouts, None, self._shares, Buffers(tensor.size)) as stack:
+            models = range(len(self._layouts))
+            whole = slice(0, tensor.size)
+            return [stack.value(m, whole).copy().reshape(tensor.shape) for m in models]
+
+
+def _pairs(layout: Layout) -> dict[str, tuple[str, str]]:
+    """Names of A and B, by the name of either."""
+    pairs: dict[str, tuple[str, str]] = {}
+    for name, tensor in layout.tensors.items():
+        found = _FACTOR.fullmatch(name)
+        if _OTHER.search(name) or (found and tensor.dtype not in STORED):
+            raise UserError(f"{layout.path}: '{name}' is of an adapter that has no mean")
+        if found is None:
+            continue
+        kind = found[2]
+        partner = f"{found[1]}{kind[:-1]}{'B' if kind[-1] == 'A' else 'A'}{found[3] or ''}"
+        if partner not in layout.tensors:
+            raise UserError(f"{layout.path}: LoRA factor '{name}' comes without '{partner}'")
+        a, b = (name, partner) if kind[-1] == "A" else (partner, name)
+        if layout.tensors[a].shape[0] != layout.tensors[b].shape[1]:
+            raise UserError(f"{layout.path}: LoRA factors '{a}' and '{b}' are not of one rank")
+        pairs[name] = (a, b)
+    return pairs
+
+
+def _mean_of(values: Sequence[Floats], shares: Sequence[float]) -> Floats:
+    """The first plus the mean of the differences from it."""
+    first = values[0]
+    result: Floats = first + sum(s * (v - first) for v, s in zip(values, shares, strict=True))
+    return result
+
+
+def _truncated(left: Floats, right: Floats, rank: int) -> tuple[Floats, Floats, float, float]:
+    """Nearest product of a rank to `left @ right`: up, down, squares of lost and whole norm."""
+    import numpy as np
+
+    q_left, r_left = np.linalg.qr(left)
+    q_right, r_right = np.linalg.qr(right.T)
+    u, s, vt = np.linalg.svd(r_left @ r_right.T)
+    root = np.sqrt(s[:rank])
+    up = q_left @ (u[:, :rank] * root)
+    down = (root[:, None] * vt[:rank]) @ q_right.T
+    return up, down, float(np.sum(s[rank:] ** 2)), float(np.sum(s**2))

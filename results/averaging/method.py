@@ -1,0 +1,119 @@
+"""What a method of averaging is, and all that there are."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from results.averaging.stack import Stack
+from search_spaces.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from results.averaging.numerics import Floats
+
+METHODS: dict[str, str] = {
+    "greedy": "results.averaging.mean:Greedy",
+    "uniform": "results.averaging.mean:Uniform",
+    "weighted": "results.averaging.mean:Weighted",
+    "ema": "results.averaging.mean:Ema",
+    "slerp": "results.averaging.slerp:Slerp",
+    "median": "results.averaging.robust:Median",
+    "trimmed_mean": "results.averaging.robust:TrimmedMean",
+    "task_arithmetic": "results.averaging.task:TaskArithmetic",
+    "ties": "results.averaging.task:Ties",
+    "dare_linear": "results.averaging.task:DareLinear",
+    "dare_ties": "results.averaging.task:DareTies",
+}
+"""Name → `module:Class`. A new method is one line here."""
+
+Combine = Callable[[slice], "Floats"]
+"""The result's elements of a piece; may be overwritten by the next call."""
+
+
+class Method(BaseModel, ABC):
+    """How the same tensor of several models becomes one. Its fields are its options.
+
+    A method sees one tensor at a time, in float64, and keeps no state between tensors. It must not
+    depend on the order in which the models stand (they come sorted by share and content) nor on
+    the length of pieces, and where all models and their start are one model, gives that model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    needs_base: ClassVar[bool] = False
+    """Whether it asks for the models' common start."""
+    selects: ClassVar[bool] = False
+    """Whether only some of the candidates are taken, by their score."""
+    linear: ClassVar[bool] = False
+    """Whether the result is the sum of the models times their shares."""
+    idempotent: ClassVar[bool] = True
+    """Whether several copies of one model give that model, also without their start."""
+
+    def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
+        """Part of each model in the result, in the order in which they were named.
+
+        Raises:
+            UserError: the method takes no weights, or not these.
+        """
+        if weights is not None:
+            raise UserError(f"method {self.name()} takes no weights; weighted does")
+        return normalised(models, [1.0] * models)
+
+    def columns(self, models: int) -> int:
+        """Float64 arrays of a piece's length that it holds at once, beside those of the stack."""
+        return 4
+
+    @abstractmethod
+    def start(self, stack: Stack) -> Combine:
+        """Look at a whole tensor, as often as is needed; returns what makes its pieces."""
+
+    @classmethod
+    def name(cls) -> str:
+        """By which a command or a sweep file names it."""
+        own = f"{cls.__module__}:{cls.__name__}"
+        return next((name for name, known in METHODS.items() if known == own), cls.__name__)
+
+
+def normalised(models: int, weights: Sequence[float]) -> list[float]:
+    """Weights as shares of one.
+
+    Raises:
+        UserError: there are not as many as models, or they make no mean.
+    """
+    given = [float(w) for w in weights]
+    if not models or len(given) != models:
+        raise UserError(f"an average of {models} models cannot have {len(given)} weights")
+    total = math.fsum(given)
+    if not min(given) >= 0 or not 0 < total < math.inf:
+        raise UserError(f"weights of an average are at least 0 and not all 0, not {given}")
+    return [w / total for w in given]
+
+
+def make_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
+    """A method by its name, with its options.
+
+    Raises:
+        UserError: there is no such method or option, or a value is out of range.
+    """
+    if name not in METHODS:
+        raise UserError(f"unknown method '{name}'{suggest(name, METHODS)}")
+    module, _, cls = METHODS[name].partition(":")
+    found: type[Method] = getattr(import_module(module), cls)
+    try:
+        return found.model_validate(dict(options or {}))
+    except ValidationError as e:
+        raise UserError(*(_problem(name, found, error) for error in e.errors())) from e
+
+
+def _problem(name: str, method: type[Method], error: Any) -> str:
+    option = ".".join(map(str, error["loc"]))
+    if error["type"] != "extra_forbidden":
+        return f"method {name}: {option}: {error['msg']}, got {error['input']!r}"
+    if not method.model_fields:
+        return f"method {name} has no options, so no '{option}'"
+    return f"method {name}: unknown option '{option}'{suggest(option, method.model_fields)}"

@@ -1,0 +1,54 @@
+"""Floats between the file's formats and float64, in which all arithmetic is done.
+
+NumPy has no bfloat16, so its bits are widened and rounded here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""How floats lie in a safetensors file, by their names there."""
+
+DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+"""Names that people use."""
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one float of this format."""
+    return int(STORED[dtype][-1])
+
+
+def widen(stored: NDArray[Any], into: Floats) -> None:
+    """Exact values of stored floats."""
+    import numpy as np
+
+    if stored.dtype == np.dtype("<u2"):  # bfloat16 is the upper half of a float32
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    into[:] = stored
+
+
+def narrow(values: Floats, dtype: str) -> NDArray[Any] | None:
+    """Round to nearest, ties to even, once; None when a value is too large for the format."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        if dtype != "BF16":
+            rounded: NDArray[Any] = values.astype(STORED[dtype])
+            return rounded if np.isfinite(rounded).all() else None
+        # to float32 by rounding to odd, so that the second rounding sees what the first cut off
+        # (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")
+        single = values.astype(np.float32)
+    widened = single.astype(np.float64)
+    bits = single.view(np.uint32)
+    bits -= np.abs(widened) > np.abs(values)
+    bits |= widened != values
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    words = (bits >> 16).astype("<u2")
+    return None if ((words & 0x7F80) == 0x7F80).any() else words

@@ -1,0 +1,100 @@
+"""LoRA adapters have a mean of their updates, not of their factors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from results.averaging import average, make_method
+from results.averaging.stream import Averaged
+from search_spaces.errors import UserError
+
+A, B = (f"base_model.model.layers.0.q.lora_{x}.weight" for x in "AB")
+Adapter = dict[str, NDArray[Any]]
+
+
+def adapter(seed: int, rank: int = 2) -> Adapter:
+    rng = np.random.default_rng(seed)
+    return {
+        A: rng.normal(size=(rank, 7)),
+        B: rng.normal(size=(5, rank)),
+        "head": rng.normal(size=3),
+    }
+
+
+def mix(tmp_path: Path, *adapters: Adapter, method: str = "weighted", **more: Any) -> Averaged:
+    for i, each in enumerate(adapters):
+        save_file(each, tmp_path / str(i))
+    sources = [tmp_path / str(i) for i in range(len(adapters))]
+    return average(sources, tmp_path / "mean", method=make_method(method), **more)
+
+
+def update(adapter: Adapter) -> NDArray[Any]:
+    return adapter[B] @ adapter[A]
+
+
+def test_the_mean_of_updates_that_share_a_factor_is_exact(tmp_path: Path) -> None:
+    one, other = adapter(0), adapter(1)
+    for shared in (A, B):
+        made = mix(tmp_path, one, {**other, shared: one[shared]}, weights=[1, 3])
+        expected = update(one) / 4 + update({**other, shared: one[shared]}) * 3 / 4
+        np.testing.assert_allclose(update(load_file(tmp_path / "mean")), expected, rtol=1e-12)
+        assert made.rank_loss == 0.0
+
+
+def test_other_updates_come_out_as_near_as_their_rank_can(tmp_path: Path) -> None:
+    one, other = adapter(0), adapter(1)
+    made = mix(tmp_path, one, other)
+    found = load_file(tmp_path / "mean")
+    assert found[A].shape == one[A].shape
+    assert found[B].shape == one[B].shape
+    expected = (update(one) + update(other)) / 2
+    lost = np.linalg.norm(update(found) - expected) / np.linalg.norm(expected)
+    assert made.rank_loss == pytest.approx(lost)
+    u, s, vt = np.linalg.svd(expected)
+    best = (u[:, :2] * s[:2]) @ vt[:2]
+    np.testing.assert_allclose(update(found), best, rtol=1e-9)
+    apart = (one[B] + other[B]) / 2 @ ((one[A] + other[A]) / 2)
+    assert lost < np.linalg.norm(apart - expected) / np.linalg.norm(expected)
+    np.testing.assert_allclose(found["head"], (one["head"] + other["head"]) / 2)
+
+
+def test_copies_of_one_adapter_give_that_adapter(tmp_path: Path) -> None:
+    one = adapter(0)
+    mix(tmp_path, one, one, one, weights=[1, 2, 4])
+    assert {k: v.tobytes() for k, v in load_file(tmp_path / "mean").items()} == {
+        k: v.tobytes() for k, v in one.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({B: None}, "comes without"),
+        ({B: np.zeros((5, 3))}, "are not of one rank"),
+        ({"x.lora_magnitude_vector": np.zeros(3)}, "an adapter that has no mean"),
+        ({"x.lora_B.bias": np.zeros(3)}, "an adapter that has no mean"),
+    ],
+)
+def test_what_is_more_than_a_product_is_refused(
+    tmp_path: Path, changes: dict[str, NDArray[Any] | None], reason: str
+) -> None:
+    changed = {k: v for k, v in {**adapter(0), **changes}.items() if v is not None}
+    with pytest.raises(UserError, match=reason):
+        mix(tmp_path, changed, changed)
+
+
+def test_methods_that_are_not_a_mean_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="method median would act on the factors A and B apart"):
+        mix(tmp_path, adapter(0), adapter(1), method="median")
+
+
+def test_too_little_memory_for_a_factor(tmp_path: Path) -> None:
+    large = {A: np.zeros((2, 100_000)), B: np.ones((5, 2))}
+    with pytest.raises(UserError, match=r"LoRA factor .* needs 13 MB of memory, and may take 1 MB"):
+        mix(tmp_path, large, large, max_memory=1_000_000)
