@@ -36,12 +36,22 @@ class _Model(BaseModel):
 
 
 class Attempt(_Model):
-    """One launch of a trial. Times are Unix seconds; `ended` is None while it runs."""
+    """One launch of a trial. Times are Unix seconds; `ended` is None while it runs.
+
+    `cpus` and `gpus` are what its workers hold together.
+    """
 
     number: int
     started: float
     ended: float | None = None
     error: str | None = None
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that it took, up to now while it runs."""
+        return (self.ended or time.time()) - self.started
 
 
 class TrialRecord(_Model):
@@ -74,7 +84,7 @@ class TrialRecord(_Model):
     @property
     def seconds(self) -> float:
         """Seconds spent in attempts, the running one included."""
-        return sum((a.ended or time.time()) - a.started for a in self.attempts)
+        return sum(a.seconds for a in self.attempts)
 
 
 class Report(_Model):

@@ -91,11 +91,11 @@ class SweepSpec(Section):
     @field_validator("budget")
     @classmethod
     def _some_limit(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
-        if budget.trials is not None or budget.time is not None or "space" not in info.data:
+        if budget.bounded or "space" not in info.data:
             return budget
         domains = flatten(info.data["space"]).values()
         if any(domain.kind != "grid_search" for domain in domains):
-            raise ValueError("needs trials or time, like trials: 16")
+            raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
         points = math.prod(len(domain.categories) for domain in domains)
         return budget.model_copy(update={"trials": points})
 

@@ -12,7 +12,7 @@ from results.paths import SweepPaths
 from results.records import TrialState, read_trial, write_trial
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
-from tuning.execution.folder import accounted
+from tuning.execution.folder import accounted, read_state
 from tuning.execution.owner import own
 from tuning.execution.sweep import SweepRun
 
@@ -63,6 +63,18 @@ def test_a_sweep_that_spent_its_time_is_done(tune: Tune) -> None:
     paths.state.write_text(json.dumps({**state, "started": [1.0, 10.0], "spent": [2.5, 2.6]}))
     assert tune("ls").lines[1][1] == "done"
     assert tune("show", "mine").lines[-1] == ["0", "of", "50", "trials", "finished;", "done"]
+
+
+def test_the_limit_that_ended_a_sweep_is_said_and_kept(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 50, "target": 100.0})
+    assert tune("ls").lines[1][1] == "interrupted"  # nobody has said yet that it is over
+    said = tune("resume", "mine").out
+    assert "ended by budget.target: t0000 reached 100; spent " in said
+    assert tune("ls").lines[1][1] == "done"
+    shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
+    assert shown in tune("show", "mine").out
+    with accounted(paths):
+        assert not read_state(paths).ended
 
 
 def test_a_failed_trial_is_never_the_best(tune: Tune) -> None:
@@ -213,7 +225,7 @@ def test_resume_of_a_finished_sweep_says_it_all_again(tune: Tune) -> None:
     assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in said
     assert said.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
     assert paths.leaderboard.is_file()
-    assert tune("show", "mine").out == before
+    assert tune("show", "mine").out == f"{before.rstrip()}, ended by budget.trials: 12 trials\n"
 
 
 def test_next_steps_are_those_that_work(tune: Tune) -> None:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.options import Address, File, Set
+from tuning.cli.options import Address, File, Set, StorageDir
 
 if TYPE_CHECKING:
     from results.records import Report
-    from search_spaces.schema import SweepSpec
+    from search_spaces.schema import BudgetSpec, SweepSpec
     from trainables.worker import Answer, TrialJob
 
 
 def plan(
     file: File,
     set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    storage: StorageDir = None,
     address: Address = None,
     samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 3,
 ) -> None:
@@ -30,6 +31,7 @@ def plan(
 
     from search_spaces.load import load_sweep
     from tuning.cli.format import make_console
+    from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import describe_nodes, place
     from tuning.execution.preflight import preflight
@@ -46,8 +48,10 @@ def plan(
     console.print(f"trial      {placement.need}")
     console.print(f"cluster    {describe_nodes(nodes)}")
     console.print(f"at once    {placement.concurrency} of {placement.fits} that fit")
+    check_spendable(spec.budget, placement)
     for line in _costs(spec, sampled):
         console.print(line, soft_wrap=True)
+    console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
 
 
 def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -> None:
@@ -68,12 +72,10 @@ def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -
 def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
     """What the budget comes to: trials, and bytes of checkpoints."""
     from trainables.registry import checkpoint_bytes
-    from tuning.cli.format import duration, size
+    from tuning.cli.format import size
 
     trials = spec.budget.trials
-    limits = [f"{trials} trials"] if trials else []
-    limits += [f"{duration(spec.budget.time)} of wall-clock"] if spec.budget.time else []
-    lines = [f"budget     {' or '.join(limits)}"]
+    lines = [f"budget     {_limits(spec.budget)}"]
     each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
     if not each:
         return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]
@@ -84,6 +86,39 @@ def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
         f"{size(kept)} a trial{total}"
     )
     return lines
+
+
+def _limits(budget: BudgetSpec) -> str:
+    """Every limit of a budget, in words."""
+    from tuning.cli.format import duration, number
+
+    words = {
+        "trials": "{} trials",
+        "cpu_hours": "{} CPU-hours",
+        "gpu_hours": "{} GPU-hours",
+        "target": "a value of {}",
+        "patience": "{} trials without a new best",
+        "min_improvement": "less than {} to gain",
+    }
+    given = budget.model_dump(exclude_none=True)
+    limits = [words[key].format(number(v)) for key, v in given.items() if key != "time"]
+    limits += [f"{duration(budget.time)} of wall-clock"] if budget.time else []
+    return " or ".join(limits)
+
+
+def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
+    """What the sweep will take, from what an earlier one of this file took."""
+    from tuning.cli.format import duration
+    from tuning.execution.folder import storage_of
+    from tuning.execution.forecast import earlier, forecast
+
+    found = earlier(storage_of(storage or spec.storage), spec)
+    ahead = forecast(spec.budget, [], found[1], at_once) if found else None
+    if found is None or ahead is None:
+        return "forecast   none: no earlier sweep of this file has a trial that ended"
+    name, each = found
+    trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
+    return f"forecast   about {duration(ahead.seconds)} and {ahead.cost} (from {trials})"
 
 
 def trial(

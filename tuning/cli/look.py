@@ -70,15 +70,23 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
 
 
 def _sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
-    from tuning.execution.folder import spent_s
     from tuning.execution.owner import held_by
 
     if held_by(paths.lock):
         return "running"
-    trials, seconds = spec.budget.trials, spec.budget.time
-    if trials is not None and done >= trials:
+    if _ended(paths, spec, done):
         return "done"
-    return "done" if seconds is not None and spent_s(paths) >= seconds else "interrupted"
+    return "interrupted"
+
+
+def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
+    """Whether it is over: its last session said so, or was killed before it could."""
+    from tuning.execution.folder import read_state, spent_s
+
+    trials, seconds = spec.budget.trials, spec.budget.time
+    if read_state(paths).ended or (trials is not None and done >= trials):
+        return True
+    return seconds is not None and spent_s(paths) >= seconds
 
 
 def show(
@@ -105,7 +113,7 @@ def show(
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
     from tuning.cli.summary import leaderboard_table
-    from tuning.execution.folder import handle
+    from tuning.execution.folder import handle, read_state
     from tuning.execution.owner import held_by
 
     board = summaries(paths, spec.metric, spec.mode)
@@ -114,10 +122,13 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print()
     done = sum(e.record.state.finished for e in board)
     owner = held_by(paths.lock)
-    said = f"driven by {owner}" if owner else _sweep_state(paths, spec, done)
+    state = _sweep_state(paths, spec, done)
+    said = f"driven by {owner}" if owner else state
+    if state == "done" and (why := read_state(paths).ended):
+        said += f", ended by {why}"
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
     console.print(f"{done}{of} trials finished; {said}")
-    if said == "interrupted":
+    if state == "interrupted":
         console.print(f"go on with: tune resume {handle(paths)}", soft_wrap=True)
 
 

@@ -20,6 +20,7 @@ from trainables.base import Trainable
 from trainables.registry import is_foreign, resolve
 from tuning.cli.format import duration, number
 from tuning.cli.tables import trials_table
+from tuning.execution.budget import spent
 from tuning.execution.folder import handle
 
 if TYPE_CHECKING:
@@ -73,6 +74,9 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
             log = run.paths.trial(entry.record.id).log(len(entry.record.attempts), 0)
             said = f" {entry.record.id}: {entry.record.reason}; log {log}"
             yield Text.assemble(("failed", "red"), said)
+    if not run.interrupted and (limit := run.limit):
+        cost = spent(run.records.values())
+        yield f"ended by budget.{limit.key}: {limit.said}; spent {cost}"
     if run.problem:
         yield Text(run.problem, style="yellow")
 

@@ -17,6 +17,7 @@ from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
 from tuning.cli.format import duration, number
 from tuning.cli.tables import trials_table
+from tuning.execution.forecast import forecast, trial_cost
 from tuning.execution.observer import Observer
 
 _OTHER_LINES = 8
@@ -38,12 +39,21 @@ class View(Observer, Protocol):
 
 
 class Board:
-    """What is known of the sweep's trials, and which is the best: shared by both views."""
+    """What is known of the sweep's trials, and which is the best: shared by both views.
+
+    Attributes:
+        rows: the trials by id.
+        last: of each, the newest step and the metric's value there.
+        before_s: seconds of earlier sessions.
+        at_once: how many trials run at once.
+    """
 
     def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
         self.rows: dict[str, TrialRecord] = {}
         self.last: dict[str, tuple[int, float | None]] = {}
+        self.before_s = 0.0
+        self.at_once = 1
         self._since = time.monotonic()
 
     def trial_started(self, record: TrialRecord) -> None:
@@ -62,6 +72,21 @@ class Board:
     def elapsed_s(self) -> float:
         """Seconds since this session began."""
         return time.monotonic() - self._since
+
+    @property
+    def total_s(self) -> float:
+        """Seconds that the sweep took so far, earlier sessions included."""
+        return self.before_s + self.elapsed_s
+
+    @property
+    def ahead(self) -> str:
+        """What is left to come, in words; empty while nothing is known."""
+        records = list(self.rows.values())
+        each = trial_cost(records)
+        left = forecast(self.spec.budget, records, each, self.at_once, self.total_s)
+        return (
+            f"about {duration(left.seconds)} and {left.cost} left" if left and left.seconds else ""
+        )
 
     @property
     def done(self) -> int:
@@ -147,13 +172,15 @@ class LiveView:
         total = budget.trials or 0
         share = board.done / total if total else 0.0
         if budget.time:
-            share = max(share, board.elapsed_s / budget.time)
+            share = max(share, board.total_s / budget.time)
         of = f"/{total}" if total else ""
+        ahead = board.ahead
         limit = f" of {duration(budget.time)}" if budget.time else ""
         best = board.best()
-        text = f" {board.done}{of} trials  {duration(board.elapsed_s)}{limit}"
+        text = f" {board.done}{of} trials  {duration(board.total_s)}{limit}"
         if best:
             text += f"  best {board.spec.metric} {number(board.last[best][1])} ({best})"
+        text += f"  {ahead}" * bool(ahead)
         grid = Table.grid()
         grid.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=30), text)
         return grid
@@ -185,6 +212,8 @@ class LineView:
             said = f"failed, will be retried: {error}" if error else "interrupted"
         else:
             said = f"{record.state}: {record.reason}"
+            ahead = self.board.ahead
+            said += f"; {ahead}" * bool(ahead)
         self.say(f"{record.id} {said}")
 
     def say(self, message: str) -> None:

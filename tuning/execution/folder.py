@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,11 +35,13 @@ class Session:
     Attributes:
         key: names the sweep for good, wherever its folder is moved.
         spent: seconds of wall-clock of each session; None for one that never said.
+        ended: why the sweep is over, one line; empty while it is not.
     """
 
     key: str
     started: tuple[float, ...]
     spent: tuple[float | None, ...]
+    ended: str = ""
 
 
 def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
@@ -170,14 +172,14 @@ def read_state(paths: SweepPaths) -> Session:
     """
     try:
         raw = json.loads(paths.state.read_bytes())
-        return Session(raw["key"], tuple(raw["started"]), tuple(raw["spent"]))
+        started, spent = tuple(raw["started"]), tuple(raw["spent"])
+        return Session(raw["key"], started, spent, raw.get("ended", ""))
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
 
 def _write_state(paths: SweepPaths, state: Session) -> None:
-    raw: dict[str, Any] = {"key": state.key, "started": state.started, "spent": state.spent}
-    write_atomic(paths.state, json.dumps(raw, indent=1).encode())
+    write_atomic(paths.state, json.dumps(asdict(state), indent=1).encode())
 
 
 @contextlib.contextmanager
@@ -191,7 +193,12 @@ def accounted(paths: SweepPaths) -> Iterator[float]:
         yield before
     finally:
         spent = (*known, time.time() - start)
-        _write_state(paths, Session(state.key, (*state.started, start), spent))
+        _write_state(paths, replace(read_state(paths), spent=spent))
+
+
+def note_end(paths: SweepPaths, why: str) -> None:
+    """Write down why the sweep is over, until its next session."""
+    _write_state(paths, replace(read_state(paths), ended=why))
 
 
 def spent_s(paths: SweepPaths) -> float:

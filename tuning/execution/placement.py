@@ -35,10 +35,20 @@ class Placement:
     fits: int
 
     @property
+    def cpus(self) -> float:
+        """CPU cores that one trial holds."""
+        return self.workers * self.cpus_per_worker
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that one trial holds."""
+        return self.workers * self.gpus_per_worker
+
+    @property
     def need(self) -> str:
         """What one trial holds, in words."""
         return (
-            _amount(self.workers * self.cpus_per_worker, self.workers * self.gpus_per_worker)
+            _amount(self.cpus, self.gpus)
             + f" ({self.workers} x {_amount(self.cpus_per_worker, self.gpus_per_worker)})"
         )
 

@@ -13,7 +13,7 @@ from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
 from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
 from search_spaces.schema import SweepSpec
-from tuning.execution.folder import accounted, handle, read_state
+from tuning.execution.folder import accounted, handle, note_end, read_state
 from tuning.execution.owner import own
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
+    from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import place
     from tuning.execution.sweep import SweepRun
@@ -78,12 +79,16 @@ def run_session(
         run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
         run.restore()
         _tell_again(run, view.board)
+        view.board.before_s = spent
         run.observers.append(view)
         stop.watch(run)
         placement = None
         if not run.finished:
             view.say("starting Ray")
             placement = place(spec.resources, stack.enter_context(cluster(address)))
+            check_spendable(spec.budget, placement)
+            view.board.at_once = placement.concurrency
+            run.held = (placement.cpus, placement.gpus)
         with _recorded(run, view):
             if placement is not None:
                 from tuning.execution.ray_tune import drive
@@ -141,6 +146,8 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     if board:
         write_parquet(run.paths, to_frame(board))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
+    if status == "FINISHED" and (limit := run.limit):
+        note_end(run.paths, f"budget.{limit.key}: {limit.said}")
     ending = Ending(status, {k: v for k, v in best.items() if v is not None})
     undelivered = tracker.close(ending, timeout=60.0)
     if undelivered and not run.problem:

@@ -24,6 +24,7 @@ from results.records import (
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
+from tuning.execution.budget import Limit, limit_reached
 from tuning.execution.observer import Observer
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import Curve, SweepStudy, derive_seed
@@ -35,6 +36,7 @@ class SweepRun:
     Attributes:
         records: every trial by id, as it is on disk.
         observers: told what happens, in this order.
+        held: CPUs and GPUs that one trial holds.
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
@@ -50,6 +52,7 @@ class SweepRun:
     ) -> None:
         self.spec, self.paths = spec, paths
         self.records: dict[str, TrialRecord] = {}
+        self.held = (spec.resources.workers * spec.resources.cpus_per_worker, 0.0)
         self.interrupted = False
         self.observers: list[Observer] = []
         self.problem: str | None = None
@@ -109,28 +112,30 @@ class SweepRun:
         return time.monotonic() - self._started
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the time budget is spent."""
-        limit = self.spec.budget.time
-        return limit is not None and self.elapsed_s >= limit
+    def limit(self) -> Limit | None:
+        """The limit of the budget that is reached."""
+        gain = self._study.regret_bound
+        spec = self.spec
+        return limit_reached(
+            spec.budget, spec.mode, self.records, self._value, self.elapsed_s, gain
+        )
 
     @property
     def finished(self) -> bool:
         """Nothing runs and nothing is left to run."""
-        return not self._live and (self._closed or not (self._queue or self._may_propose))
+        return not self._live and not self._may_begin
 
     @property
-    def _closed(self) -> bool:
-        return self.interrupted or self.out_of_time
-
-    @property
-    def _may_propose(self) -> bool:
-        trials = self.spec.budget.trials
-        return trials is None or len(self.records) < trials
+    def _may_begin(self) -> bool:
+        """Whether a trial may begin: one that waits, or a new one."""
+        if self.interrupted:
+            return False
+        limit = self.limit
+        return limit is None or (not limit.hard and bool(self._queue))
 
     def next_trial(self) -> TrialJob | None:
         """The next attempt to launch, or None when there is none to launch now."""
-        if self._closed or not (self._queue or self._may_propose):
+        if not self._may_begin:
             return None
         if self._queue:
             record = self.records[self._queue.popleft()]
@@ -152,7 +157,9 @@ class SweepRun:
 
     def _begin(self, record: TrialRecord) -> TrialJob:
         number = len(record.attempts) + 1
-        attempts = (*record.attempts, Attempt(number=number, started=time.time()))
+        cpus, gpus = self.held
+        attempt = Attempt(number=number, started=time.time(), cpus=cpus, gpus=gpus)
+        attempts = (*record.attempts, attempt)
         paths = self.paths.trial(record.id)
         self._adopt(record.model_copy(update={"state": TrialState.RUNNING, "attempts": attempts}))
         reached("driver:recorded")
@@ -198,8 +205,8 @@ class SweepRun:
             self._finish(trial_id, TrialState.STOPPED, f"{name} at step {step}", step)
         elif decision is Decision.COMPLETE:
             self._finish(trial_id, TrialState.COMPLETED, f"max_t at step {step}", step)
-        elif self.out_of_time:
-            self._finish(trial_id, TrialState.STOPPED, f"time budget at step {step}", step)
+        elif (limit := self.limit) and limit.hard:
+            self._finish(trial_id, TrialState.STOPPED, f"{limit.cause} at step {step}", step)
             return Decision.STOP
         return decision
 
@@ -293,6 +300,10 @@ class SweepRun:
     def _last_step(self, trial_id: str) -> int | None:
         curve = self._curves[trial_id]
         return curve[-1][0] if curve else None
+
+    def _value(self, trial_id: str) -> float | None:
+        curve = self._curves[trial_id]
+        return curve[-1][1] if curve else None
 
     def _clock(self, report: Report) -> int:
         return int(report.metrics.get(self.spec.scheduler.time_attr, report.step))

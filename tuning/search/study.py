@@ -16,6 +16,7 @@ from optuna.trial import TrialState as OptunaState
 
 from results.records import TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
+from tuning.search.regret import regret_bound
 from tuning.search.searchers import make_sampler
 from tuning.search.space import decode, distribution, encode
 
@@ -44,6 +45,7 @@ class SweepStudy:
             dict(zip(spec.grid(), values, strict=True))
             for values in itertools.product(*(d.categories for d in spec.grid().values()))
         ]
+        self._gain: tuple[int, float | None] = (0, None)
         self._study = optuna.create_study(
             storage=JournalStorage(backend),
             study_name=name,
@@ -76,6 +78,13 @@ class SweepStudy:
         state = _OUTCOME[record.state]
         value = curve[-1][1] if state is OptunaState.COMPLETE else None
         self._study.tell(record.number, value, state=state)
+
+    def regret_bound(self) -> float | None:
+        """What the search may still gain at most, where that can be told (see `regret_bound`)."""
+        completed = len(self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)))
+        if self._gain[0] != completed:  # it costs seconds
+            self._gain = completed, regret_bound(self._study, self._spec.seed)
+        return self._gain[1]
 
     def proposals(self) -> list[tuple[int, dict[str, Any]]]:
         """Every proposal that is not finished, as `ask` gave it."""
