@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +25,7 @@ from results.paths import TrialPaths
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+DAMAGED = ".damaged"
 
 _HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
 _ATTEMPT = re.compile(r"attempt_(\d+)")
@@ -142,12 +143,38 @@ def newest_whole(paths: TrialPaths) -> Checkpoint | None:
     return None
 
 
+def quarantine(paths: TrialPaths) -> None:
+    """Put the damaged checkpoints that are newer than the newest whole one out of the way.
+
+    Their folders are renamed to `step_….damaged`: nobody takes them for checkpoints, and what went
+    wrong can still be looked into.
+    """
+    for found in _examine(paths):
+        if isinstance(found, Checkpoint):
+            return
+        aside = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(found.folder, aside)
+        log.warning("checkpoint put aside as %s: %s", aside.name, found.reason)
+
+
 def damaged(paths: TrialPaths) -> list[CheckpointError]:
-    """Every committed checkpoint of a trial that is not whole, newest first (reads all bytes)."""
-    return [found for found in _examine(paths) if isinstance(found, CheckpointError)]
+    """Every checkpoint of a trial that is not whole, newest first (reads all bytes).
+
+    After those that would be taken for whole come those that a resume has put aside.
+    """
+    found = [c for c in _examine(paths) if isinstance(c, CheckpointError)]
+    aside = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
+    return [*found, *(CheckpointError(p, "was damaged, and put aside by a resume") for p in aside)]
 
 
-def prune(paths: TrialPaths, keep: int, *, committed: int | None = None) -> None:
+def prune(
+    paths: TrialPaths,
+    keep: int,
+    *,
+    committed: int | None = None,
+    protected: Collection[int] = (),
+) -> None:
     """Delete all but the newest whole checkpoints, and what dead attempts left half written.
 
     Args:
@@ -155,6 +182,7 @@ def prune(paths: TrialPaths, keep: int, *, committed: int | None = None) -> None
         keep: how many whole ones stay, at least 1. Damaged ones between them stay too.
         committed: a step the caller has just committed, whose bytes are not read again. Otherwise
             the newest is verified first, so that the last whole checkpoint is never deleted.
+        protected: steps that stay for another reason than being new.
     """
     if keep < 1:
         raise ValueError(f"at least one checkpoint is kept, not {keep}")
@@ -162,7 +190,8 @@ def prune(paths: TrialPaths, keep: int, *, committed: int | None = None) -> None
     for step in reversed(paths.checkpoint_steps()):
         folder = paths.checkpoint(step)
         if whole >= keep:
-            _discard(folder)
+            if step not in protected:
+                _discard(folder)
         else:
             whole += _is_whole(folder, hashes=whole == 0 and step != committed)
     remove_leftovers(paths)

@@ -73,7 +73,7 @@ class ForeignRun:
         run = run_config(
             job.paths.ray_train.name,
             str(job.paths.root),
-            checkpoint_config=CheckpointConfig(num_to_keep=job.checkpoint_keep),
+            checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
             callbacks=[ForwardReports(job, mailbox)],
         )
         event: Event = Ended()

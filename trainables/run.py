@@ -37,9 +37,11 @@ def run_trial(
     config = trainable.Config.model_validate(job.config)
     environment = dict(os.environ)
     with own_world(job.seed, rank, device):
+        worker = Worker(job, channel, device, rank, world_size, local_rank)
         try:
-            trainable.train(config, Worker(job, channel, device, rank, world_size, local_rank))
+            trainable.train(config, worker)
         finally:
+            worker.close()
             os.environ.clear()
             os.environ.update(environment)
 

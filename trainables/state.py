@@ -8,22 +8,35 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 _TAG = "$"  # no encoded dict lacks it: plain dicts are lists of pairs, so that int keys survive
 
 
-def save_tree(folder: Path, stem: str, tree: Any) -> None:
-    """Write a nested structure as `<stem>.json` and `<stem>.safetensors`.
+@dataclass(frozen=True)
+class Tree:
+    """A copy of a nested structure that shares no memory with it, ready to be written."""
+
+    encoded: Any
+    tensors: dict[str, torch.Tensor]
+
+    def write(self, folder: Path, stem: str) -> None:
+        """Write `<stem>.json` and `<stem>.safetensors` in an existing folder."""
+        (folder / f"{stem}.json").write_text(json.dumps(self.encoded, allow_nan=False))
+        save_file(self.tensors, folder / f"{stem}.safetensors")
+
+
+def copy_tree(tree: Any) -> Tree:
+    """Copy a nested structure out, to the CPU.
 
     Args:
-        folder: an existing folder.
-        stem: of the two file names.
         tree: dense tensors of any dtype, None, bool, int, float, str, lists, tuples, and dicts
             with int or str keys, nested at will.
 
@@ -31,9 +44,22 @@ def save_tree(folder: Path, stem: str, tree: Any) -> None:
         TypeError: the tree holds anything else.
     """
     tensors: dict[str, torch.Tensor] = {}
-    encoded = _encode(tree, tensors)
-    (folder / f"{stem}.json").write_text(json.dumps(encoded, allow_nan=False))
-    save_file(tensors, folder / f"{stem}.safetensors")
+    return Tree(_encode(tree, tensors), tensors)
+
+
+def save_tree(folder: Path, stem: str, tree: Any) -> None:
+    """Write a nested structure as `<stem>.json` and `<stem>.safetensors`; see `copy_tree`."""
+    copy_tree(tree).write(folder, stem)
+
+
+def copy_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A model's state, copied to the CPU; tensors that share memory share it in the copy too."""
+    copies: dict[tuple[int, torch.Size], torch.Tensor] = {}
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    for tensor in state.values():
+        if (key := (tensor.data_ptr(), tensor.shape)) not in copies:
+            copies[key] = _copy(tensor)
+    return {name: copies[tensor.data_ptr(), tensor.shape] for name, tensor in state.items()}
 
 
 def load_tree(folder: Path, stem: str) -> Any:
@@ -93,11 +119,15 @@ def _key(key: object) -> int | str:
 
 def _encode_tensor(value: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     name = f"t{len(tensors)}"
-    plain = value.detach().cpu()
+    plain = value.detach()
     if value.is_complex():  # safetensors has no complex128
         plain = torch.view_as_real(plain.resolve_conj())
-    tensors[name] = plain.clone(memory_format=torch.contiguous_format)  # it refuses shared memory
+    tensors[name] = _copy(plain)
     return {_TAG: "tensor", "name": name, "complex": value.is_complex()}
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.saving import Rest
 from trainables.seeding import seed_everything
-from trainables.state import load_tree, rng_state, save_tree, set_rng_state
+from trainables.state import copy_tree, load_tree, rng_state, set_rng_state
 from trainables.worker import Worker
 
 LINEAGE = "lineage.json"
@@ -50,22 +51,33 @@ def read_lineage(folder: Path) -> str:
     return str(json.loads((folder / LINEAGE).read_text())["init"])
 
 
-def save_progress(
+def copy_progress(
     folder: Path,
     worker: Worker,
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     lineage: str,
-) -> None:
-    """Write this rank's part of a checkpoint, the model excepted."""
-    save_tree(folder, f"rng_{worker.rank}", rng_state(worker.device))
-    if worker.rank:
-        return
-    state: dict[str, Any] = {"optimizer": optimizer.state_dict()}
-    if scheduler is not None:
-        state["scheduler"] = scheduler.state_dict()
-    save_tree(folder, "progress", state)
-    (folder / LINEAGE).write_text(json.dumps({"init": lineage}))
+) -> Rest:
+    """Copy this rank's part of a checkpoint out, the model excepted.
+
+    Returns:
+        Writes it into the folder: a save function returns it, so that training need not wait.
+    """
+    generators = copy_tree(rng_state(worker.device))
+    state: dict[str, Any] = {}
+    if worker.rank == 0:
+        state = {"optimizer": optimizer.state_dict()}
+        if scheduler is not None:
+            state["scheduler"] = scheduler.state_dict()
+    progress = copy_tree(state)
+
+    def write() -> None:
+        generators.write(folder, f"rng_{worker.rank}")
+        if worker.rank == 0:
+            progress.write(folder, "progress")
+            (folder / LINEAGE).write_text(json.dumps({"init": lineage}))
+
+    return write
 
 
 def load_progress(

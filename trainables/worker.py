@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from results.checkpoint import (
-    Checkpoint,
-    commit,
-    newest_whole,
-    open_staging,
-    prune,
-    remove_leftovers,
-    staging,
-)
-from results.faultpoints import reached
+from results.checkpoint import Checkpoint, newest_whole, quarantine, remove_leftovers, verify
 from results.paths import TrialPaths
 from results.records import Report, append_report
+from results.retention import Retention
+from trainables.saving import SaveFn, Saver, Superseded
 
 if TYPE_CHECKING:
     import torch
-
-SaveFn = Callable[[Path], None]
-"""Writes this rank's part of a checkpoint into a folder that all ranks share."""
 
 
 class Answer(StrEnum):
@@ -48,9 +39,11 @@ class TrialJob:
         config: the trainable's hyperparameters, nested.
         seed: of the trial.
         attempt: number of this launch, from 1.
-        checkpoint_every: steps between checkpoints.
-        checkpoint_keep: how many of the newest are kept.
         cache: folder for prepared data that trials share.
+        checkpoint_every: steps between checkpoints.
+        checkpoint_async: whether checkpoints are written behind the training.
+        retention: which checkpoints stay; its metric is the sweep's objective.
+        max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric that the scheduler counts by.
     """
 
@@ -60,9 +53,11 @@ class TrialJob:
     config: dict[str, Any]
     seed: int
     attempt: int
-    checkpoint_every: int
-    checkpoint_keep: int
     cache: str
+    checkpoint_every: int
+    checkpoint_async: bool = True
+    retention: Retention = field(default_factory=Retention)
+    max_t: int | None = None
     time_attr: str = "step"
 
     @property
@@ -108,6 +103,11 @@ class Worker:
     local_rank: int = 0
     _last_checkpoint: int = field(default=0, init=False)
     _last_step: int = field(default=-1, init=False)
+    _last_time: float = field(default=0.0, init=False)
+    _saver: Saver = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._saver = Saver(self.job, self.rank, self.world_size)
 
     @property
     def seed(self) -> int:
@@ -120,14 +120,22 @@ class Worker:
         return Path(self.job.cache)
 
     def resume(self) -> Checkpoint | None:
-        """The newest whole checkpoint of this trial, or None for a fresh start."""
-        found = newest_whole(self.job.paths)
-        if found is not None:
-            self._last_checkpoint = self._last_step = found.step
+        """The newest whole checkpoint of this trial, or None for a fresh start.
+
+        Those that are damaged are put aside, with a word in the log. All ranks get the same one.
+        """
+        paths, step = self.job.paths, -1.0
         if self.rank == 0:
-            remove_leftovers(self.job.paths)
-        self.barrier()
-        return found
+            quarantine(paths)
+            remove_leftovers(paths)
+            step = newest.step if (newest := newest_whole(paths)) else -1.0
+        agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
+        if agreed < 0:
+            return None
+        self._last_checkpoint = self._last_step = agreed
+        self._last_time = float(agreed)
+        folder = paths.checkpoint(agreed)
+        return Checkpoint(agreed, folder, verify(folder, hashes=False))
 
     def report(
         self,
@@ -143,30 +151,40 @@ class Worker:
             step: the trainable's own clock; strictly increasing, also over resumes.
             metrics: of this rank. All ranks give the same names. Values that are already equal on
                 all ranks stay what they are.
-            checkpoint: writes this rank's part of a checkpoint into the folder it is given; called
-                on every rank, only when a checkpoint is due: every `checkpoint.every` steps, at
-                the `final` report, and when the answer ends the trial.
+            checkpoint: saves this rank's part of a checkpoint in the folder it is given; called on
+                every rank, only when a checkpoint is due: every `checkpoint.every` steps, at the
+                `final` report, and when the answer ends the trial. What it returns, if anything,
+                writes what it has copied out, and runs while the training goes on.
             final: this is the trial's last report.
 
         Returns:
-            The same answer on every rank.
+            The same answer on every rank. When it is not CONTINUE, the newest checkpoint is whole.
         """
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         self._last_step = step
+        self._saver.wait()  # no report is made before the checkpoint of an earlier one is there
         report = Report(
             step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
         )
         if self.rank == 0:
             self._check_owner()
             append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
-        due = final or step - self._last_checkpoint >= self.job.checkpoint_every
-        if checkpoint is not None and due:
-            self._save(step, checkpoint)
+        save = checkpoint if self._is_sound(report) else None
+        last = final or self._is_complete(report)
+        due = last or self._is_due(report)
+        if save is not None and due:
+            self._save(step, save, wait=last)
         answer = self._agree(self.channel.report(report) if self.rank == 0 else Answer.CONTINUE)
-        if checkpoint is not None and not due and answer is not Answer.CONTINUE:
-            self._save(step, checkpoint)
+        if answer is not Answer.CONTINUE:
+            if save is not None and not due:
+                self._save(step, save)
+            self._saver.wait()  # what ends here can be gone on with from here
         return answer
+
+    def close(self) -> None:
+        """The trial is over on this rank: a checkpoint that is under way comes to its end."""
+        self._saver.close()
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Mean over the ranks of each value, in float64."""
@@ -192,22 +210,27 @@ class Worker:
 
     def _check_owner(self) -> None:
         if self.job.superseded:
-            raise RuntimeError(f"attempt {self.job.attempt} was superseded by a newer one")
+            raise Superseded(f"attempt {self.job.attempt} was superseded by a newer one")
 
     def _agree(self, answer: Answer) -> Answer:
         order = list(Answer)
         return order[int(self.sum({"": order.index(answer) if self.rank == 0 else 0})[""])]
 
-    def _save(self, step: int, save: SaveFn) -> None:
-        folder = staging(self.job.paths, step, self.job.attempt)
-        if self.rank == 0:
-            open_staging(folder)
-        self.barrier()
-        save(folder)
-        self.barrier()
-        reached("checkpoint:saved")
-        if self.rank == 0:
-            commit(folder, self.job.paths.checkpoint(step), step=step)
-            prune(self.job.paths, keep=self.job.checkpoint_keep, committed=step)
-        self.barrier()
+    def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
+        self._saver.begin(step, save, self.barrier)
         self._last_checkpoint = step
+        if wait:  # the driver is to hear of the end when the last checkpoint is whole
+            self._saver.wait()
+
+    def _is_due(self, report: Report) -> bool:
+        before, self._last_time = self._last_time, self.job.retention.time(report)
+        if self.job.retention.at_rung(before, self._last_time):
+            return True
+        return report.step - self._last_checkpoint >= self.job.checkpoint_every
+
+    def _is_complete(self, report: Report) -> bool:
+        return self.job.max_t is not None and self.job.retention.time(report) >= self.job.max_t
+
+    def _is_sound(self, report: Report) -> bool:
+        """Whether the weights are worth keeping: a model that diverged is none to go on from."""
+        return math.isfinite(report.metrics.get(self.job.retention.metric, 0.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from search_spaces.sections.base import Section
@@ -11,4 +13,14 @@ class CheckpointSpec(Section):
     """When a trial's state is saved."""
 
     every: int = Field(1, ge=1, description="Steps between checkpoints (steps).")
+    mode: Literal["async", "sync"] = Field(
+        "async",
+        description="async: training waits only while its state is copied; sync: until it is kept.",
+    )
     keep: int = Field(2, ge=1, description="Newest checkpoints kept of each trial (checkpoints).")
+    keep_best: int = Field(
+        0, ge=0, description="Best checkpoints kept beside the newest, by the metric (checkpoints)."
+    )
+    keep_rungs: bool = Field(
+        False, description="Save and keep a checkpoint at each rung of the scheduler."
+    )

@@ -16,6 +16,7 @@ from results.checkpoint import (
     newest_whole,
     open_staging,
     prune,
+    quarantine,
     staging,
     verify,
 )
@@ -102,6 +103,28 @@ def test_a_damaged_one_is_passed_over_and_named(
     assert str(paths.checkpoint(2)) in caplog.text
     assert reason in caplog.text
     assert [e.reason.startswith(reason) for e in damaged(paths)] == [True]
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGE)
+def test_damaged_ones_are_put_aside_up_to_the_newest_whole_one(
+    paths: TrialPaths,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], object],
+    reason: str,
+) -> None:
+    for step in (1, 2, 3):
+        save(paths, step, "old weights!")
+    damage(paths.checkpoint(3))
+    with caplog.at_level(logging.WARNING):
+        quarantine(paths)
+    flip_a_bit(paths.checkpoint(1))
+    assert paths.checkpoint_steps() == [1, 2]
+    assert (paths.checkpoints / "step_00000003.damaged").is_dir()
+    assert "step_00000003.damaged" in caplog.text
+    assert "put aside by a resume" in damaged(paths)[-1].reason
+    assert content(paths) == "old weights!"
+    quarantine(paths)  # what is older than the newest whole one is left as it is
+    assert paths.checkpoint_steps() == [1, 2]
 
 
 def test_a_file_in_the_place_of_a_folder_is_damage(paths: TrialPaths) -> None:

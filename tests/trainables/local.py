@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from results.records import Report
+from results.retention import Retention
 from trainables import registry
 from trainables.worker import Answer, TrialJob, Worker
 
@@ -44,7 +45,8 @@ def make_worker(
     attempt: int = 1,
     channel: RecordingChannel | None = None,
     checkpoint_every: int = 1_000_000,
-    checkpoint_keep: int = 2,
+    checkpoint_async: bool = True,
+    retention: Retention | None = None,
     cache: Path | None = None,
     rank: int = 0,
     world_size: int = 1,
@@ -58,7 +60,8 @@ def make_worker(
         seed=seed,
         attempt=attempt,
         checkpoint_every=checkpoint_every,
-        checkpoint_keep=checkpoint_keep,
+        checkpoint_async=checkpoint_async,
+        retention=retention or Retention(),
         cache=str(cache or folder.parent / "cache"),
     )
     return Worker(
@@ -78,5 +81,8 @@ def run_trial(
     channel: RecordingChannel = options.pop("channel", None) or RecordingChannel()
     worker = make_worker(folder, trainable, config, channel=channel, **options)
     found = registry.resolve(trainable)
-    found.train(found.Config.model_validate(dict(config)), worker)
+    try:
+        found.train(found.Config.model_validate(dict(config)), worker)
+    finally:
+        worker.close()
     return channel

@@ -19,7 +19,6 @@ def job(trial_id, attempt=1):
         seed=0,
         attempt=attempt,
         checkpoint_every=1,
-        checkpoint_keep=1,
         cache="",
     )
 

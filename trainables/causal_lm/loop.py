@@ -20,12 +20,14 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.sampling import Sampler, shares
+from trainables.saving import Rest
 from trainables.seeding import own_world
+from trainables.state import copy_weights
 from trainables.training import (
+    copy_progress,
     load_progress,
     parallel,
     read_lineage,
-    save_progress,
     weights_digest,
 )
 from trainables.worker import Answer, Worker
@@ -176,12 +178,19 @@ class _Run:
             "tokens_per_second": tokens / seconds,
         }
 
-    def save(self, folder: Path) -> None:
-        """Write this rank's part of a checkpoint."""
-        if self.worker.rank == 0:
-            save_model(self.model, self.config, self.dataset, folder)
+    def save(self, folder: Path) -> Rest:
+        """Copy this rank's part of a checkpoint out; what comes back writes it."""
+        progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
+        if self.worker.rank:
+            return progress
+        weights = copy_weights(self.model)
+
+        def write() -> None:
+            save_model(self.model, self.config, self.dataset, folder, weights)
             (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
-        save_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
+            progress()
+
+        return write
 
 
 def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:

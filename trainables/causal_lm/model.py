@@ -82,11 +82,25 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
 _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 
 
-def save_model(model: nn.Module, config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
-    """Write one `model.safetensors`, `config.json` and the tokenizer's files."""
+def save_model(
+    model: nn.Module,
+    config: CausalLMConfig,
+    dataset: Dataset,
+    folder: Path,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """Write one `model.safetensors`, `config.json` and the tokenizer's files.
+
+    Args:
+        model: whose architecture it is.
+        config: of the trial.
+        dataset: whose tokenizer it is.
+        folder: is there.
+        weights: a copy of the model's state that is written in its place.
+    """
     hf: Any = model
     with quiet():
-        hf.save_pretrained(folder, max_shard_size="1000TB")
+        hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
         save_tokenizer(config, dataset, folder)
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model, save_file
 from torch import nn
 from torch.nn import functional as F
 
 from trainables.base import Split
 from trainables.digits.trainable import DigitsConfig
 from trainables.sampling import Sampler, shares
+from trainables.saving import Rest, SaveFn
 from trainables.seeding import own_world
+from trainables.state import copy_weights
 from trainables.training import (
+    copy_progress,
     load_progress,
     parallel,
     read_lineage,
-    save_progress,
     weights_digest,
 )
 from trainables.worker import Answer, Worker
@@ -94,11 +95,17 @@ def evaluate(config: DigitsConfig, weights: Path, split: Split) -> dict[str, flo
 
 def _saver(
     model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
-) -> Callable[[Path], None]:
-    def save(folder: Path) -> None:
-        if worker.rank == 0:
-            save_model(model, str(folder / WEIGHTS))
-        save_progress(folder, worker, optimizer, None, lineage)
+) -> SaveFn:
+    def save(folder: Path) -> Rest:
+        weights = copy_weights(model)
+        write_progress = copy_progress(folder, worker, optimizer, None, lineage)
+
+        def write() -> None:
+            if worker.rank == 0:
+                save_file(weights, folder / WEIGHTS)
+            write_progress()
+
+        return write
 
     return save
 

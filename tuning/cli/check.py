@@ -160,19 +160,16 @@ def trial(
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
     from results.paths import Storage
-    from trainables.worker import TrialJob
+    from tuning.execution.job import make_job
 
-    return TrialJob(
+    return make_job(
+        spec,
         trial_id="trial",
-        folder=str(folder.resolve()),
-        trainable=spec.trainable,
+        folder=folder.resolve(),
         config=spec.nest(params),
         seed=spec.seed,
         attempt=1,
-        checkpoint_every=spec.checkpoint.every,
-        checkpoint_keep=spec.checkpoint.keep,
         cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
-        time_attr=spec.scheduler.time_attr,
     )
 
 

@@ -25,6 +25,7 @@ from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
 from tuning.execution.budget import Limit, limit_reached
+from tuning.execution.job import make_job
 from tuning.execution.observer import Observer
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import Curve, SweepStudy, derive_seed
@@ -168,17 +169,14 @@ class SweepRun:
         self._live.add(record.id)
         for observer in self.observers:
             observer.trial_started(self.records[record.id])
-        return TrialJob(
+        return make_job(
+            self.spec,
             trial_id=record.id,
-            folder=str(paths.root),
-            trainable=self.spec.trainable,
+            folder=paths.root,
             config=record.config,
             seed=record.seed,
             attempt=number,
-            checkpoint_every=self.spec.checkpoint.every,
-            checkpoint_keep=self.spec.checkpoint.keep,
             cache=self._cache,
-            time_attr=self.spec.scheduler.time_attr,
         )
 
     # -- what happened --

@@ -1,0 +1,132 @@
+"""Checkpoints behind the training: the state is copied out at once, the rest follows in a thread.
+
+A save function may write everything when it is called, or copy the state out and return a function
+that writes it (as `trainables.training.copy_progress` helps to). Only the call is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.checkpoint import commit, open_staging, prune, staging
+from results.faultpoints import reached
+from results.records import read_reports
+
+if TYPE_CHECKING:
+    from trainables.worker import TrialJob
+
+Rest = Callable[[], None]
+"""Writes what a save function has copied out."""
+SaveFn = Callable[[Path], Rest | None]
+"""Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
+
+_RANKS_TIMEOUT = timedelta(minutes=30)
+
+
+class Superseded(Exception):
+    """A newer attempt of the trial has begun: this one is an orphan, and writes nothing."""
+
+
+class Saver:
+    """One rank's side of the checkpoints of a trial; at most one is under way."""
+
+    def __init__(self, job: TrialJob, rank: int, world_size: int) -> None:
+        self._job, self._rank, self._world_size = job, rank, world_size
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._group: Any = None
+
+    def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
+        """Every rank: copy the state out; a checkpoint that is still under way is waited for.
+
+        Args:
+            step: at which the trial is.
+            save: of this rank.
+            barrier: of all ranks.
+
+        Raises:
+            Exception: whatever went wrong with this one's copy, or the one before.
+        """
+        self.wait()
+        folder = staging(self._job.paths, step, self._job.attempt)
+        if self._rank == 0:
+            open_staging(folder)
+        if self._group is None and self._world_size > 1:
+            self._group = _own_group()
+        barrier()
+        rest = save(folder)
+        self._thread = threading.Thread(
+            target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
+        )
+        self._thread.start()
+        if not self._job.checkpoint_async:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that is under way is on the disk.
+
+        Raises:
+            Exception: what kept it from getting there.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def close(self) -> None:
+        """The trial is over on this rank, well or not: let what is under way come to its end."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._group is not None:
+            import torch.distributed as dist
+
+            dist.destroy_process_group(self._group)
+            self._group = None
+
+    def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:
+        try:
+            if rest is not None:
+                rest()
+        except BaseException as e:  # noqa: BLE001 - raised again in the training thread
+            self._error = e
+        try:
+            if self._all_wrote() and self._rank == 0:
+                reached("checkpoint:saved")
+                self._commit(step, folder)
+        except BaseException as e:  # noqa: BLE001 - raised again in the training thread
+            self._error = self._error or e
+
+    def _all_wrote(self) -> bool:
+        """Whether every rank has written its part."""
+        if self._group is None:
+            return self._error is None
+        import torch
+        import torch.distributed as dist
+
+        failures = torch.tensor(float(self._error is not None))
+        dist.all_reduce(failures, group=self._group)
+        if failures > 0 and self._error is None:
+            raise RuntimeError("another rank could not write its part of the checkpoint")
+        return self._error is None
+
+    def _commit(self, step: int, folder: Path) -> None:
+        job = self._job
+        if job.superseded:
+            raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
+        commit(folder, job.paths.checkpoint(step), step=step)
+        reports = {r.step: r for r in read_reports(job.paths)} if job.retention.selects else {}
+        stay = job.retention.protected(job.paths.checkpoint_steps(), reports)
+        prune(job.paths, job.retention.newest, committed=step, protected=stay)
+
+
+def _own_group() -> Any:
+    """A process group of the saving threads alone: the trial's own is busy with the training."""
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo", timeout=_RANKS_TIMEOUT)

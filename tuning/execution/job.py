@@ -1,0 +1,58 @@
+"""What a worker is told of a trial, from the sweep's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from results.retention import Retention
+from search_spaces.schema import SweepSpec
+from search_spaces.sections.scheduler import SchedulerSpec
+from trainables.worker import TrialJob
+
+
+def make_job(
+    spec: SweepSpec,
+    *,
+    trial_id: str,
+    folder: Path,
+    config: dict[str, Any],
+    seed: int,
+    attempt: int,
+    cache: str,
+) -> TrialJob:
+    """One attempt of a trial."""
+    return TrialJob(
+        trial_id=trial_id,
+        folder=str(folder),
+        trainable=spec.trainable,
+        config=config,
+        seed=seed,
+        attempt=attempt,
+        cache=cache,
+        checkpoint_every=spec.checkpoint.every,
+        checkpoint_async=spec.checkpoint.mode == "async",
+        retention=_retention(spec),
+        max_t=spec.scheduler.max_t,
+        time_attr=spec.scheduler.time_attr,
+    )
+
+
+def _retention(spec: SweepSpec) -> Retention:
+    return Retention(
+        newest=spec.checkpoint.keep,
+        best=spec.checkpoint.keep_best,
+        metric=spec.metric,
+        mode=spec.mode,
+        rungs=tuple(_rungs(spec.scheduler)) if spec.checkpoint.keep_rungs else (),
+        clock=spec.scheduler.time_attr,
+    )
+
+
+def _rungs(scheduler: SchedulerSpec) -> Iterator[float]:
+    """Where trials are compared: `grace_period * reduction_factor ** k` below `max_t`."""
+    milestone: float = scheduler.grace_period
+    while scheduler.max_t is not None and milestone < scheduler.max_t:
+        yield milestone
+        milestone *= scheduler.reduction_factor
