@@ -68,11 +68,16 @@ def summarize(
 
 
 def summaries(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
-    """Every trial, best first; then failed ones, then those without a value; ties by id."""
+    """Every trial, in the order of `order`."""
     lines = [
         summarize(record, read_reports(paths.trial(record.id), record.end_step), metric, mode)
         for record in read_trials(paths)
     ]
+    return order(lines, mode)
+
+
+def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
+    """Best first; then failed trials, then those without a value; ties by id."""
     return sorted(lines, key=lambda line: _rank(line, mode))
 
 

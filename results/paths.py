@@ -127,6 +127,11 @@ class SweepPaths:
         """`leaderboard.parquet`."""
         return self.results / "leaderboard.parquet"
 
+    @property
+    def report(self) -> Path:
+        """`report.html`, where no other place is asked for."""
+        return self.results / "report.html"
+
     def soup(self, name: str) -> Path:
         """Folder of one average of weights."""
         return self.results / "soups" / name

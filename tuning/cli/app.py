@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import average, check, export, look, run, sync
+from tuning.cli import average, check, compare, export, look, run, sync
 
 app = typer.Typer(
     name="tune",
@@ -26,6 +26,7 @@ for command in (
     look.show,
     look.best,
     look.ui,
+    compare.report,
     sync.sync,
     average.average,
     export.export,

@@ -1,0 +1,146 @@
+"""What the report shows of a sweep, read once from its folder."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from results.leaderboard import TrialSummary, summarize
+from results.leaderboard import order as ordered
+from results.paths import SweepPaths
+from results.records import TrialRecord, TrialState, read_reports, read_trials
+from search_spaces.load import load_sweep
+from search_spaces.schema import SchedulerSpec, SweepSpec
+
+Curve = list[tuple[int, float]]
+"""(step, value) of the metric, ascending, finite values only."""
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much each parameter matters, by one method.
+
+    Attributes:
+        method: its name.
+        shares: parameter to its part of 1, the greatest first.
+        step: of the values it was computed from; see `common_step`.
+        trials: how many of them.
+    """
+
+    method: str
+    shares: dict[str, float]
+    step: int
+    trials: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed attempts of one class: how many, of which trials, and one of the messages."""
+
+    name: str
+    attempts: int
+    trials: tuple[str, ...]
+    example: str
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """A sweep as the report needs it.
+
+    Attributes:
+        spec: the frozen sweep file.
+        lines: the leaderboard.
+        curves: trial id to its curve of the sweep's metric.
+        importances: may be empty; computed by who can.
+    """
+
+    spec: SweepSpec
+    lines: list[TrialSummary]
+    curves: dict[str, Curve]
+    importances: list[Importance] = field(default_factory=list)
+
+    @property
+    def ranked(self) -> list[TrialSummary]:
+        """The trials that have a value and did not fail, best first."""
+        failed = TrialState.FAILED
+        return [e for e in self.lines if e.value is not None and e.record.state is not failed]
+
+    @property
+    def sign(self) -> int:
+        """Makes the metric a cost: 1 when less is better, else -1."""
+        return 1 if self.spec.mode == "min" else -1
+
+
+def read(paths: SweepPaths) -> SweepData:
+    """Read a sweep folder.
+
+    Raises:
+        UserError: it is no sweep, or a record in it is damaged.
+    """
+    spec = load_sweep(paths.spec).spec
+    lines, curves = [], {}
+    for record in read_trials(paths):
+        reports = read_reports(paths.trial(record.id), record.end_step)
+        lines.append(summarize(record, reports, spec.metric, spec.mode))
+        points = [(r.step, r.metrics[spec.metric]) for r in reports if spec.metric in r.metrics]
+        curves[record.id] = [p for p in points if math.isfinite(p[1])]
+    return SweepData(spec, ordered(lines, spec.mode), curves)
+
+
+def common_step(curves: Sequence[Curve], least: int = 1) -> int:
+    """The last step that at least half of the curves reached, and `least` of them; 0 without any.
+
+    Values of trials that were stopped early are not comparable with those of trials that were
+    not: where trials are compared with each other, it is at this step.
+    """
+    ends = sorted((curve[-1][0] for curve in curves if curve), reverse=True)
+    return ends[min(len(ends), max((len(ends) + 1) // 2, least)) - 1] if ends else 0
+
+
+def value_at(curve: Curve, step: int) -> float | None:
+    """The newest value at or before a step, of a curve that reached it; else None."""
+    if not curve or curve[-1][0] < step:
+        return None
+    return next((value for at, value in reversed(curve) if at <= step), None)
+
+
+def rungs(scheduler: SchedulerSpec) -> list[float]:
+    """Steps at which the scheduler compares trials; empty where it does not."""
+    if scheduler.name == "none" or scheduler.max_t is None:
+        return []
+    found: list[float] = [scheduler.grace_period]
+    while found[-1] * scheduler.reduction_factor < scheduler.max_t:
+        found.append(found[-1] * scheduler.reduction_factor)
+    return [r for r in found if r < scheduler.max_t]
+
+
+def failures(records: Sequence[TrialRecord]) -> list[Failure]:
+    """Failed attempts by the class of their error, the most frequent first."""
+    errors = [(r.id, _error(r, i)) for r in records for i in range(len(r.attempts))]
+    found = [(trial, error) for trial, error in errors if error]
+    counts = Counter(_class(error) for _, error in found)
+    return [
+        Failure(
+            name,
+            count,
+            tuple(dict.fromkeys(t for t, e in found if _class(e) == name)),
+            next(e for _, e in found if _class(e) == name),
+        )
+        for name, count in counts.most_common()
+    ]
+
+
+def _error(record: TrialRecord, index: int) -> str | None:
+    """Why an attempt failed; the last one of a failed trial may only have said so in the record."""
+    error = record.attempts[index].error
+    last = index == len(record.attempts) - 1
+    return error or (record.reason if last and record.state is TrialState.FAILED else None)
+
+
+def _class(error: str) -> str:
+    """`rank 1: ValueError: no` is a `ValueError`; what is no exception is its own class."""
+    head = error.removeprefix("rank ").lstrip("0123456789").removeprefix(": ")
+    name = head.partition(":")[0].strip()
+    return name if name.replace(".", "").replace("_", "").isalnum() else error.partition(" (")[0]

@@ -1,0 +1,251 @@
+"""The plots of the report, as plotly figures. All text in them is escaped: see `axes.text`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from results.leaderboard import TrialSummary
+from results.records import TrialState
+from results.report.axes import Axis, axes, text
+from results.report.data import Curve, SweepData, rungs
+
+COLOURS = {
+    TrialState.COMPLETED: "#1a7f5a",
+    TrialState.STOPPED: "#e0a030",
+    TrialState.FAILED: "#c0392b",
+    TrialState.RUNNING: "#2e86c1",
+    TrialState.PENDING: "#95a5a6",
+}
+MAX_CURVES, MAX_POINTS = 300, 100
+"""Drawn of a sweep, and of a curve: the page stays within bounds however large the sweep is."""
+_CELLS = 24
+"""Of the contour, along each axis."""
+
+
+def history(data: SweepData) -> go.Figure:
+    """Each trial's value by its number, and the best so far."""
+    figure = _figure("trial", text(data.spec.metric))
+    known = sorted((e for e in data.lines if e.value is not None), key=_number)
+    for state, colour in COLOURS.items():
+        of = [e for e in known if e.record.state is state]
+        if of:
+            figure.add_scatter(
+                x=[_number(e) for e in of],
+                y=[e.value for e in of],
+                mode="markers",
+                name=state.value,
+                marker={"color": colour, "size": 7},
+                text=[e.record.id for e in of],
+                hovertemplate="%{text}: %{y:.5g}<extra></extra>",
+            )
+    good = sorted(data.ranked, key=_number)
+    if good:
+        best = data.sign * np.minimum.accumulate([data.sign * (e.value or 0.0) for e in good])
+        line = {"shape": "hv", "color": "#2c3e50"}
+        x = [_number(e) for e in good]
+        figure.add_scatter(x=x, y=best, mode="lines", name="best so far", line=line)
+    return _within(figure, [e.value for e in good if e.value is not None], data.sign)
+
+
+def curves(data: SweepData) -> go.Figure:
+    """The metric by step of the best trials, one trace for each state, and the rungs."""
+    figure = _figure("step", text(data.spec.metric))
+    shown = [e for e in data.lines if data.curves[e.record.id]][:MAX_CURVES]
+    for state, colour in COLOURS.items():
+        of = [e.record.id for e in shown if e.record.state is state]
+        if of:
+            _add_curves(figure, [(t, data.curves[t]) for t in of], state.value, colour)
+    if data.ranked:
+        best = data.ranked[0].record.id
+        xs, ys = zip(*thinned(data.curves[best]), strict=True)
+        line = {"color": "#2c3e50", "width": 3}
+        figure.add_scatter(x=xs, y=ys, mode="lines", name=best, line=line)
+    for rung in rungs(data.spec.scheduler):
+        figure.add_vline(x=rung, line={"color": "#888", "dash": "dot", "width": 1})
+    values = [value for e in shown for _, value in data.curves[e.record.id]]
+    return _within(figure, values, data.sign)
+
+
+def parallel_coordinates(data: SweepData) -> go.Figure | None:
+    """A line per trial through its parameters and its value; None without two of either."""
+    found = axes([e.record.params for e in data.ranked], data.spec.domains())
+    if len(data.ranked) < 2 or not found:
+        return None
+    values = [e.value or 0.0 for e in data.ranked]
+    low, high = _range(values, data.sign) or (min(values), max(values))
+    metric = Axis(text(data.spec.metric), values, {}, continuous=True)
+    line = {
+        "color": values,
+        "colorscale": "Viridis",
+        "reversescale": data.sign > 0,
+        "cmin": low,
+        "cmax": high,
+        "showscale": True,
+    }
+    dimensions = [_dimension(a) for a in [*found.values(), metric]]
+    figure = go.Figure(go.Parcoords(line=line, dimensions=dimensions))
+    return _styled(figure).update_layout(margin={"l": 90, "r": 60, "t": 60, "b": 30})
+
+
+def importances(data: SweepData) -> go.Figure | None:
+    """Bars by parameter and method; None where none were computed."""
+    if not data.importances:
+        return None
+    figure = _figure("share", "")
+    for one, colour in zip(data.importances, ("#2e86c1", "#e0a030"), strict=False):
+        names = list(reversed(data.importances[0].shares))
+        figure.add_bar(
+            y=[text(n) for n in names],
+            x=[one.shares.get(n, 0.0) for n in names],
+            orientation="h",
+            name=text(one.method),
+            marker={"color": colour},
+        )
+    figure.update_yaxes(type="category")
+    return figure.update_layout(height=140 + 45 * len(data.importances[0].shares))
+
+
+def contour(data: SweepData) -> go.Figure | None:
+    """The metric over the two parameters that matter most; None without two."""
+    found = axes([e.record.params for e in data.ranked], data.spec.domains())
+    ordered = [n for one in data.importances[:1] for n in one.shares if n in found] or list(found)
+    if len(ordered) < 2 or len(data.ranked) < 4:
+        return None
+    x, y = (found[name] for name in ordered[:2])
+    values = np.array([e.value for e in data.ranked], dtype=float)
+    figure = _figure(x.title, y.title)
+    low, high = _range(list(values), data.sign) or (float(values.min()), float(values.max()))
+    scale = {"colorscale": "Viridis", "reversescale": data.sign > 0}
+    if x.continuous and y.continuous:
+        figure.add_contour(**_cells(x, y, values), zmin=low, zmax=high, connectgaps=True, **scale)
+    marker = {"color": values, "cmin": low, "cmax": high, "size": 8, **scale}
+    figure.add_scatter(
+        x=x.values,
+        y=y.values,
+        mode="markers",
+        showlegend=False,
+        marker={**marker, "line": {"color": "white", "width": 1}},
+        text=[f"{e.record.id}: {e.value:.5g}" for e in data.ranked],
+        hovertemplate="%{text}<extra></extra>",
+    )
+    for axis, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
+        if axis.ticks:
+            update(tickvals=list(axis.ticks), ticktext=[text(t) for t in axis.ticks.values()])
+    return figure
+
+
+def costs(data: SweepData) -> go.Figure:
+    """Worker-seconds that each trial took."""
+    figure = _figure("trial", "worker-seconds")
+    workers = data.spec.resources.workers
+    for state, colour in COLOURS.items():
+        of = sorted((e for e in data.lines if e.record.state is state), key=_number)
+        if of:
+            x, seconds = [_number(e) for e in of], [e.record.seconds * workers for e in of]
+            figure.add_bar(x=x, y=seconds, name=state.value, marker={"color": colour})
+    return figure.update_layout(barmode="overlay")
+
+
+def thinned(curve: Curve) -> Curve:
+    """At most `MAX_POINTS` points of a curve, its ends among them."""
+    if len(curve) <= MAX_POINTS:
+        return curve
+    places = np.linspace(0, len(curve) - 1, MAX_POINTS).round().astype(int)
+    return [curve[i] for i in places]
+
+
+def _add_curves(
+    figure: go.Figure, found: Sequence[tuple[str, Curve]], name: str, colour: str
+) -> None:
+    """Many curves as one trace, which a browser draws faster than one each."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    said: list[str] = []
+    for trial, curve in found:
+        points = thinned(curve)
+        xs += [*(s for s, _ in points), None]
+        ys += [*(float(f"{v:.6g}") for _, v in points), None]
+        said += [trial] * (len(points) + 1)
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        text=said,
+        name=name,
+        mode="lines+markers",
+        marker={"size": 3},
+        line={"color": colour, "width": 1},
+        opacity=0.6,
+        hovertemplate="%{text} at %{x}: %{y:.5g}<extra></extra>",
+    )
+
+
+def _dimension(axis: Axis) -> dict[str, Any]:
+    shown: dict[str, Any] = {"label": axis.title, "values": axis.values}
+    if axis.ticks:  # of all labels these alone are taken as they are
+        shown |= {"tickvals": list(axis.ticks), "ticktext": list(axis.ticks.values())}
+    return shown
+
+
+def _cells(x: Axis, y: Axis, values: Any) -> dict[str, Any]:
+    """Means of the trials in each cell of a grid; the plot fills those without any."""
+    (xs, columns), (ys, rows) = _bins(x), _bins(y)
+    total, count = np.zeros((_CELLS, _CELLS)), np.zeros((_CELLS, _CELLS))
+    np.add.at(total, (rows, columns), values)
+    np.add.at(count, (rows, columns), 1)
+    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    z = [[None if math.isnan(v) else float(f"{v:.6g}") for v in row] for row in means]
+    return {"x": xs, "y": ys, "z": z}
+
+
+def _bins(axis: Axis) -> tuple[Any, Any]:
+    """Coordinates of an axis's cells, from the least value to the greatest, and each one's cell."""
+    values = np.array(axis.values)
+    low, high = values.min(), values.max()
+    places = ((values - low) / (high - low) * (_CELLS - 1)).round().astype(int)
+    return np.linspace(low, high, _CELLS), places
+
+
+def _range(values: Sequence[float], sign: int) -> tuple[float, float] | None:
+    """From the best to where the worst tenth begins, when that tenth would squash all others."""
+    if len(values) < 5:
+        return None
+    costs = sign * np.array(values, dtype=float)
+    best, cut, worst = costs.min(), float(np.quantile(costs, 0.9)), costs.max()
+    if cut == best or worst - best < 4 * (cut - best):
+        return None
+    low, high = sorted((sign * best, sign * cut))
+    return float(low), float(high)
+
+
+def _within(figure: go.Figure, values: Sequence[float], sign: int) -> go.Figure:
+    if limits := _range(values, sign):
+        low, high = limits
+        room = 0.05 * (high - low)
+        figure.update_yaxes(range=[low - room, high + room])
+        note = "the worst values lie outside"
+        where = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "yanchor": "bottom"}
+        figure.add_annotation(text=note, showarrow=False, **where)
+    return figure
+
+
+def _number(line: TrialSummary) -> int:
+    return line.record.number
+
+
+def _figure(x: str, y: str) -> go.Figure:
+    return _styled(go.Figure()).update_xaxes(title=x).update_yaxes(title=y)
+
+
+def _styled(figure: go.Figure) -> go.Figure:
+    return figure.update_layout(
+        template="plotly_white",
+        height=420,
+        margin={"l": 70, "r": 30, "t": 40, "b": 50},
+        legend={"orientation": "h", "y": 1.08},
+        font={"family": "system-ui, sans-serif"},
+    )

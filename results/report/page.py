@@ -1,0 +1,166 @@
+"""Puts the report together: text, tables and plots in one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from results.files import write_atomic
+from results.records import TrialState
+from results.report import figures
+from results.report.data import Importance, SweepData, failures, rungs
+
+_HEAD = 20
+"""Trials in the table of the best."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a title, lines of text, a plot and a table, of which each may lack.
+
+    Cells and lines are plain text, escaped by the template.
+    """
+
+    title: str
+    text: Sequence[str] = ()
+    plot: Markup | None = None
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = field(default_factory=list)
+
+
+def write_page(
+    target: Path,
+    title: str,
+    lead: Sequence[str],
+    winner: Sequence[str],
+    sections: Sequence[Section],
+) -> None:
+    """Write a page atomically. plotly's own code is in it once; nothing is fetched by it."""
+    environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
+    html = environment.get_template("page.html").render(
+        title=title, lead=lead, winner=winner, sections=sections, plotly=Markup(get_plotlyjs())
+    )
+    write_atomic(target, html.encode())
+
+
+def plot(figure: go.Figure | None) -> Markup | None:
+    """A figure as HTML: plotly writes `<`, `>` and `&` in its data as JSON escapes."""
+    if figure is None:
+        return None
+    config = {"displaylogo": False, "responsive": True}
+    return Markup(figure.to_html(full_html=False, include_plotlyjs=False, config=config))
+
+
+def write_report(data: SweepData, target: Path) -> None:
+    """Write the report of a sweep."""
+    write_page(target, data.spec.name, _lead(data), _winner(data), _sections(data))
+
+
+def _lead(data: SweepData) -> list[str]:
+    spec, states = data.spec, Counter(e.record.state for e in data.lines)
+    count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
+    lines = [spec.description] if spec.description else []
+    lines.append(f"{spec.trainable}: {spec.mode} {spec.metric}, by {spec.search.name}")
+    lines.append(f"{len(data.lines)} trials: {count or 'none yet'}")
+    return lines
+
+
+def _winner(data: SweepData) -> list[str]:
+    """Which trial won, and how much that is worth knowing."""
+    if not data.ranked:
+        return []
+    first, metric = data.ranked[0], data.spec.metric
+    word = "lowest" if data.spec.mode == "min" else "highest"
+    params = ", ".join(f"{k} = {_number(v)}" for k, v in first.record.params.items())
+    lines = [
+        f"Winner: {first.record.id}, {metric} {_number(first.value)} at step {first.step}"
+        f" ({params}).",
+        f"Why: its last reported {metric} is the {word} of {len(data.ranked)} trials.",
+    ]
+    if len(data.ranked) > 1:
+        second = data.ranked[1]
+        gap = abs((first.value or 0.0) - (second.value or 0.0))
+        lines.append(f"Second is {second.record.id} with {_number(second.value)}: {gap:.3g} away.")
+    return lines
+
+
+def _sections(data: SweepData) -> list[Section]:
+    at = ", ".join(f"{r:g}" for r in rungs(data.spec.scheduler))
+    stops = [f"Dotted lines: the rungs, at steps {at}."] if at else []
+    if len(data.lines) > figures.MAX_CURVES:
+        stops.append(f"The {figures.MAX_CURVES} best of {len(data.lines)} trials are drawn.")
+    found = [
+        Section("Optimisation history", plot=plot(figures.history(data))),
+        Section("Learning curves", stops, plot(figures.curves(data))),
+        Section("Parallel coordinates", plot=plot(figures.parallel_coordinates(data))),
+        Section("Parameter importance", _about(data.importances), plot(figures.importances(data))),
+        Section("The two that matter most", plot=plot(figures.contour(data))),
+        _cost(data),
+        _failed(data),
+        _table(data),
+    ]
+    return [s for s in found if s.plot or s.rows]
+
+
+def _about(importances: Sequence[Importance]) -> list[str]:
+    if not importances:
+        return []
+    one = importances[0]
+    return [
+        f"Of the metric at step {one.step}, which {one.trials} trials reached: "
+        "values of other steps are not comparable.",
+    ]
+
+
+def _cost(data: SweepData) -> Section:
+    workers = data.spec.resources.workers
+    spent: Counter[TrialState] = Counter()
+    for line in data.lines:
+        spent[line.record.state] += round(line.record.seconds * workers)
+    hours = ", ".join(f"{s / 3600:.3g} on {state.value}" for state, s in spent.most_common())
+    said = [f"Worker-hours: {sum(spent.values()) / 3600:.3g} in all; {hours}."] if spent else []
+    return Section("Time and cost", said, plot(figures.costs(data)) if spent else None)
+
+
+def _failed(data: SweepData) -> Section:
+    rows = [
+        [f.name, str(f.attempts), _few(f.trials), f.example]
+        for f in failures([e.record for e in data.lines])
+    ]
+    return Section("Failures", header=["class", "attempts", "trials", "for example"], rows=rows)
+
+
+def _few(trials: Sequence[str]) -> str:
+    more = f" and {len(trials) - 5} more" if len(trials) > 5 else ""
+    return ", ".join(trials[:5]) + more
+
+
+def _table(data: SweepData) -> Section:
+    names = list(dict.fromkeys(name for e in data.lines for name in e.record.params))
+    header = ["trial", "state", data.spec.metric, "step", "seconds", *names, "why it ended"]
+    rows = [
+        [
+            e.record.id,
+            e.record.state.value,
+            _number(e.value),
+            str(e.step),
+            f"{e.record.seconds:.0f}",
+            *(_number(e.record.params.get(n)) for n in names),
+            e.record.reason,
+        ]
+        for e in data.lines[:_HEAD]
+    ]
+    return Section(f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows)
+
+
+def _number(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
