@@ -85,6 +85,15 @@ class SweepPaths:
         return self.root / "sweep.yaml"
 
     @property
+    def history(self) -> Path:
+        """Folder of what was replaced when the sweep was changed."""
+        return self.root / "history"
+
+    def earlier(self, number: int) -> Path:
+        """Folder of what one change replaced; they count from 1."""
+        return self.history / f"{number:04d}"
+
+    @property
     def study(self) -> Path:
         """The Optuna study's journal."""
         return self.root / "study.journal"

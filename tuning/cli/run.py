@@ -47,14 +47,33 @@ def run(
         raise
 
 
-def resume(sweep: Sweep, storage: StorageDir = None, address: Address = None) -> None:
-    """Go on with an interrupted sweep: unfinished trials continue from their newest checkpoint.
+def resume(
+    sweep: Sweep,
+    trials: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Trials in all, or +20 for 20 more.", show_default=False),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="Time in all, or +2h for two hours more."),
+    ] = None,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    storage: StorageDir = None,
+    address: Address = None,
+) -> None:
+    """Go on with a sweep: unfinished trials continue from their newest checkpoint.
 
-    Example: tune resume llm
+    A sweep that is finished goes on with a larger budget; what else is --set changes it for good.
+
+    Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
+    from tuning.execution.change import change
     from tuning.execution.folder import find
 
-    _drive(find(sweep, storage), address)
+    paths = find(sweep, storage)
+    if changed := change(paths, trials, time, set_):
+        typer.echo(str(changed))
+    _drive(paths, address)
 
 
 def _drive(paths: SweepPaths, address: str | None) -> None:

@@ -16,6 +16,7 @@ from optuna.trial import TrialState as OptunaState
 
 from results.records import TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
+from tuning.search.fitting import fitting
 from tuning.search.regret import regret_bound
 from tuning.search.searchers import make_sampler
 from tuning.search.space import decode, distribution, encode
@@ -68,6 +69,8 @@ class SweepStudy:
 
     def tell(self, record: TrialRecord, curve: Curve) -> None:
         """Record an outcome, with the curve it was judged by: PRUNED when it was stopped early."""
+        if fitting(self._spec, record) is None:  # of an earlier space
+            return
         frozen = self._study.get_trials(deepcopy=False)[record.number]
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
@@ -105,12 +108,15 @@ class SweepStudy:
         return {k: decode(d, sampled[k]) for k, d in self._domains.items() if k in sampled}
 
     def _as_optuna(self, record: TrialRecord, curve: Curve) -> optuna.trial.FrozenTrial:
+        params = fitting(self._spec, record)
+        if params is None:  # of an earlier space; it takes a number, and is no evidence
+            return create_trial(state=OptunaState.FAIL)
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
         return create_trial(
             state=state,
             value=curve[-1][1] if state is OptunaState.COMPLETE else None,
-            params={k: encode(self._domains[k], v) for k, v in record.params.items()},
-            distributions=self._space,
+            params={k: encode(self._domains[k], v) for k, v in params.items()},
+            distributions={k: self._space[k] for k in params},
             intermediate_values=dict(curve),
         )
 

@@ -1,0 +1,191 @@
+"""`tune resume` with changes: what is refused, what is kept, and what the search still knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import TrialRecord, TrialState, read_trials
+from search_spaces.load import load_sweep
+from search_spaces.schema import SweepSpec
+from tests.cli.conftest import Tune
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.execution.change import Changed, change
+from tuning.execution.owner import own
+from tuning.search.fitting import fitting
+
+
+@pytest.fixture
+def mine(tune: Tune) -> Callable[..., SweepPaths]:
+    """Makes a sweep of a loop that takes any configuration."""
+    tune.write("loop.py", "def train(config): ...\n")
+
+    def make(name: str = "mine", **changes: Any) -> SweepPaths:
+        return tune.sweep(name, trainable="loop.py:train", **changes)
+
+    return make
+
+
+Mine = Callable[..., SweepPaths]
+
+
+def grow(
+    paths: SweepPaths, *overrides: str, trials: str | None = None, time: str | None = None
+) -> tuple[Changed, SweepSpec]:
+    changed = change(paths, trials, time, overrides)
+    assert changed is not None
+    return changed, load_sweep(paths.spec).spec
+
+
+def states_in_study(root: Path, spec: SweepSpec) -> list[str]:
+    return [t.state.name for t in open_run(root, spec)._study._study.trials]
+
+
+def test_a_finished_sweep_is_extended(mine: Mine) -> None:
+    paths = mine()
+    before = read_trials(paths)
+    changed, spec = grow(paths, trials="+4")
+    assert (spec.budget.trials, changed.misfits) == (10, ())
+    run = open_run(paths.root, spec)
+    finish(run)
+    after = read_trials(paths)
+    assert after[:6] == before
+    assert len(after) == 10
+
+    # as if it had been so long from the start
+    whole = mine("whole", budget={"trials": 10})
+    assert [r.params for r in read_trials(whole)] == [r.params for r in after]
+
+
+def test_the_budget_is_counted_from_what_there_is(mine: Mine) -> None:
+    paths = mine(budget={"trials": 3, "time": 3600.0})
+    assert grow(paths, trials="7")[1].budget.trials == 7
+    assert grow(paths, trials="+3")[1].budget.trials == 10
+    assert grow(paths, time="+2h")[1].budget.time == 3 * 3600.0
+    assert grow(paths, time="1h30m")[1].budget.time == 5400.0
+    assert grow(paths, time="90")[1].budget.time == 90.0
+    assert grow(paths, "budget.target=0.5")[1].budget.target == 0.5
+    timed = mine("timed", done=False, budget={"cpu_hours": 1.0})
+    assert grow(timed, trials="+3")[1].budget.trials == 3
+
+
+def test_the_old_file_is_kept(mine: Mine) -> None:
+    paths = mine()
+    first = paths.spec.read_text()
+    grow(paths, trials="+4")
+    second = paths.spec.read_text()
+    grow(paths, "scheduler.max_t=27")
+    assert (paths.earlier(1) / "sweep.yaml").read_text() == first
+    assert (paths.earlier(2) / "sweep.yaml").read_text() == second
+    assert second.splitlines()[:3] == [
+        "# frozen by `tune run simulated.yaml`",
+        "# changed by `tune resume`",
+        "# --set budget.trials=10",
+    ]
+    assert paths.study.exists()  # the space is the same, so the study is
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--set", "metric=acc"], "--set metric: cannot change in a sweep that has begun ('loss')"),
+        (["--set", "mode=max"], "--set mode: cannot change"),
+        (["--set", "trainable=causal_lm"], "--set trainable: cannot change"),
+        (["--set", "name=other"], "--set name: cannot change"),
+        (["--set", "seed=9"], "--set seed: cannot change"),
+        (["--set", "budget.trails=9"], "budget.trails: unknown key (did you mean 'trials'?)"),
+        (["--set", "scheduler.max_t=0"], "must be a whole number >= 1, got 0"),
+        (["--trials", "many"], "--trials many: must be a whole number, or +20 for 20 more"),
+        (["--trials", "+"], "--trials +: must be a whole number"),
+        (["--time", "+soon"], "--time +soon: must be a duration above zero"),
+    ],
+)
+def test_what_is_no_change_is_refused(tune: Tune, mine: Mine, args: list[str], said: str) -> None:
+    paths = mine()
+    before = paths.spec.read_bytes()
+    assert said in tune.refused("resume", "mine", *args)
+    assert paths.spec.read_bytes() == before
+    assert not paths.history.exists()
+
+
+def test_a_driven_sweep_is_not_changed(tune: Tune, mine: Mine) -> None:
+    paths = mine()
+    with own(paths.lock):
+        assert "driven by process" in tune.refused("resume", "mine", "--trials", "+1")
+
+
+def test_a_narrower_space_forgets_what_it_cannot_have(mine: Mine) -> None:
+    paths = mine()
+    records = read_trials(paths)
+    inside = [r for r in records if r.params["x"] >= 0]
+    assert 0 < len(inside) < 6
+    changed, spec = grow(paths, "space.x={uniform: [0.0, 2.0]}", trials="+2")
+    assert changed.misfits == tuple(r.id for r in records if r not in inside)
+    said = str(changed).splitlines()[1]
+    assert said.startswith(f"{6 - len(inside)} of 6 earlier trials no longer fit, and the search")
+    assert said.endswith(", ".join(changed.misfits))
+    assert (paths.earlier(1) / "study.journal").exists()
+
+    run = open_run(paths.root, spec)
+    known = run._study._study.trials
+    assert [bool(t.params) for t in known] == [r in inside for r in records]
+    finish(run)
+    assert read_trials(paths)[:6] == records
+    assert all(0 <= r.params["x"] <= 2 for r in read_trials(paths)[6:])
+    assert states_in_study(paths.root, spec) == [t.state.name for t in run._study._study.trials]
+
+
+def test_an_unfinished_trial_that_no_longer_fits_is_run_as_it_was(mine: Mine) -> None:
+    paths = mine(done=False)
+    run = open_run(paths.root, load_sweep(paths.spec).spec)
+    job = run.next_trial()
+    train(run, job, upto=2)
+    changed, spec = grow(paths, "space.opt.k={choice: [5, 6]}")
+    assert changed.misfits == ("t0000",)
+    run = open_run(paths.root, spec)
+    again = run.next_trial()
+    assert (again.trial_id, again.config) == ("t0000", job.config)
+    train(run, again)
+    finish(run)
+    assert run.records["t0000"].state in (TrialState.COMPLETED, TrialState.STOPPED)
+    assert {r.params["opt.k"] for r in read_trials(paths)[1:]} <= {5, 6}
+    assert states_in_study(paths.root, spec)[0] == "FAIL"
+
+
+def trial_of(spec: SweepSpec, **params: Any) -> TrialRecord:
+    config = spec.nest(params)
+    return TrialRecord(id="t0000", number=0, params=params, config=config, seed=0, created=0.0)
+
+
+def test_what_fits_a_changed_space() -> None:
+    space = {"x": {"uniform": [-1.0, 1.0]}, "k": {"choice": [1, 2]}}
+    record = trial_of(make_spec(space=space, fixed={"depth": 3}), x=0.5, k=2)
+    x = {"x": {"uniform": [0.0, 9.0]}}
+
+    def fits(space: dict[str, Any], **fixed: Any) -> Any:
+        return fitting(make_spec(space=space, fixed=fixed), record)
+
+    assert fits(space, depth=3) == {"x": 0.5, "k": 2}
+    assert fits(x, depth=3, k=2) == {"x": 0.5}  # pinned to what it had
+    assert fits(x, depth=3, k=1) is None
+    assert fits(x, depth=3) is None  # now the trainable's default, whatever that is
+    assert fits(space, depth=4) is None
+    searched = {**space, "depth": {"randint": [1, 9]}}
+    assert fits(searched) == {"x": 0.5, "k": 2, "depth": 3}
+    new = {**space, "new": {"uniform": [0.0, 1.0]}}
+    assert fits(new, depth=3) == {"x": 0.5, "k": 2}  # it had none: nothing is known of it
+    assert fits({**space, "x": {"uniform": [0.6, 1.0]}}, depth=3) is None
+
+
+def test_a_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
+    paths = mine(budget={"trials": 12})
+    changed, spec = grow(paths, "space.new={uniform: [0.0, 1.0]}", trials="+3")
+    assert changed.misfits == ()
+    run = open_run(paths.root, spec)
+    finish(run)
+    assert all("new" in r.params for r in read_trials(paths)[12:])
+    assert sum(t.state.is_finished() for t in run._study._study.trials) == 15
