@@ -29,7 +29,7 @@ _CELLS = 24
 
 def history(data: SweepData) -> go.Figure:
     """Each trial's value by its number, and the best so far."""
-    figure = _figure("trial", text(data.spec.metric))
+    figure = blank("trial", text(data.spec.metric))
     known = sorted((e for e in data.lines if e.value is not None), key=_number)
     for state, colour in COLOURS.items():
         of = [e for e in known if e.record.state is state]
@@ -54,7 +54,7 @@ def history(data: SweepData) -> go.Figure:
 
 def curves(data: SweepData) -> go.Figure:
     """The metric by step of the best trials, one trace for each state, and the rungs."""
-    figure = _figure("step", text(data.spec.metric))
+    figure = blank("step", text(data.spec.metric))
     shown = [e for e in data.lines if data.curves[e.record.id]][:MAX_CURVES]
     for state, colour in COLOURS.items():
         of = [e.record.id for e in shown if e.record.state is state]
@@ -96,7 +96,7 @@ def importances(data: SweepData) -> go.Figure | None:
     """Bars by parameter and method; None where none were computed."""
     if not data.importances:
         return None
-    figure = _figure("share", "")
+    figure = blank("share", "")
     for one, colour in zip(data.importances, ("#2e86c1", "#e0a030"), strict=False):
         names = list(reversed(data.importances[0].shares))
         figure.add_bar(
@@ -118,7 +118,7 @@ def contour(data: SweepData) -> go.Figure | None:
         return None
     x, y = (found[name] for name in ordered[:2])
     values = np.array([e.value for e in data.ranked], dtype=float)
-    figure = _figure(x.title, y.title)
+    figure = blank(x.title, y.title)
     low, high = _range(list(values), data.sign) or (float(values.min()), float(values.max()))
     scale = {"colorscale": "Viridis", "reversescale": data.sign > 0}
     if x.continuous and y.continuous:
@@ -141,7 +141,7 @@ def contour(data: SweepData) -> go.Figure | None:
 
 def costs(data: SweepData) -> go.Figure:
     """Worker-seconds that each trial took."""
-    figure = _figure("trial", "worker-seconds")
+    figure = blank("trial", "worker-seconds")
     workers = data.spec.resources.workers
     for state, colour in COLOURS.items():
         of = sorted((e for e in data.lines if e.record.state is state), key=_number)
@@ -237,7 +237,8 @@ def _number(line: TrialSummary) -> int:
     return line.record.number
 
 
-def _figure(x: str, y: str) -> go.Figure:
+def blank(x: str, y: str) -> go.Figure:
+    """An empty figure in the manner of the report, with the titles of its axes (escaped)."""
     return _styled(go.Figure()).update_xaxes(title=x).update_yaxes(title=y)
 
 

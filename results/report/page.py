@@ -78,16 +78,16 @@ def _winner(data: SweepData) -> list[str]:
         return []
     first, metric = data.ranked[0], data.spec.metric
     word = "lowest" if data.spec.mode == "min" else "highest"
-    params = ", ".join(f"{k} = {_number(v)}" for k, v in first.record.params.items())
+    params = ", ".join(f"{k} = {number(v)}" for k, v in first.record.params.items())
     lines = [
-        f"Winner: {first.record.id}, {metric} {_number(first.value)} at step {first.step}"
+        f"Winner: {first.record.id}, {metric} {number(first.value)} at step {first.step}"
         f" ({params}).",
         f"Why: its last reported {metric} is the {word} of {len(data.ranked)} trials.",
     ]
     if len(data.ranked) > 1:
         second = data.ranked[1]
         gap = abs((first.value or 0.0) - (second.value or 0.0))
-        lines.append(f"Second is {second.record.id} with {_number(second.value)}: {gap:.3g} away.")
+        lines.append(f"Second is {second.record.id} with {number(second.value)}: {gap:.3g} away.")
     return lines
 
 
@@ -149,10 +149,10 @@ def _table(data: SweepData) -> Section:
         [
             e.record.id,
             e.record.state.value,
-            _number(e.value),
+            number(e.value),
             str(e.step),
             f"{e.record.seconds:.0f}",
-            *(_number(e.record.params.get(n)) for n in names),
+            *(number(e.record.params.get(n)) for n in names),
             e.record.reason,
         ]
         for e in data.lines[:_HEAD]
@@ -160,7 +160,8 @@ def _table(data: SweepData) -> Section:
     return Section(f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows)
 
 
-def _number(value: object) -> str:
+def number(value: object) -> str:
+    """Five significant digits for floats; `-` for nothing."""
     if value is None:
         return "-"
     return f"{value:.5g}" if isinstance(value, float) else str(value)

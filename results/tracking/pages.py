@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,25 +17,27 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 
-def comparison_url(base: str, uri: str, sweep_key: str, limit: int = 100) -> str:
-    """Address of MLflow's page that compares the runs of a sweep's trials.
+def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 100) -> str:
+    """Address of MLflow's page that compares the runs of the trials of one or several sweeps.
 
     Args:
         base: of the server's pages, such as `http://127.0.0.1:5000`.
         uri: of the store.
-        sweep_key: see `SweepFacts`.
+        sweep_keys: see `SweepFacts`.
         limit: the page gets unreadable, and the address too long, with more runs than this; the
-            first ones are compared.
+            first ones of each sweep are compared.
 
     Raises:
-        UserError: the store has no run of this sweep's trials.
+        UserError: the store has no run of a sweep's trials.
     """
     client = connect(uri)
     experiments = [e.experiment_id for e in client.search_experiments()]
-    found = list(search(client, experiments, sweep_key))
-    runs = sorted((r for r in found if TRIAL_TAG in r.data.tags), key=_trial_of)[:limit]
-    if not runs:
-        raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{sweep_key}'")
+    runs: list[Run] = []
+    for key in sweep_keys:
+        found = [r for r in search(client, experiments, key) if TRIAL_TAG in r.data.tags]
+        if not found:
+            raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{key}'")
+        runs += sorted(found, key=_trial_of)[: max(1, limit // len(sweep_keys))]
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
     of = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
     return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={of}"

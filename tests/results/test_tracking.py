@@ -199,7 +199,7 @@ def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
     tracker = open_tracker(sweep, uri_of(storage), "s/pages")
     assert tracker.close(Ending("KILLED", {}), WAIT_S) is None
     found = runs(uri_of(storage), "s/pages")
-    url = comparison_url("http://127.0.0.1:5000/", uri_of(storage), "s/pages")
+    url = comparison_url("http://127.0.0.1:5000/", uri_of(storage), ["s/pages"])
     page, query = url.split("?")
     chosen, experiments = (part.split("=")[1] for part in query.split("&"))
     assert page == "http://127.0.0.1:5000/#/compare-runs"
@@ -207,7 +207,7 @@ def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
     assert json.loads(unquote(experiments)) == [found["llm-1"].info.experiment_id]
     assert experiment_url("http://h", uri_of(storage), "llm").startswith("http://h/#/experiments/")
     with pytest.raises(UserError, match="no runs of sweep 'other'"):
-        comparison_url("http://127.0.0.1:5000", uri_of(storage), "other")
+        comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])
 
 
 def test_a_password_is_on_no_command_line() -> None:

@@ -27,6 +27,7 @@ for command in (
     look.best,
     look.ui,
     compare.report,
+    compare.compare,
     sync.sync,
     average.average,
     export.export,

@@ -1,13 +1,14 @@
-"""`tune report`: what came out of a sweep, as a page."""
+"""`tune report` and `tune compare`: what came out of a sweep, and of several side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.options import StorageDir, Sweep, sweep_names
 
 Html = Annotated[
     Path | None,
@@ -27,15 +28,60 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
 
     from results.report.data import read
     from results.report.page import write_report
-    from search_spaces.errors import UserError
     from tuning.execution.folder import find
     from tuning.search.importance import importances
 
     paths = find(sweep, storage)
-    target = (html or paths.report).absolute()
     data = read(paths)
+    data = replace(data, importances=importances(data))
+    _written(html or paths.report, lambda target: write_report(data, target))
+
+
+def compare(
+    sweeps: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SWEEP SWEEP…",
+            help="Two or more sweeps, by name or folder.",
+            show_default=False,
+            autocompletion=sweep_names,
+        ),
+    ],
+    html: Html = None,
+    storage: StorageDir = None,
+) -> None:
+    """Compare sweeps of one metric: what each found, its cost, and their standing at equal cost.
+
+    Example: tune compare digits digits-2 --html both.html
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from results.comparison import compare as read
+    from results.report.together import table, write_comparison
+    from search_spaces.errors import UserError
+    from tuning.cli.format import make_console
+    from tuning.execution.folder import find
+
+    if len(sweeps) < 2:
+        raise UserError(f"tune compare takes two sweeps or more, got {sweeps[0]} alone")
+    standings = read([find(sweep, storage) for sweep in sweeps])
+    header, rows = table(standings)
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in header:
+        shown.add_column(Text(name), overflow="fold")
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    make_console().print(shown)
+    if html is not None:
+        _written(html, lambda target: write_comparison(standings, target))
+
+
+def _written(target: Path, write: Callable[[Path], None]) -> None:
+    from search_spaces.errors import UserError
+
     try:
-        write_report(replace(data, importances=importances(data)), target)
+        write(target.absolute())
     except OSError as e:
-        raise UserError(f"--html {html}: cannot write there ({e.strerror})") from e
-    typer.echo(f"report {target}")
+        raise UserError(f"{target}: cannot be written ({e.strerror})") from e
+    typer.echo(f"page {target.absolute()}")

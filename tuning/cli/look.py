@@ -221,18 +221,23 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[st
 
 
 def ui(
-    sweep: Annotated[
-        str | None,
-        typer.Argument(help="The sweep whose runs to compare.", autocompletion=sweep_names),
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP…]",
+            help="Sweeps whose runs to compare; none opens the list of experiments.",
+            show_default=False,
+            autocompletion=sweep_names,
+        ),
     ] = None,
     storage: StorageDir = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Serve MLflow's pages on this machine, opened at the comparison of a sweep's runs.
+    """Serve MLflow's pages on this machine, opened at the comparison of sweeps' runs.
 
     Example: tune ui llm
     """
     from tuning.cli.ui import serve
 
-    serve(sweep, storage, port, browser)
+    serve(sweeps or [], storage, port, browser)

@@ -1,4 +1,4 @@
-"""Serves MLflow's pages on the loopback interface and opens the comparison of a sweep's runs."""
+"""Serves MLflow's pages on the loopback interface and opens the comparison of sweeps' runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -28,14 +28,14 @@ HOST = "127.0.0.1"
 _START_S = 90.0
 
 
-def serve(sweep: str | None, storage: str | None, port: int, browser: bool) -> None:
+def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) -> None:
     """Print (and open) the page, and serve until Ctrl-C; a server that is there already is used.
 
     Raises:
-        UserError: no such sweep, it has no runs in MLflow, or the port is taken.
+        UserError: no such sweep, sweeps whose runs are in different places, or the port is taken.
     """
-    paths = find(sweep, storage) if sweep else None
-    root = Storage(paths.root.parent) if paths else storage_of(storage)
+    paths = [find(sweep, storage) for sweep in sweeps]
+    root = Storage(paths[0].root.parent) if paths else storage_of(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
         _present(_page(uri, uri, paths), browser)
@@ -48,19 +48,26 @@ def serve(sweep: str | None, storage: str | None, port: int, browser: bool) -> N
         signal.pause()
 
 
-def _uri(paths: SweepPaths | None, root: Storage) -> str:
-    if paths is not None:
-        return tracking_uri(read_spec(paths), paths)
+def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
+    uris = [tracking_uri(read_spec(paths), paths) for paths in sweeps]
+    for paths, uri in zip(sweeps, uris, strict=True):
+        if uri != uris[0]:
+            raise UserError(
+                f"{sweeps[0].name} and {paths.name} are tracked in different places: "
+                "open them one by one"
+            )
+    if uris:
+        return uris[0]
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
 
 
-def _page(base: str, uri: str, paths: SweepPaths | None) -> str:
-    if paths is None:
+def _page(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> str:
+    if not sweeps:
         return f"{base}/#/experiments"
     try:
-        return comparison_url(base, uri, read_state(paths).key)
-    except UserError:
-        spec = read_spec(paths)
+        return comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
+    except UserError:  # nothing was sent yet
+        spec = read_spec(sweeps[0])
         return experiment_url(base, uri, spec.tracking.experiment or spec.name)
 
 

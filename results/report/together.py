@@ -1,0 +1,66 @@
+"""The page that shows several sweeps side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from results.comparison import Standing, differences, equal_costs
+from results.report.axes import text
+from results.report.figures import blank
+from results.report.page import Section, number, plot, write_page
+
+
+def write_comparison(standings: Sequence[Standing], target: Path) -> None:
+    """Write the comparison of sweeps as one page; see `results.comparison.compare`."""
+    spec = standings[0].spec
+    names = [s.spec.name for s in standings]
+    header, rows = table(standings)
+    given = differences(standings)
+    differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
+    sections = [
+        Section("Side by side", header=header, rows=rows),
+        Section("Best value by cost", plot=plot(progress(standings))),
+        Section("What differs in the sweep files", header=["key", *names], rows=differing),
+    ]
+    lead = [f"{spec.mode} {spec.metric}, best reported value; cost in worker-hours of all attempts"]
+    write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])
+
+
+def table(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row per sweep: what it found, and what at the same cost as the cheapest."""
+    costs = equal_costs(standings)
+    header = ["sweep", "trials", "winner", standings[0].spec.metric, "worker-hours"]
+    header += [f"best at {hours(c)} h" for c in costs]
+    return header, [[*_row(s), *(number(s.best_at(c)) for c in costs)] for s in standings]
+
+
+def progress(standings: Sequence[Standing]) -> go.Figure:
+    """The best value so far by what was spent, a line per sweep."""
+    figure = blank("worker-hours", text(standings[0].spec.metric))
+    for one in standings:
+        xs = [c / 3600 for c, _ in one.progress]
+        ys = [v for _, v in one.progress]
+        if ys:  # to the end of the sweep
+            xs, ys = [*xs, one.cost / 3600], [*ys, ys[-1]]
+        line = {"shape": "hv"}
+        figure.add_scatter(x=xs, y=ys, name=text(one.spec.name), mode="lines", line=line)
+    return figure.update_layout(showlegend=True)
+
+
+def hours(seconds: float) -> str:
+    """Worker-hours in three digits."""
+    return f"{seconds / 3600:.3g}"
+
+
+def _row(one: Standing) -> list[str]:
+    found = one.winner
+    best = [found.record.id, number(found.value)] if found else ["-", "-"]
+    return [one.spec.name, str(one.trials), *best, hours(one.cost)]
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
