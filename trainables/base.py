@@ -9,6 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from results.exportable import Exportable
 from trainables.worker import Worker
 
 
@@ -69,6 +70,14 @@ class Trainable(ABC, Generic[C]):
         Returns:
             The same metric names that `train` reports.
         """
+
+    def exportable(self, config: C, weights: Path, cache: Path) -> Exportable:
+        """The model as other runtimes take it, with inputs to judge a copy by.
+
+        Raises:
+            NotImplementedError: the trainable has no such form.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no exportable()")
 
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).

@@ -1,12 +1,15 @@
 """Exports appear whole, and replace nothing they should not."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from results.checkpoint import commit, open_staging, verify
-from results.export import Card, export_hf
+from results.export.folder import Card, export
+from results.export.formats import Model
 from search_spaces.errors import UserError
 
 CARD = Card("llm-1", "eval_loss", 1.25, ("t0003", "t0001"), {"lr": 1e-3, "layers": [1, 2]})
@@ -23,6 +26,20 @@ def source(tmp_path: Path) -> Path:
 
 def write(folder: Path) -> None:
     (folder / "model.safetensors").write_text("weights")
+
+
+def export_hf(
+    source: Path,
+    target: Path,
+    writer: Callable[[Path], None],
+    card: Card = CARD,
+    force: bool = False,
+) -> Path:
+    def load() -> NoReturn:
+        raise AssertionError("nothing to judge")
+
+    export(source, target, "hf", Model(load, writer), card, check=False, force=force)
+    return target
 
 
 def test_the_card_says_whence(source: Path, tmp_path: Path) -> None:

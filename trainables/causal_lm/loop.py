@@ -66,12 +66,6 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     return {"eval_loss": total / count}
 
 
-def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
-    """Write a folder that plain `transformers` loads; see `Trainable.export_hf`."""
-    dataset = dataset_of(config, weights, cache)
-    save_model(load_model(config, dataset, weights), config, dataset, target)
-
-
 def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
     """The data that weights were trained on, as far as their folder tells."""
     known = weights / DATA_KEY

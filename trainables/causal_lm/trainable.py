@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from results.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.worker import Worker
@@ -31,6 +32,12 @@ class CausalLM(Trainable[CausalLMConfig]):
 
     def export_hf(self, config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
         """Write a `transformers` folder; see the base class."""
-        from trainables.causal_lm import loop
+        from trainables.causal_lm import form
 
-        loop.export_hf(config, weights, target, cache)
+        form.export_hf(config, weights, target, cache)
+
+    def exportable(self, config: CausalLMConfig, weights: Path, cache: Path) -> Exportable:
+        """Token ids [sequences, tokens] to logits [sequences, tokens, vocabulary]."""
+        from trainables.causal_lm import form
+
+        return form.exportable(config, weights, cache)

@@ -10,6 +10,7 @@ from safetensors.torch import load_model, save_file
 from torch import nn
 from torch.nn import functional as F
 
+from results.exportable import Exportable
 from trainables.base import Split
 from trainables.digits.trainable import DigitsConfig
 from trainables.sampling import Sampler, shares
@@ -91,6 +92,15 @@ def evaluate(config: DigitsConfig, weights: Path, split: Split) -> dict[str, flo
     model = _network(config)
     load_model(model, weights / WEIGHTS)
     return _metrics(_judge(model, split))
+
+
+def exportable(config: DigitsConfig, weights: Path) -> Exportable:
+    """The network, judged by images of the selection split; see `Trainable.exportable`."""
+    model = _network(config)
+    load_model(model, weights / WEIGHTS)
+    images, _ = _images(Split.SELECTION)
+    examples = (images[:4], images[:1], images[4:37])
+    return Exportable(model.eval(), "pixels", "logits", examples, classes=True)
 
 
 def _saver(

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from results.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.worker import Worker
 
@@ -55,3 +56,9 @@ class Digits(Trainable[DigitsConfig]):
         from trainables.digits import loop
 
         return loop.evaluate(config, weights, split)
+
+    def exportable(self, config: DigitsConfig, weights: Path, cache: Path) -> Exportable:
+        """Pixels [images, 64] in 0..1 to logits [images, 10]; see the base class."""
+        from trainables.digits import loop
+
+        return loop.exportable(config, weights)

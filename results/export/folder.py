@@ -6,15 +6,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.checkpoint import MANIFEST, CheckpointError, commit, open_staging, verify
+from results.export.formats import FORMATS, Model
+from results.export.verify import Verdict, verify_export
 from search_spaces.errors import UserError
 
-Writer = Callable[[Path], None]
-"""Writes the model into an empty folder; the trainable knows how."""
+_WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Card:
         value: the model's own value of it; None when it was not judged.
         parents: ids of the trials whose weights are in it.
         params: of the first parent, flat; what varied in the sweep.
+        data: lines about what it was trained on.
     """
 
     sweep: str
@@ -34,26 +36,40 @@ class Card:
     value: float | None
     parents: tuple[str, ...]
     params: Mapping[str, object] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
 
 
-def export_hf(
-    source: Path, target: Path, writer: Writer, card: Card, *, force: bool = False
-) -> Path:
-    """Write a folder that `transformers` loads as it is, a `README.md` model card included.
+def export(
+    source: Path,
+    target: Path,
+    name: str,
+    model: Model,
+    card: Card,
+    *,
+    check: bool = True,
+    force: bool = False,
+) -> Verdict | None:
+    """Write a model in a format, and judge it before anybody can find it.
 
     Args:
-        source: the checkpoint or soup that the writer reads; verified first.
-        target: the folder; appears complete, by a rename.
-        writer: see `Writer`.
+        source: the checkpoint or soup that the model is read from; verified first.
+        target: the folder; appears complete, with a `README.md` model card, by a rename.
+        name: of the format.
+        model: see `Model`.
         card: for the README.
+        check: run the copy in a fresh process and compare (`export_report.json`).
         force: replace an earlier export at `target`. Other folders are never replaced.
 
     Returns:
-        `target`.
+        The verdict, a passed one; None without `check`.
 
     Raises:
-        UserError: the source is damaged, or the target is there already.
+        UserError: the source is damaged, the target is there already, packages are missing, or
+            the copy does not give what the original gives: then nothing is left of it.
+        NotImplementedError: the trainable has no such form.
     """
+    form = FORMATS[name]
+    form.check_installed(name)
     try:
         verify(source)
     except CheckpointError as e:
@@ -62,12 +78,17 @@ def export_hf(
     folder = target.with_name(f".{target.name}.{os.getpid()}.export")
     open_staging(folder)
     try:
-        writer(folder)
-        (folder / "README.md").write_text(_readme(folder, card))
+        form.write(model, folder)
+        (folder / "README.md").write_text(_readme(folder, card, name, form.how))
+        verdict = verify_export(folder, form, model.exportable) if check else None
+        if verdict is not None:
+            if not verdict.passed:
+                raise UserError(f"--to {name}: not exported, the copy differs: {verdict.summary}")
+            verdict.write(folder)
         commit(folder, target, step=0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return target
+    return verdict
 
 
 def _check_target(target: Path, force: bool) -> None:
@@ -79,20 +100,20 @@ def _check_target(target: Path, force: bool) -> None:
         raise UserError(f"{target}: is no earlier export, so --force does not replace it")
 
 
-def _readme(folder: Path, card: Card) -> str:
+def _readme(folder: Path, card: Card, form: str, how: str) -> str:
     value = "not measured" if card.value is None else f"{card.value:.6g}"
-    weights = [f"- `{p.name}`: `{_sha256(p)}`" for p in sorted(folder.glob("*.safetensors"))]
+    files = sorted(p for p in folder.iterdir() if p.suffix in _WEIGHTS)
+    weights = [f"- `{p.name}`: `{_sha256(p)}`" for p in files]
     params = [f"- `{name}`: `{json.dumps(v, default=str)}`" for name, v in card.params.items()]
     lines = [
-        "---",
-        "library_name: transformers",
-        "---",
-        "",
+        *(["---", "library_name: transformers", "---", ""] if form == "hf" else []),
         f"# {card.sweep}: {' + '.join(card.parents)}",
         "",
         f"- sweep: `{card.sweep}`",
         f"- trials: {', '.join(f'`{p}`' for p in card.parents)}",
         f"- `{card.metric}`: {value}",
+        *(f"- {line}" for line in card.data),
+        f"- load: `{how.format(folder='.')}`",
         "",
         f"## Hyperparameters of `{card.parents[0]}`",
         "",

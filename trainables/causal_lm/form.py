@@ -1,0 +1,71 @@
+"""A trained language model as other runtimes take it: token ids in, logits out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from results.exportable import Exportable, TokenSample
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import Dataset, Tokens
+from trainables.causal_lm.loop import dataset_of
+from trainables.causal_lm.model import load_model, save_model
+
+TEXT = (
+    'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
+)
+"""Judges tokenizers: code, letters of several scripts, spaces, and an escape."""
+
+
+class Logits(nn.Module):
+    """A `transformers` model with one input and one output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Logits [sequences, tokens, vocabulary] of token ids [sequences, tokens]."""
+        out: Any = self.model(input_ids=input_ids, use_cache=False)
+        logits: torch.Tensor = out.logits
+        return logits
+
+
+def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable:
+    """The model, judged by sequences of the selection split; see `Trainable.exportable`."""
+    dataset = dataset_of(config, weights, cache)
+    model = Logits(load_model(config, dataset, weights)).eval()
+    rows = dataset.sequences(Split.SELECTION)
+    half = max(2, config.sequence_length // 2)
+    shapes = ((2, config.sequence_length), (1, half), (3, 2))
+    examples = tuple(_tokens(rows, *shape) for shape in shapes)
+    tokens = TokenSample(TEXT, tuple(_encode(dataset, config)))
+    return Exportable(model, "input_ids", "logits", examples, {0: "batch", 1: "sequence"}, tokens)
+
+
+def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
+    """Write a folder that plain `transformers` loads; see `Trainable.export_hf`."""
+    dataset = dataset_of(config, weights, cache)
+    save_model(load_model(config, dataset, weights), config, dataset, target)
+
+
+def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
+    picked = np.resize(np.arange(len(rows)), sequences)
+    return torch.from_numpy(np.asarray(rows[picked, :length], dtype=np.int64))
+
+
+def _encode(dataset: Dataset, config: CausalLMConfig) -> list[int]:
+    from tokenizers import Tokenizer
+
+    from trainables.causal_lm.tokenizer import pretrained_encoder
+
+    if config.model_name_or_path is None:
+        tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    else:
+        tokenizer = pretrained_encoder(config.model_name_or_path).tokenizer
+    return list(tokenizer.encode(TEXT, add_special_tokens=False).ids)
