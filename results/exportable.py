@@ -1,4 +1,4 @@
-"""A trained model in the form in which other runtimes take it: what a trainable hands to exports."""
+"""A trained model in the form in which other runtimes take it, as a trainable hands it over."""
 
 from __future__ import annotations
 

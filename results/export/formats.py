@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from results.export.quiet import quiet
 from results.exportable import Exportable
 from search_spaces.errors import UserError
 
@@ -77,7 +76,7 @@ def write_onnx(model: Model, folder: Path) -> None:
     import torch
 
     made = model.exportable
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             made.module,
             (made.examples[0],),
@@ -97,7 +96,7 @@ def write_pt2(model: Model, folder: Path) -> None:
     import torch
 
     made = model.exportable
-    with _quiet():
+    with quiet():
         program = torch.export.export(
             made.module, (made.examples[0],), dynamic_shapes=(_dynamic(made),), strict=False
         )
@@ -109,24 +108,6 @@ def _dynamic(made: Exportable) -> dict[int, Any]:
 
     # AUTO, where a named Dim would refuse: an exporter may find a size to be bounded or tied.
     return dict.fromkeys(made.dynamic, torch.export.Dim.AUTO)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporters warn of their own insides."""
-    import logging
-
-    loggers = [logging.getLogger(n) for n in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def _write_gguf(model: Model, folder: Path) -> None:

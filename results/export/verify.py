@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from results.export.formats import Format
 from results.exportable import Exportable
@@ -98,9 +99,12 @@ def verify_export(
 
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
-        given = {str(i): example.numpy() for i, example in enumerate(model.examples)}
-        text = {} if model.tokens is None else {"text": np.array(model.tokens.text)}
-        np.savez(inputs, **given, **text)
+        given: dict[str, Any] = {
+            str(i): example.numpy() for i, example in enumerate(model.examples)
+        }
+        if model.tokens is not None:
+            given["text"] = np.array(model.tokens.text)
+        np.savez(inputs, **given)
         script = RUNTIMES / form.runtime
         # -I: neither our package nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.export.formats import Format, Model
+from results.export.quiet import quiet
 from results.export.verify import Verdict, verify_export
 from results.exportable import Exportable
+from results.tracking.client import connect, experiment_id
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Registered:
 
 def register(
     uri: str,
+    artifact_root: Path | None,
     experiment: str,
     onnx: Path,
     name: str,
@@ -50,6 +53,7 @@ def register(
 
     Args:
         uri: MLflow's store or server.
+        artifact_root: for the artifacts of an experiment that has to be made.
         experiment: holds the run that the version belongs to.
         onnx: folder of the export.
         name: of the registered model.
@@ -60,8 +64,8 @@ def register(
     Raises:
         UserError: what the registry gives back differs; the version is deleted again.
     """
-    client = quiet_client(uri)
-    version = _log(client, experiment, onnx, name, model, tags)
+    client = connect(uri)
+    version = _log(client, artifact_root, experiment, onnx, name, model, tags)
     runtime = Format(_not_written, "run_mlflow.py", 1e-3, 'mlflow.pyfunc.load_model("{folder}")')
     tracking = {"MLFLOW_TRACKING_URI": uri}
     verdict = verify_export(f"models:/{name}/{version}", runtime, model, environment=tracking)
@@ -80,6 +84,7 @@ def _not_written(model: Model, folder: Path) -> None:
 
 def _log(
     client: MlflowClient,
+    artifact_root: Path | None,
     experiment: str,
     onnx: Path,
     name: str,
@@ -89,10 +94,9 @@ def _log(
     """A run with the model as artifact, and a new version of it; gives the version."""
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(experiment)
-    where = found.experiment_id if found else client.create_experiment(experiment)
+    where = experiment_id(client, experiment, artifact_root)
     run = client.create_run(where, tags=dict(tags), run_name=f"{name} {onnx.name}")
-    with tempfile.TemporaryDirectory() as scratch:
+    with quiet(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         _save(onnx, folder, model)
         client.log_artifacts(run.info.run_id, str(folder), "model")

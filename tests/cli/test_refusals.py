@@ -75,7 +75,7 @@ def test_trials_and_soups_that_are_not_there(tune: Tune) -> None:
         tune.refused("export", "mine", "--soup", "..") == "mine: no soup '..' (valid: greedy-3)\n"
     )
     assert tune.refused("export", "mine", "--trial", "t0000", "--soup", "greedy-3") == (
-        "--trial and --soup exclude each other: one model is exported\n"
+        "--trial and --soup exclude each other: one model to export\n"
     )
 
 
@@ -96,9 +96,7 @@ def test_too_few_models(tune: Tune) -> None:
         "model.safetensors; see what there is with: tune show mine\n"
     )
     winner = json.loads(tune("best", "mine", "--json").out)["trial"]
-    assert tune.refused("export", "mine") == (
-        f"mine: trial {winner} has no whole checkpoint to export\n"
-    )
+    assert tune.refused("export", "mine") == (f"mine: trial {winner} has no whole checkpoint\n")
     add_checkpoint(paths, "t0001", 1)
     assert tune.refused("average", "mine") == (
         "mine: only t0001 has a finite 'loss' and a whole checkpoint, and an average takes two; "

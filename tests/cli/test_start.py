@@ -53,7 +53,10 @@ def test_looking_needs_neither_ray_nor_torch(tune: Tune) -> None:
 
 
 def test_all_commands_are_there(tune: Tune) -> None:
-    named = "run resume plan trial ls show best ui report compare sync average export schema"
+    named = (
+        "run resume plan trial ls show best ui report compare sync average export generate predict"
+        " schema"
+    )
     assert list(COMMANDS) == named.split()
     said = tune("--help").out
     assert all(re.search(rf"^│ {name} ", said, re.MULTILINE) for name in COMMANDS)

@@ -64,8 +64,8 @@ class TestConformance:
 
 
 def test_what_has_no_transformers_form_says_so(trained: dict[str, Path], tmp_path: Path) -> None:
+    model = model_of("digits", trained["digits"])
     with pytest.raises(NotImplementedError, match="no transformers form"):
-        model = model_of("digits", trained["digits"])
         export(trained["digits"], tmp_path / "out", "hf", model, CARD)
     assert list(tmp_path.iterdir()) == []
 
@@ -86,6 +86,6 @@ def test_a_copy_that_differs_is_not_exported(
     form = Format(damaged, sound.runtime, sound.tolerance, sound.how)
     monkeypatch.setitem(FORMATS, "hf", form)
     source = trained["causal_lm"]
-    with pytest.raises(UserError, match="the copy differs: transformers .*largest error"):
+    with pytest.raises(UserError, match=r"the copy differs: transformers .*largest error"):
         export(source, tmp_path / "out", "hf", model_of("causal_lm", source), CARD)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import average, check, compare, export, look, run, sync
+from tuning.cli import average, check, compare, export, look, run, sync, use
 
 app = typer.Typer(
     name="tune",
@@ -31,6 +31,8 @@ for command in (
     sync.sync,
     average.average,
     export.export,
+    use.generate,
+    use.predict,
     check.schema,
 ):
     app.command()(command)

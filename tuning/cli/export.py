@@ -1,95 +1,145 @@
-"""`tune export`: a model for the world outside."""
+"""`tune export`: a model for the world outside, judged there before anybody can use it."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuning.cli.models import cache_of, config_of, record_of, trainable_of
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.models import Picked, cache_of, pick
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial
 
 if TYPE_CHECKING:
-    from results.export import Card
-    from results.paths import SweepPaths
-    from search_spaces.schema import SweepSpec
-
-
-class Format(StrEnum):
-    """What a model is exported to."""
-
-    HF = "hf"
+    from results.export.formats import Model
+    from results.export.verify import Verdict
 
 
 def export(
     sweep: Sweep,
-    to: Annotated[Format, typer.Option("--to", help="Format.")] = Format.HF,
-    trial: Annotated[str | None, typer.Option(help="Trial to export; default: the winner.")] = None,
-    soup: Annotated[str | None, typer.Option(help="Soup to export, by its name.")] = None,
+    to: Annotated[
+        str, typer.Option("--to", help="Formats, by commas: hf, onnx, pt2, gguf, mlflow.")
+    ] = "hf",
+    trial: Trial = None,
+    soup: Soup = None,
+    verify: Annotated[
+        bool,
+        typer.Option(help="Run each copy in a fresh process, compare, and drop it if it differs."),
+    ] = True,
+    register_as: Annotated[
+        str | None,
+        typer.Option("--name", help="Of the registered model (mlflow); default: the sweep's."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     storage: StorageDir = None,
 ) -> None:
-    """Export a model: a folder that transformers loads as it is.
+    """Export a model: for transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
 
-    Example: tune export llm --to hf
+    Example: tune export llm --to hf,onnx
     """
-    from results.export import export_hf
-    from search_spaces.errors import UserError
-    from tuning.execution.folder import find, read_spec
-
-    if trial and soup:
-        raise UserError("--trial and --soup exclude each other: one model is exported")
-    paths = find(sweep, storage)
-    spec = read_spec(paths)
-    trainable = trainable_of(spec, "export")
-    source, name, card = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
-    config = config_of(spec, trainable, record_of(paths, card.parents[0]))
-
-    def write(folder: Path) -> None:
-        trainable.export_hf(config, source, folder, cache_of(paths))
-
-    try:
-        target = export_hf(source, paths.exports / f"{name}-{to}", write, card, force=force)
-    except NotImplementedError as e:
-        raise UserError(f"trainable {spec.trainable}: {e}") from e
-    typer.echo(f"exported {name} to {target}")
-    typer.echo(f'load       AutoModelForCausalLM.from_pretrained("{target}")')
+    formats = _formats(to)
+    picked = pick(sweep, trial, soup, storage, "export")
+    run = _Export(picked, _model(picked), verify, force)
+    for name in formats:
+        if name == "mlflow":
+            run.register(register_as or picked.spec.name)
+        else:
+            run.write(name)
 
 
-def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> tuple[Path, str, Card]:
-    from results.checkpoint import newest_whole
-    from results.export import Card
-    from results.leaderboard import summaries, winner
-    from search_spaces.errors import UserError
-    from tuning.execution.folder import find_trial
+def _formats(to: str) -> list[str]:
+    """The formats that are asked for, without repeats.
 
-    if trial is None:
-        entry = winner(paths, spec.metric, spec.mode)
-    else:
-        find_trial(paths, trial)
-        entries = summaries(paths, spec.metric, spec.mode)
-        entry = next(e for e in entries if e.record.id == trial)
-    found = newest_whole(paths.trial(entry.record.id))
-    if found is None:
-        raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint to export")
-    card = Card(spec.name, spec.metric, entry.value, (entry.record.id,), entry.record.params)
-    return found.folder, entry.record.id, card
-
-
-def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> tuple[Path, str, Card]:
-    from results.export import Card
-    from results.soup import read_recipe
+    Raises:
+        UserError: there is no such format, or packages are missing.
+    """
+    from results.export.formats import FORMATS
     from search_spaces.errors import UserError, suggest
-    from tuning.execution.folder import handle
 
-    folder = paths.soup(soup)
-    names = [p.name for p in folder.parent.glob("[!.]*")]
-    if soup not in names:
-        hint = suggest(soup, names) if names else f"; make one with: tune average {handle(paths)}"
-        raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
-    made = read_recipe(folder)
-    first = record_of(paths, made.members[0])
-    value = made.scores.get(made.method)
-    return folder, soup, Card(spec.name, spec.metric, value, made.members, first.params)
+    known = [*FORMATS, "mlflow"]
+    names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
+    if not names:
+        raise UserError(f"--to: give one or more of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise UserError(f"--to {name}: no such format{suggest(name, known)}")
+        FORMATS["onnx" if name == "mlflow" else name].check_installed(name)
+    return names
+
+
+def _model(picked: Picked) -> Model:
+    from results.export.formats import Model
+
+    cache = cache_of(picked.paths)
+    return Model(
+        lambda: picked.trainable.exportable(picked.config, picked.source, cache),
+        lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
+    )
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One model on its way to several formats."""
+
+    picked: Picked
+    model: Model
+    verify: bool
+    force: bool
+
+    def write(self, name: str) -> Path:
+        """Write a folder and say where it is."""
+        from results.export.formats import FORMATS
+
+        target, verdict = self._written(name, self.force)
+        typer.echo(f"exported {self.picked.name} to {target}")
+        if verdict is not None:
+            typer.echo(f"verified   {verdict.summary}")
+        typer.echo(f"load       {FORMATS[name].how.format(folder=target)}")
+        return target
+
+    def _written(self, name: str, force: bool) -> tuple[Path, Verdict | None]:
+        from results.export.folder import export as write
+        from search_spaces.errors import UserError
+
+        picked = self.picked
+        target = picked.paths.exports / f"{picked.name}-{name}"
+        try:
+            verdict = write(
+                picked.source,
+                target,
+                name,
+                self.model,
+                picked.card,
+                check=self.verify,
+                force=force,
+            )
+        except NotImplementedError as e:
+            raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+        return target, verdict
+
+    def register(self, name: str) -> None:
+        """Register the verified ONNX file in MLflow."""
+        from results.paths import Storage
+        from results.tracking.registry import CANDIDATE, CHAMPION, register
+        from tuning.execution.folder import read_state
+        from tuning.execution.session import tracking_uri
+
+        picked = self.picked
+        onnx, _ = self._written("onnx", force=True)
+        made = register(
+            tracking_uri(picked.spec, picked.paths),
+            Storage(picked.paths.root.parent).artifacts,
+            picked.spec.tracking.experiment or picked.spec.name,
+            onnx,
+            name,
+            self.model.exportable,
+            {"tune.export_of": read_state(picked.paths).key, "tune.model": picked.name},
+            champion=picked.gated,
+        )
+        alias = CHAMPION if picked.gated else CANDIDATE
+        typer.echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+        typer.echo(f"verified   {made.verdict.summary}")
+        typer.echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+        if not picked.gated:
+            typer.echo(f"not @champion: {picked.why_not_gated}")

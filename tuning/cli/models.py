@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from results.export.folder import Card
     from results.paths import SweepPaths
     from results.records import TrialRecord
     from search_spaces.schema import SweepSpec
@@ -58,3 +60,90 @@ def cache_of(paths: SweepPaths) -> Path:
     from results.paths import Storage
 
     return Storage(paths.root.parent).cache
+
+
+_Found = tuple["Path", str, "Card", bool, str]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """One model of a sweep: a trial's or an average's.
+
+    Attributes:
+        name: of the trial or the soup.
+        source: the folder of its weights.
+        config: of the trial, or of the soup's first member.
+        card: what its model card says.
+        gated: whether it proved better than its rivals on data that the search never saw.
+        why_not_gated: and if not, what would show it.
+    """
+
+    paths: SweepPaths
+    spec: SweepSpec
+    trainable: Trainable[Any]
+    name: str
+    source: Path
+    config: TrainableConfig
+    card: Card
+    gated: bool
+    why_not_gated: str
+
+
+def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, verb: str) -> Picked:
+    """The model that a command's `--trial` or `--soup` names; the winner for neither.
+
+    Raises:
+        UserError: there is none, it has no whole checkpoint, or only a Ray Train loop can read it.
+    """
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import find, read_spec
+
+    if trial and soup:
+        raise UserError(f"--trial and --soup exclude each other: one model to {verb}")
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    trainable = trainable_of(spec, verb)
+    found = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
+    config = config_of(spec, trainable, record_of(paths, found[2].parents[0]))
+    return Picked(paths, spec, trainable, found[1], found[0], config, *found[2:])
+
+
+def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
+    from results.checkpoint import newest_whole
+    from results.export.folder import Card
+    from results.leaderboard import summaries, winner
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import find_trial
+
+    if trial is None:
+        entry = winner(paths, spec.metric, spec.mode)
+    else:
+        find_trial(paths, trial)
+        entries = summaries(paths, spec.metric, spec.mode)
+        entry = next(e for e in entries if e.record.id == trial)
+    found = newest_whole(paths.trial(entry.record.id))
+    if found is None:
+        raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
+    card = Card(spec.name, spec.metric, entry.value, (entry.record.id,), entry.record.params)
+    why = "no single trial has; see tune average"
+    return found.folder, entry.record.id, card, False, why
+
+
+def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
+    from results.export.folder import Card
+    from results.soup import read_recipe
+    from search_spaces.errors import UserError, suggest
+    from tuning.execution.folder import handle
+
+    folder = paths.soup(soup)
+    names = [p.name for p in folder.parent.glob("[!.]*")]
+    if soup not in names:
+        hint = suggest(soup, names) if names else f"; make one with: tune average {handle(paths)}"
+        raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
+    made = read_recipe(folder)
+    first = record_of(paths, made.members[0])
+    value = made.scores.get(made.method)
+    card = Card(spec.name, spec.metric, value, made.members, first.params)
+    sign = 1 if spec.mode == "max" else -1
+    better = sign * made.scores[made.method] > sign * made.scores["single"]
+    return folder, soup, card, better, "the average is no better than its best single member"

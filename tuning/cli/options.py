@@ -54,3 +54,7 @@ Address = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Trial = Annotated[
+    str | None, typer.Option("--trial", help="A trial's model; default: the winner's.")
+]
+Soup = Annotated[str | None, typer.Option("--soup", help="An average's model, by its name.")]
