@@ -222,6 +222,8 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
     if parts.is_absolute() or ".." in parts.parts:
         return "points outside of the folder"
     path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        return "is a link that points outside of the folder"
     if not path.is_file():
         return "is missing"
     size = path.stat().st_size

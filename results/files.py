@@ -22,9 +22,9 @@ def fsync_dir(folder: Path) -> None:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(tmp, "wb") as f:
+    with open(tmp, "wb", opener=_private) as f:
         f.write(data)
         f.flush()
         reached(f"{path.name}:written")
@@ -42,8 +42,8 @@ def append_line(path: Path, line: str) -> None:
     A writer that died in mid-line leaves no newline; the next append starts a new line, so that
     only the torn one is lost.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as f:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(path, "a+b", opener=_private) as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -74,3 +74,8 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(value, dict):
             yield value
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that is the user's alone when it is new."""
+    return os.open(path, flags, 0o600)

@@ -108,9 +108,12 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         UserError: the record is missing or damaged.
     """
     try:
-        return TrialRecord.model_validate_json(paths.record.read_bytes())
+        record = TrialRecord.model_validate_json(paths.record.read_bytes())
     except (OSError, ValidationError) as e:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
+    if record.id != paths.root.name:  # else it would say where its files are written
+        raise UserError(f"{paths.record}: is the record of another trial, {record.id!r}")
+    return record
 
 
 def read_trials(paths: SweepPaths) -> list[TrialRecord]:

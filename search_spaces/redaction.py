@@ -6,9 +6,11 @@ Never called where time counts: for records, messages, and logs that are finishe
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 HIDDEN = "***"
@@ -46,6 +48,18 @@ def redact(text: str) -> str:
     for secret in secrets():
         text = text.replace(secret, HIDDEN)
     return _PASSWORD.sub(lambda m: f"{m['user']}:{HIDDEN}@", text)
+
+
+def strike_out(file: Path) -> None:
+    """Overwrite in place, with `*`, what `redact` would hide in a file; its writer may go on."""
+    if not file.is_file() or not file.stat().st_size:
+        return
+    values = "|".join(re.escape(secret) for secret in secrets())
+    patterns = [p.encode() for p in (values, r"(?<=://)[^\s:/@]*:[^\s/@]+(?=@)") if p]
+    with open(file, "r+b") as f, mmap.mmap(f.fileno(), 0) as text:
+        for pattern in patterns:
+            for found in re.finditer(pattern, text):
+                text[found.start() : found.end()] = b"*" * (found.end() - found.start())
 
 
 def redacted(values: Mapping[str, object]) -> dict[str, object]:

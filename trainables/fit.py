@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.redaction import redact
+
 if TYPE_CHECKING:
     from ray.train import RunConfig
 
@@ -54,6 +56,7 @@ def fit(loop: Callable[..., None], config: dict[str, Any], shape: Shape, run: Ru
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(shape.start_timeout_s)
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # 2 s: reports wait
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets and all
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process a run
     per_worker = {"CPU": shape.cpus_per_worker, "GPU": shape.gpus_per_worker}
     scaling = ScalingConfig(
@@ -76,4 +79,4 @@ def describe(error: BaseException) -> str:
 def in_one_line(error: BaseException) -> str:
     """An exception's class and the first line of what it says."""
     said = next((line for line in str(error).splitlines() if line.strip()), repr(error)).strip()
-    return f"{type(error).__name__}: {said}"
+    return redact(f"{type(error).__name__}: {said}")

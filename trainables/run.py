@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.redaction import strike_out
 from trainables.registry import resolve
 from trainables.seeding import own_world
 from trainables.worker import Channel, TrialJob, Worker
@@ -50,8 +51,10 @@ def run_trial(
 def output_to(log: Path) -> Iterator[None]:
     """Send this process's stdout and stderr, also of C++ libraries, to a file for a while.
 
-    An exception that passes through is written to the file with its traceback.
+    An exception that passes through is written to the file with its traceback. Secrets are struck
+    out of the file at the end, and what is written meanwhile is the user's alone.
     """
+    os.umask(0o077)
     log.parent.mkdir(parents=True, exist_ok=True)
     saved = [os.dup(fd) for fd in (1, 2)]
     with open(log, "ab") as f:
@@ -68,3 +71,4 @@ def output_to(log: Path) -> Iterator[None]:
             for fd, old in zip((1, 2), saved, strict=True):
                 os.dup2(old, fd)
                 os.close(old)
+            strike_out(log)

@@ -35,9 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.ray)
 
 
+CANARY = "canary-5d1e7a90"
+"""A secret that no file may hold."""
+
 # One token for the cluster and for who joins it.
 ENV = {
     **os.environ,
+    "HF_TOKEN": CANARY,
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -110,6 +114,15 @@ class Tune:
     def mlflow(self, query: str) -> list[tuple[Any, ...]]:
         with sqlite3.connect(self.cwd / "sweeps" / "mlflow.db") as db:
             return db.execute(query).fetchall()
+
+    def leaks(self) -> list[Path]:
+        """Files of the storage that hold a secret, or that are not the user's alone.
+
+        Ray's own marker files have the mode that its cluster gives them, in a private folder.
+        """
+        files = [p for p in (self.cwd / "sweeps").rglob("*") if p.is_file()]
+        others = {p for p in files if p.stat().st_mode & 0o077 and "ray" not in p.parts}
+        return [p for p in files if p in others or CANARY.encode() in p.read_bytes()]
 
     def best(self, sweep: str) -> dict[str, Any]:
         return json.loads(self("best", sweep, "--json"))

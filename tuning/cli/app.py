@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -60,9 +61,12 @@ def _options(
 
 def main() -> None:
     """Run the command line; a mistake of the user is one line each and exit code 2."""
+    from search_spaces.redaction import redact
+
+    os.umask(0o077)  # configurations, weights and logs are the user's alone
     try:
         app(prog_name="tune")
     except UserError as e:
         for problem in e.problems:
-            sys.stderr.write(f"{problem}\n")
+            sys.stderr.write(f"{redact(problem)}\n")
         sys.exit(2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.options import Address, File, Set, StorageDir
+from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
     from results.records import Report
@@ -21,6 +21,7 @@ def plan(
     set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
     storage: StorageDir = None,
     address: Address = None,
+    insecure: Insecure = False,
     samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 3,
 ) -> None:
     """Check a sweep file and say what it would take, without training anything.
@@ -35,7 +36,9 @@ def plan(
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import describe_nodes, place
     from tuning.execution.preflight import preflight
+    from tuning.execution.trust import check_trust
 
+    check_trust(address, insecure)
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded)

@@ -53,6 +53,10 @@ Address = Annotated[
         show_default=False,
     ),
 ]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Join a cluster on another machine without a token."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Trial = Annotated[
     str | None, typer.Option("--trial", help="A trial's model; default: the winner's.")

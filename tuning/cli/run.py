@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuning.cli.options import Address, File, Set, StorageDir, Sweep
+from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
@@ -27,6 +27,7 @@ def run(
     ] = None,
     storage: StorageDir = None,
     address: Address = None,
+    insecure: Insecure = False,
 ) -> None:
     """Run the sweep of a file, from its search space to a winner.
 
@@ -36,7 +37,9 @@ def run(
     from search_spaces.load import load_sweep
     from tuning.execution.folder import create, discard
     from tuning.execution.preflight import preflight
+    from tuning.execution.trust import check_trust
 
+    check_trust(address, insecure)
     loaded = load_sweep(file, set_)
     preflight(loaded)
     paths = create(loaded, name, storage)
@@ -60,6 +63,7 @@ def resume(
     set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
     storage: StorageDir = None,
     address: Address = None,
+    insecure: Insecure = False,
 ) -> None:
     """Go on with a sweep: unfinished trials continue from their newest checkpoint.
 
@@ -69,7 +73,9 @@ def resume(
     """
     from tuning.execution.change import change
     from tuning.execution.folder import find
+    from tuning.execution.trust import check_trust
 
+    check_trust(address, insecure)
     paths = find(sweep, storage)
     if changed := change(paths, trials, time, set_):
         typer.echo(str(changed))

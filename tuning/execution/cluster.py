@@ -42,6 +42,7 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
             address=chosen or "local",
             include_dashboard=None if chosen else False,  # its processes delay the first trial
             log_to_driver=False,
+            dashboard_host="127.0.0.1",
             logging_level=logging.ERROR,
         )
     except (ConnectionError, ValueError, RuntimeError) as e:

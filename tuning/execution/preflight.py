@@ -9,7 +9,9 @@ from typing import Any
 from search_spaces.domains import Domain
 from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep
-from search_spaces.schema import SweepSpec
+from search_spaces.plain import KeyPath, walk
+from search_spaces.redaction import holds_secret
+from search_spaces.schema import ENV_FIELDS, SweepSpec
 from trainables.registry import check_config, is_foreign
 
 SAMPLES = 64
@@ -23,7 +25,7 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
     try:
-        found = _mistakes(spec, sampled)
+        found = [*_secrets(spec), *_mistakes(spec, sampled)]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
@@ -33,7 +35,21 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
     return sampled
 
 
-def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """What would be written down, in the sweep folder and in MLflow, and should not be."""
+    data = spec.model_dump(mode="json")
+    advice: dict[KeyPath, str] = dict.fromkeys(
+        ENV_FIELDS, "write ${NAME} in its place, and set that variable"
+    )
+    other = "let the training code read it from an environment variable"
+    return [
+        (path, f"holds a secret, which would be written down; {advice.get(path, other)}")
+        for path, value in walk(data)
+        if holds_secret(next((str(p) for p in reversed(path) if isinstance(p, str)), ""), value)
+    ]
+
+
+def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
     """Every mistake once, by its place in the file.
 
     A rule that a range breaks is told with one value: the bound, as it stands in the file.

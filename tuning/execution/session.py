@@ -12,6 +12,7 @@ from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
 from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
+from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
 from tuning.execution.folder import accounted, handle, note_end, read_state
 from tuning.execution.owner import own
@@ -140,7 +141,17 @@ def _tell_again(run: SweepRun, observer: Observer) -> None:
         observer.trial_ended(record)
 
 
+def _strike_out_logs(run: SweepRun) -> None:
+    """Hide secrets in the logs of attempts whose processes had no time to do so."""
+    for record in run.records.values():
+        for attempt in record.attempts:
+            if attempt.error or not record.state.finished:
+                for log in run.paths.trial(record.id).attempt(attempt.number).glob("*.log"):
+                    strike_out(log)
+
+
 def _conclude(run: SweepRun, tracker: Tracker) -> None:
+    _strike_out_logs(run)
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{run.spec.metric}": board[0].value} if board else {}
     if board:

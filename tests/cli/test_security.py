@@ -1,0 +1,94 @@
+"""What the program writes is the user's alone, holds no secret, and stays in its folder."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from results.checkpoint import CheckpointError, verify
+from results.files import append_line, write_atomic
+from search_spaces.load import load_sweep
+from tests.cli.conftest import DIGITS, Tune, add_checkpoint
+from tuning.execution.preflight import preflight
+
+CANARY = "canary-b2f1c0de"
+
+
+@pytest.fixture(autouse=True)
+def umask_of_the_tests() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (f"fixed.note={CANARY}", "fixed.note"),
+        (f"description=with {CANARY} in it", "description"),
+        ("fixed.hub.api_key=abc", "fixed.hub.api_key"),
+        ("fixed.data=https://me:pa55@host/data", "fixed.data"),
+        ("tracking.uri=http://me:pa55@host", "tracking.uri"),
+    ],
+)
+def test_a_secret_in_a_sweep_file_is_refused_and_not_repeated(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, change: str, place: str
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", CANARY)
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    said = tune.refused("run", DIGITS, "--set", change)
+    assert f"{place}: holds a secret, which would be written down; " in said
+    assert "pa55" not in said.partition("holds")[2]
+    assert not (tune.cwd / "sweeps").exists()
+
+
+def test_an_address_from_the_environment_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_SERVER", "http://me:pa55@host")
+    assert preflight(load_sweep(DIGITS, ["tracking.uri=${MLFLOW_SERVER}"]))
+
+
+def test_files_and_folders_are_the_users_alone(tune: Tune) -> None:
+    tune("ls")  # from here on the program's own umask holds, in the tests' process
+    paths = tune.sweep()
+    add_checkpoint(paths, "t0000", 1)
+    modes = {p: stat.S_IMODE(p.stat().st_mode) for p in [paths.root, *paths.root.rglob("*")]}
+    assert len(modes) > 20
+    assert {p: oct(m) for p, m in modes.items() if m & 0o077} == {}
+
+
+def test_records_are_private_whoever_writes_them(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a" / "file", b"x")
+    append_line(tmp_path / "b" / "file", "{}")
+    for file in (tmp_path / "a" / "file", tmp_path / "b" / "file"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_a_record_that_names_another_folder_is_damaged(tune: Tune) -> None:
+    paths = tune.sweep()
+    record = paths.trial("t0001").record
+    raw = json.loads(record.read_bytes())
+    record.write_text(json.dumps({**raw, "id": "../../../t0001"}))
+    assert "is the record of another trial, '../../../t0001'" in tune.refused("best", "simulated")
+
+
+def test_a_link_out_of_a_checkpoint_is_damage(tune: Tune, tmp_path: Path) -> None:
+    paths = tune.sweep()
+    folder = add_checkpoint(paths, "t0000", 3)
+    outside = tmp_path / "outside"
+    (folder / "model.safetensors").rename(outside)
+    (folder / "model.safetensors").symlink_to(outside)
+    with pytest.raises(CheckpointError, match="link that points outside of the folder"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "..", "a b", "."])
+def test_no_name_leaves_the_storage(tune: Tune, name: str) -> None:
+    assert "--name: must be " in tune.refused("run", DIGITS, "--name", name)
+    tune.sweep()
+    assert "no trial" in tune.refused("show", "simulated", name)
+    assert "no soup" in tune.refused("export", "simulated", "--soup", name)
+    assert not (tune.cwd / "x").exists()
