@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from results.failures import Cause, Remedy
 from results.files import append_line, parse_lines, read_lines, write_atomic
 from results.paths import SweepPaths, TrialPaths
 from search_spaces.errors import UserError
@@ -38,13 +39,17 @@ class _Model(BaseModel):
 class Attempt(_Model):
     """One launch of a trial. Times are Unix seconds; `ended` is None while it runs.
 
-    `cpus` and `gpus` are what its workers hold together.
+    `cpus` and `gpus` are what its workers hold together. Of one that failed, `error` says how in
+    one line, `remedy` and `cause` what it was taken for, `step` how far the trial had come.
     """
 
     number: int
     started: float
     ended: float | None = None
     error: str | None = None
+    remedy: Remedy | None = None
+    cause: Cause | None = None
+    step: int | None = None
     cpus: float = 0.0
     gpus: float = 0.0
 
@@ -68,6 +73,8 @@ class TrialRecord(_Model):
         end_step: the step at which it ended; reports beyond it are not part of the trial.
         created: Unix seconds at which it was proposed.
         attempts: every launch, oldest first.
+        adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
+            after one that did not fit into memory.
     """
 
     id: str
@@ -80,6 +87,13 @@ class TrialRecord(_Model):
     end_step: int | None = None
     created: float
     attempts: tuple[Attempt, ...] = ()
+    adjusted: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def refused(self) -> bool:
+        """Whether its configuration is to blame: the model diverged, or does not fit."""
+        last = self.attempts[-1].remedy if self.attempts else None
+        return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
 
     @property
     def seconds(self) -> float:

@@ -21,8 +21,13 @@ class Crew(Protocol):
         """Begin an attempt; only while fewer than the crew's size are under way."""
         ...
 
-    def release(self, key: str) -> None:
-        """The attempt is over for the driver: if it is still at work, it is to stop."""
+    def release(self, key: str, *, ruined: bool = False) -> None:
+        """The attempt is over for the driver: if it is still at work, it is to stop.
+
+        Args:
+            key: of the attempt.
+            ruined: its processes are to take no other.
+        """
         ...
 
     def close(self) -> None:
@@ -67,11 +72,11 @@ class LaneCrew:
         self._busy[job.key] = lane
         lane.start(job)
 
-    def release(self, key: str) -> None:
+    def release(self, key: str, *, ruined: bool = False) -> None:
         """Free the attempt's lane; it takes the next one when this one has left it."""
         self._mailbox.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
-        if self._per_lane is not None and lane.trials >= self._per_lane:
+        if ruined or (self._per_lane is not None and lane.trials >= self._per_lane):
             lane.retire()
             self._retired.append(lane)
         elif lane.alive:
@@ -110,7 +115,7 @@ class ForeignCrew:
         run.fit.remote(job, self._shape, self._mailbox)
         self._runs[job.key] = run
 
-    def release(self, key: str) -> None:
+    def release(self, key: str, *, ruined: bool = False) -> None:
         """End the attempt's processes: the loop cannot be told.
 
         Ray Train's own cleaner of what a killed run held needs the State API, which only

@@ -90,6 +90,16 @@ def checkpoint_bytes(name: str, config: Mapping[str, Any]) -> int | None:
     return None if parameters is None else 3 * 4 * int(parameters)
 
 
+def shrunk(name: str, config: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
+    """What to change in a configuration so that a step takes less memory and does the same.
+
+    None where nothing can be: a foreign loop, a trainable without a micro-batch, one of size 1.
+    """
+    if is_foreign(name):
+        return None
+    return resolve(name).Config.model_validate(dict(config)).shrunk(workers)
+
+
 def anchored(name: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A configuration whose relative paths are taken from `folder`: workers run elsewhere."""
     if is_foreign(name):

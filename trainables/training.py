@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.sampling import Rows
 from trainables.saving import Rest
 from trainables.seeding import seed_everything
 from trainables.state import copy_tree, load_tree, rng_state, set_rng_state
@@ -30,6 +34,37 @@ def parallel(model: nn.Module, worker: Worker) -> nn.Module:
         return model
     devices = [worker.device] if worker.device.type == "cuda" else None
     return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+
+
+def backward(
+    model: nn.Module, rows: Rows, most: int | None, loss: Callable[[Rows], torch.Tensor]
+) -> torch.Tensor:
+    """Add the gradients of the mean loss over rows, some rows at a time.
+
+    They are what one pass over all rows gives, but for rounding.
+
+    Args:
+        model: as `parallel` made it: ranks exchange gradients once.
+        rows: numbers of the samples of this rank's share, shape [samples].
+        most: samples at once; None for all.
+        loss: mean over the samples it is given, a scalar.
+
+    Returns:
+        The mean loss over all rows, detached.
+    """
+    parts = np.split(rows, range(most, len(rows), most)) if most else [rows]
+    shares = []
+    for part in parts:
+        with nullcontext() if part is parts[-1] else _unsynchronised(model):
+            share = loss(part) * (len(part) / len(rows))
+            share.backward()  # type: ignore[no-untyped-call]
+        shares.append(share.detach())
+    return torch.stack(shares).sum()
+
+
+def _unsynchronised(model: nn.Module) -> AbstractContextManager[None]:
+    many: Any = model
+    return many.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.cli_speed import make_sweep
+from results.failures import Remedy
 from results.paths import SweepPaths
-from results.records import TrialState, read_trial, write_trial
+from results.records import Attempt, TrialState, read_trial, write_trial
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.execution.folder import accounted, read_state
@@ -104,6 +105,25 @@ def test_show(tune: Tune) -> None:
     assert said.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
 
 
+ONE_OF_EACH = [Remedy.RETRY, Remedy.SHRINK]
+
+
+def test_show_counts_failures_and_tells_each(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    for trial, remedies in (("t0000", ONE_OF_EACH), ("t0001", ONE_OF_EACH[1:])):
+        record = read_trial(paths.trial(trial))
+        attempts = [
+            Attempt(number=i, started=0, ended=1, error=f"rank 0: {r}", remedy=r)
+            for i, r in enumerate(remedies, 1)
+        ]
+        update = {"attempts": tuple(attempts), "adjusted": {"micro_batch_size": 4}}
+        write_trial(paths.trial(trial), record.model_copy(update=update))
+    assert "failures: 2 shrink, 1 retry" in tune("show", "mine").out
+    said = tune("show", "mine", "t0000").out
+    assert "attempt 2 took 1s: shrink: rank 0: shrink" in said
+    assert 'adjusted {"micro_batch_size": 4}' in said
+
+
 def test_show_says_how_to_go_on(tune: Tune) -> None:
     paths, _ = begin(tune)
     assert tune("show", "mine").out.splitlines()[-2:] == [
@@ -147,9 +167,9 @@ def test_text_is_shown_as_it_is(tune: Tune) -> None:
     run.on_failed(job.trial_id, error)
     assert tune("show", "mine").lines[1][4] == job.config["x"]
     lines = tune("show", "mine", "t0000").out.splitlines()
-    assert lines[0] == f"t0000 failed: {error} (1 of 1 attempts failed)"
+    assert lines[0] == f"t0000 failed: {error}"
     assert lines[3].startswith("attempt 1 took ")
-    assert lines[3].endswith(f"s: {error}")
+    assert lines[3].endswith(f"s: retry: {error}")
 
 
 def test_show_trial(tune: Tune) -> None:

@@ -6,6 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState as OptunaState
 
+from results.failures import Remedy
 from results.paths import SweepPaths
 from results.records import TrialState, read_trials
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
@@ -115,7 +116,7 @@ def test_a_crash_is_retried_then_fails(tmp_path):
     run.on_failed(job.trial_id, "rank 1: RuntimeError: boom")
     record = run.records[job.trial_id]
     assert record.state is TrialState.FAILED
-    assert record.reason == "rank 1: RuntimeError: boom (2 of 2 attempts failed)"
+    assert record.reason == "rank 1: RuntimeError: boom (the same error 2 times)"
     assert [a.error for a in record.attempts] == ["rank 1: RuntimeError: boom"] * 2
     assert study_of(run).trials[0].state is OptunaState.FAIL
     assert run.next_trial().trial_id != job.trial_id
@@ -144,8 +145,10 @@ def test_a_metric_that_is_no_number_fails_the_trial(tmp_path, bad):
     assert train(run, job, value=lambda c, s: bad if s == 3 else 1.0) is Decision.STOP
     record = run.records[job.trial_id]
     assert (record.state, record.end_step) == (TrialState.FAILED, 3)
-    assert record.reason == f"loss is {bad}"
-    assert study_of(run).trials[0].state is OptunaState.FAIL
+    assert record.reason == f"diverged: loss is {bad}"
+    assert record.attempts[0].remedy is Remedy.DIVERGED
+    told = study_of(run).trials[0]
+    assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
     finish(run)
     assert len(run.records) == 6
 

@@ -81,6 +81,9 @@ class CausalLMConfig(TrainableConfig):
     batch_size: int = Field(
         32, gt=0, description="sequences per optimizer step, of all workers together"
     )
+    micro_batch_size: int | None = Field(
+        None, gt=0, description="sequences that a worker computes at once; null: all of its share"
+    )
     learning_rate: float = Field(1e-2, gt=0, description="AdamW's peak step size")
     weight_decay: float = Field(0.1, ge=0, description="AdamW's decay of matrices, per step and lr")
     warmup_fraction: float = Field(

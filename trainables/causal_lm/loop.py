@@ -19,11 +19,12 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.sampling import Sampler, shares
+from trainables.sampling import Rows, Sampler, shares
 from trainables.saving import Rest
 from trainables.seeding import own_world
 from trainables.state import copy_weights
 from trainables.training import (
+    backward,
     copy_progress,
     load_progress,
     parallel,
@@ -137,15 +138,19 @@ class _Run:
 
     def advance(self, step: int) -> None:
         """One optimizer step."""
-        tokens = _tensor(self.rows[self.sampler.rows(step - 1)], self.worker.device)
-        loss = _loss(self.ddp, tokens, self.config, "mean")
-        loss.backward()  # type: ignore[no-untyped-call]
+
+        def mean_loss(rows: Rows) -> torch.Tensor:
+            tokens = _tensor(self.rows[rows], self.worker.device)
+            return _loss(self.ddp, tokens, self.config, "mean")
+
+        rows = self.sampler.rows(step - 1)
+        loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
         self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
-        self._losses.append(loss.detach())
+        self._losses.append(loss)
         self.step = step
 
     def metrics(self) -> dict[str, float]:

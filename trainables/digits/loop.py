@@ -13,11 +13,12 @@ from torch.nn import functional as F
 from results.exportable import Exportable
 from trainables.base import Split
 from trainables.digits.trainable import DigitsConfig
-from trainables.sampling import Sampler, shares
+from trainables.sampling import Rows, Sampler, shares
 from trainables.saving import Rest, SaveFn
 from trainables.seeding import own_world
 from trainables.state import copy_weights
 from trainables.training import (
+    backward,
     copy_progress,
     load_progress,
     parallel,
@@ -76,14 +77,15 @@ def _epoch(
     sampler = Sampler(len(labels), config.batch_size, worker.seed, worker.rank, worker.world_size)
     steps = max(1, sampler.size // config.batch_size)
     losses = []
+
+    def mean_loss(rows: Rows) -> torch.Tensor:
+        at = torch.from_numpy(rows)
+        return F.cross_entropy(ddp(images[at].to(worker.device)), labels[at].to(worker.device))
+
     for step in range((epoch - 1) * steps, epoch * steps):
-        rows = torch.from_numpy(sampler.rows(step))
-        logits = ddp(images[rows].to(worker.device))
-        loss = F.cross_entropy(logits, labels[rows].to(worker.device))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(backward(ddp, sampler.rows(step), config.micro_batch_size, mean_loss))
         optimizer.step()
-        losses.append(loss.detach())
     return float(torch.stack(losses).double().mean())
 
 

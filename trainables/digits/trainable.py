@@ -25,6 +25,9 @@ class DigitsConfig(TrainableConfig):
     batch_size: int = Field(
         64, gt=0, le=1024, description="images per optimizer step, of all workers together"
     )
+    micro_batch_size: int | None = Field(
+        None, gt=0, description="images that a worker computes at once; null: all of its share"
+    )
     epochs: int = Field(10, gt=0, description="passes over the 1,077 images of the train split")
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"

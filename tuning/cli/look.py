@@ -115,6 +115,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from tuning.cli.summary import leaderboard_table
     from tuning.execution.folder import handle, read_state
     from tuning.execution.owner import held_by
+    from tuning.execution.verdict import count
 
     board = summaries(paths, spec.metric, spec.mode)
     if board:
@@ -128,6 +129,9 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         said += f", ended by {why}"
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
     console.print(f"{done}{of} trials finished; {said}")
+    if taken := count(e.record for e in board):
+        failures = ", ".join(f"{n} {remedy}" for remedy, n in taken.items())
+        console.print(f"failures: {failures}")
     if state == "interrupted":
         console.print(f"go on with: tune resume {handle(paths)}", soft_wrap=True)
 
@@ -145,7 +149,10 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     state = Text(record.state, style=state_style(record.state))
     said = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
-    for name, part in (("searched", record.params), ("fixed", spec.fixed)):
+    parts = {"searched": record.params, "fixed": spec.fixed, "adjusted": record.adjusted}
+    for name, part in parts.items():
+        if name == "adjusted" and not part:
+            continue
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     reports = read_reports(files, record.end_step)
     _draw(reports, spec.metric, console)
@@ -154,7 +161,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
     for attempt in record.attempts:
         spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
-        error = f": {attempt.error}" if attempt.error else ""
+        remedy = f"{attempt.remedy}: " if attempt.remedy else ""
+        error = f": {remedy}{attempt.error}" if attempt.error else ""
         console.print(f"attempt {attempt.number} {spent}{error}", soft_wrap=True)
         console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
     console.print(_checkpoints(files), soft_wrap=True)

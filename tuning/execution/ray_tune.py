@@ -13,6 +13,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from results.failures import Remedy
 from results.faultpoints import reached
 from results.records import Report
 from trainables.fit import Shape
@@ -52,16 +53,17 @@ class SweepSearcher(Searcher):
         job = self.jobs.pop(trial_id, None)
         if job is None:
             return
-        self._crew.release(job.key)
-        reached("driver:released")
+        remedy = None
         if error:
-            self._run.on_failed(job.trial_id, "the trial's driving process died")
+            remedy = self._run.on_failed(job.trial_id, "the trial's driving process died")
         elif result and ERROR in result and not result[CAME_UP]:
             self._run.give_up(f"no trial can start: {result[ERROR]}")
         elif result and ERROR in result:
-            self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
+            remedy = self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
         else:
             self._run.on_ended(job.trial_id)
+        self._crew.release(job.key, ruined=remedy is Remedy.RETRY_ELSEWHERE)
+        reached("driver:released")
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: the sweep folder is the truth."""

@@ -10,6 +10,7 @@ import math
 import time
 from collections import deque
 
+from results.failures import Cause, Failure, Remedy
 from results.faultpoints import reached
 from results.paths import SweepPaths
 from results.records import (
@@ -27,6 +28,7 @@ from trainables.worker import TrialJob
 from tuning.execution.budget import Limit, limit_reached
 from tuning.execution.job import make_job
 from tuning.execution.observer import Observer
+from tuning.execution.verdict import diagnose, shrink, verdict
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import Curve, SweepStudy, derive_seed
 
@@ -79,7 +81,7 @@ class SweepRun:
         self._replay()
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if not record.state.finished:
-                self._close_attempt(record, error=None, ended=self._last_sign(record))
+                self._close_attempt(record, None, ended=self._last_sign(record))
                 self._queue.append(record.id)
 
     def _load(self, record: TrialRecord) -> Curve:
@@ -173,7 +175,7 @@ class SweepRun:
             self.spec,
             trial_id=record.id,
             folder=paths.root,
-            config=record.config,
+            config={**record.config, **record.adjusted},
             seed=record.seed,
             attempt=number,
             cache=self._cache,
@@ -189,8 +191,8 @@ class SweepRun:
         for observer in self.observers:
             observer.reported(self.records[trial_id], report)
         value = report.metrics.get(self.spec.metric)
-        if value is not None and not math.isfinite(value):
-            self._finish(trial_id, TrialState.FAILED, f"{self.spec.metric} is {value}", report.step)
+        if value is not None and self._is_divergence(value):
+            self._diverge(trial_id, value, report.step)
             return Decision.STOP
         decision = Decision.CONTINUE
         if value is not None:
@@ -220,20 +222,38 @@ class SweepRun:
         hint = suggest(self.spec.metric, said) if said else "; it reported nothing"
         self._finish(trial_id, TrialState.FAILED, f"never reported {self.spec.metric}{hint}", None)
 
-    def on_failed(self, trial_id: str, error: str, *, began: bool = True) -> None:
+    def on_failed(self, trial_id: str, error: str, *, began: bool = True) -> Remedy | None:
         """The trial's processes failed; it is queued again while its retries last.
 
         A trial that had not begun is not to blame: that attempt does not count as a failure.
+
+        Returns:
+            What the failure was taken for, None when it was none of the trial's.
         """
         if trial_id not in self._live:
-            return
-        self._close_attempt(self.records[trial_id], error if began else None)
+            return None
+        record, paths = self.records[trial_id], self.paths.trial(trial_id)
+        failure = None
+        if began:
+            failure = diagnose(error, paths, record, self._last_step(trial_id), self.spec)
+        self._close_attempt(record, failure)
         reached("driver:failed")
-        failures = sum(a.error is not None for a in self.records[trial_id].attempts)
-        if failures > self.spec.failure.max_retries:
-            reason = f"{error} ({failures} of {failures} attempts failed)"
-            self._finish(trial_id, TrialState.FAILED, reason, self._last_step(trial_id))
-            return
+        if failure is None:
+            self._again(trial_id)
+            return None
+        over = verdict(failure, self.records[trial_id].attempts, self.spec.failure)
+        if over is not None:
+            self._finish(trial_id, TrialState.FAILED, over, self._last_step(trial_id))
+            return failure.remedy
+        if failure.remedy is Remedy.SHRINK:
+            adjusted = {**record.adjusted, **(shrink(record, self.spec) or {})}
+            self._adopt(self.records[trial_id].model_copy(update={"adjusted": adjusted}))
+        if failure.remedy is Remedy.STOP_SWEEP:
+            self.give_up(f"{trial_id}: {failure.error}")
+        self._again(trial_id)
+        return failure.remedy
+
+    def _again(self, trial_id: str) -> None:
         self._live.discard(trial_id)
         self._queue.appendleft(trial_id)
         self._tell_ended(trial_id)
@@ -250,14 +270,14 @@ class SweepRun:
     def release(self) -> None:
         """The session ends: what still runs is unfinished in the books."""
         for trial_id in sorted(self._live):
-            self._close_attempt(self.records[trial_id], error=None)
+            self._close_attempt(self.records[trial_id], None)
             self._tell_ended(trial_id)
         self._live.clear()
 
     # -- books --
 
     def _finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
-        self._close_attempt(self.records[trial_id], error=None)
+        self._close_attempt(self.records[trial_id], None)
         update = {"state": state, "reason": reason, "end_step": step}
         record = self.records[trial_id].model_copy(update=update)
         self._adopt(record)
@@ -267,13 +287,25 @@ class SweepRun:
         reached("driver:told")
         self._tell_ended(trial_id)
 
+    def _diverge(self, trial_id: str, value: float, step: int) -> None:
+        said = Failure(f"{self.spec.metric} is {value}", Remedy.DIVERGED, Cause.BUG)
+        self._close_attempt(self.records[trial_id], said)
+        self._finish(trial_id, TrialState.FAILED, f"diverged: {said.error}", step)
+
+    def _is_divergence(self, value: float) -> bool:
+        limit = self.spec.failure.diverged_above
+        return not math.isfinite(value) or (limit is not None and value > limit)
+
     def _close_attempt(
-        self, record: TrialRecord, error: str | None, ended: float | None = None
+        self, record: TrialRecord, failure: Failure | None, ended: float | None = None
     ) -> None:
         """Mark the newest attempt as ended (now), if it is open, and the trial as waiting."""
         update: dict[str, object] = {"state": TrialState.PENDING}
         if record.attempts and record.attempts[-1].ended is None:
-            end = {"ended": ended or time.time(), "error": error}
+            end: dict[str, object] = {"ended": ended or time.time()}
+            if failure is not None:
+                end |= {"error": failure.error, "remedy": failure.remedy, "cause": failure.cause}
+                end["step"] = self._last_step(record.id)
             last = record.attempts[-1].model_copy(update=end)
             update["attempts"] = (*record.attempts[:-1], last)
         self._adopt(record.model_copy(update=update))

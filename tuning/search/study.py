@@ -75,6 +75,9 @@ class SweepStudy:
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
         trial = Trial(self._study, frozen._trial_id)
+        if record.refused:  # pruned before its first report: the worst there is
+            self._study.tell(record.number, state=OptunaState.PRUNED)
+            return
         for step, reported in curve:
             if step not in frozen.intermediate_values:
                 trial.report(reported, step)
@@ -112,6 +115,8 @@ class SweepStudy:
         if params is None:  # of an earlier space; it takes a number, and is no evidence
             return create_trial(state=OptunaState.FAIL)
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
+        if record.refused:
+            state, curve = OptunaState.PRUNED, []
         return create_trial(
             state=state,
             value=curve[-1][1] if state is OptunaState.COMPLETE else None,

@@ -1,0 +1,78 @@
+"""The taxonomy: one answer for each failure."""
+
+import pytest
+
+from results.failures import Cause, Remedy, classify, signature
+
+DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
+CASES = [
+    ("rank 0: RuntimeError: boom", "", Remedy.RETRY, Cause.BUG),
+    ("rank 0: Preempted: SIGTERM; left at step 4", "", Remedy.RETRY, Cause.PREEMPTION),
+    (DIED, "step 3\n", Remedy.RETRY, Cause.INFRASTRUCTURE),
+    (DIED, "what():  std::bad_alloc\n", Remedy.SHRINK, Cause.BUG),
+    (DIED, "\nTimeout (0:10:00)!\nThread 0x00007f", Remedy.RETRY, Cause.BUG),
+    ("the trial's driving process died", "", Remedy.RETRY, Cause.INFRASTRUCTURE),
+    ("rank 0: OutOfMemoryError: CUDA out of memory. Tried", "", Remedy.SHRINK, Cause.BUG),
+    ("rank 0: MemoryError: Unable to allocate 8 GiB", "", Remedy.SHRINK, Cause.BUG),
+    (
+        "rank 0: RuntimeError: DefaultCPUAllocator: can't allocate memory",
+        "",
+        Remedy.SHRINK,
+        Cause.BUG,
+    ),
+    ("rank 2: UserError: a.txt:3: not a JSON object", "", Remedy.FAIL_TRIAL, Cause.BUG),
+    ("rank 0: FloatingPointError: overflow", "", Remedy.DIVERGED, Cause.BUG),
+    (
+        "rank 0: OSError: [Errno 28] No space left on device",
+        "",
+        Remedy.STOP_SWEEP,
+        Cause.INFRASTRUCTURE,
+    ),
+    (
+        "rank 0: OSError: [Errno 5] Input/output error: 'x'",
+        "",
+        Remedy.RETRY,
+        Cause.INFRASTRUCTURE,
+    ),
+    (
+        "rank 0: AcceleratorError: CUDA error: uncorrectable ECC error",
+        "",
+        Remedy.RETRY_ELSEWHERE,
+        Cause.INFRASTRUCTURE,
+    ),
+    (
+        "rank 0: AcceleratorError: CUDA error: device-side assert triggered",
+        "",
+        Remedy.RETRY_ELSEWHERE,
+        Cause.BUG,
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "log", "remedy", "cause"), CASES)
+def test_each_failure_is_one_thing(error: str, log: str, remedy: Remedy, cause: Cause) -> None:
+    failure = classify(error, log)
+    assert (failure.remedy, failure.cause) == (remedy, cause)
+
+
+def test_a_hang_is_named() -> None:
+    assert classify(DIED, "Timeout (0:00:05)!\n").error.startswith("hung: a rank was silent")
+
+
+def test_the_users_patterns_come_first() -> None:
+    patterns = {"no such thing": Remedy.FAIL_TRIAL, r"bo+m": Remedy.STOP_SWEEP}
+    patterns |= {"boom": Remedy.RETRY}
+    assert classify("RuntimeError: boom", patterns=patterns).remedy is Remedy.STOP_SWEEP
+    found = classify("ValueError", "the ECC error again", patterns={"ECC": Remedy.RETRY_ELSEWHERE})
+    assert (found.remedy, found.cause) == (Remedy.RETRY_ELSEWHERE, Cause.INFRASTRUCTURE)
+
+
+def test_what_follows_a_lack_of_memory_is_chosen() -> None:
+    error = "rank 0: OutOfMemoryError: CUDA out of memory"
+    assert classify(error, on_oom=Remedy.FAIL_TRIAL).remedy is Remedy.FAIL_TRIAL
+
+
+def test_a_signature_is_without_numbers_and_addresses() -> None:
+    first = signature("rank 0: ValueError: x is 3.5 at 0x7fab of 1f00aa77cc")
+    assert first == signature("rank 1: ValueError: x is 17.25 at 0x11 of 1f00aa77dd")
+    assert first != signature("rank 1: ValueError: y is 17.25 at 0x11 of 1f00aa77dd")
