@@ -1,4 +1,5 @@
-"""What a parameter may be: Ray Tune's domains, by Ray Tune's names and argument order."""
+"""What a parameter may be: Ray Tune's domains, by Ray Tune's names and argument order, and
+`ordinal`, which Ray Tune lacks."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ Kind = Literal[
     "lograndint",
     "qlograndint",
     "choice",
+    "ordinal",
     "grid_search",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
-LISTS: dict[str, str] = {"choice": "categories", "grid_search": "values"}
+LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
 """The domains that list their values, with the keyword of the list."""
 
 
@@ -51,7 +53,8 @@ class Domain(BaseModel):
         upper: bound above, as in Ray Tune: never drawn by `randint` and `lograndint`, see `high`;
             for a categorical domain the greatest index.
         q: every value is a multiple of it; None where the domain is not quantised.
-        categories: the values of `choice` and `grid_search`, plain data; empty otherwise.
+        categories: the values of `choice`, `ordinal` and `grid_search`, plain data; empty
+            otherwise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -64,7 +67,7 @@ class Domain(BaseModel):
 
     @property
     def is_categorical(self) -> bool:
-        """Whether the values are listed: `choice`, `grid_search`."""
+        """Whether the values are listed: `choice`, `ordinal`, `grid_search`."""
         return self.kind in LISTS
 
     @property

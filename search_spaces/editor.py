@@ -18,6 +18,7 @@ _MEANING = {
     "lograndint": "A whole number from lower up to, not including, upper, even in its log.",
     "qlograndint": "A whole multiple of q from lower to upper, both included, even in its log.",
     "choice": "One of the listed values.",
+    "ordinal": "One of the listed values, whose order means something: neighbours are alike.",
     "grid_search": "Each of the listed values in turn, in every combination.",
 }
 

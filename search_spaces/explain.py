@@ -30,6 +30,8 @@ def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, P
 def _path(details: ErrorDetails, schema: _Schema) -> KeyPath:
     """The path in the file: pydantic adds the branches of a union, which are not keys."""
     loc = details["loc"]
+    if "path" in details.get("ctx", {}):  # found while another key was checked
+        return tuple(details["ctx"]["path"])
     if details["type"] in ("plain", "extra_forbidden"):
         return loc
     for length in range(1, len(loc) + 1):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from search_spaces.branches import is_branching
 from search_spaces.domains import is_domain_form
 from search_spaces.editor import json_schema, json_schema_text
 from search_spaces.errors import UserError
@@ -94,12 +95,11 @@ def dump_sweep(spec: SweepSpec) -> str:
     return text.getvalue()
 
 
-def _one_line_domains(space: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, node in space.items():
-        if is_domain_form(node):
-            tree[key] = CommentedMap(node)
-            tree[key].fa.set_flow_style()
-        else:
-            tree[key] = _one_line_domains(node)
-    return tree
+def _one_line_domains(node: Any) -> Any:
+    if isinstance(node, dict) and is_domain_form(node) and not is_branching(node):
+        line = CommentedMap(node)
+        line.fa.set_flow_style()
+        return line
+    if isinstance(node, dict):
+        return {key: _one_line_domains(part) for key, part in node.items()}
+    return [_one_line_domains(part) for part in node] if isinstance(node, list) else node

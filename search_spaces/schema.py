@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
 from search_spaces.domains import Domain
-from search_spaces.plain import merge, nested
+from search_spaces.feasible import check_rules
+from search_spaces.rules import broken, configuration
 from search_spaces.sections.base import EnvText, Section
 from search_spaces.sections.budget import BudgetSpec
 from search_spaces.sections.checkpoint import CheckpointSpec
@@ -61,6 +62,10 @@ class SweepSpec(Section):
     fixed: dict[str, Any] = Field(
         default_factory=dict, description="What is not searched: parameters with plain values."
     )
+    constraints: Annotated[list[str], Field(validate_default=True)] = Field(
+        default_factory=list,
+        description="What every configuration keeps: formulas like num_layers * width <= 4096.",
+    )
     search: SearchSpec = Field(default_factory=SearchSpec)
     scheduler: SchedulerSpec
     budget: BudgetSpec = Field(default_factory=BudgetSpec)
@@ -88,6 +93,13 @@ class SweepSpec(Section):
         check_fixed(fixed, info.data.get("space", {}))
         return fixed
 
+    @field_validator("constraints")
+    @classmethod
+    def _can_be_kept(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
+        if "space" in info.data and "fixed" in info.data:
+            check_rules(constraints, info.data["space"], info.data["fixed"])
+        return constraints
+
     @field_validator("budget")
     @classmethod
     def _some_limit(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
@@ -108,5 +120,11 @@ class SweepSpec(Section):
         return {name: d for name, d in self.domains().items() if d.kind == "grid_search"}
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A trial's configuration: `fixed`, and the searched values by dotted name."""
-        return merge(self.fixed, nested(params))
+        """A trial's configuration: `fixed`, the searched values by dotted name, and what follows
+        from them: the constants of the options that were chosen, computed values.
+        """
+        return configuration(self.space, self.fixed, params)
+
+    def broken(self, params: Mapping[str, Any]) -> str | None:
+        """The first constraint that a configuration breaks; None when it keeps them all."""
+        return broken(self.constraints, self.space, self.fixed, params)

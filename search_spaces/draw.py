@@ -1,0 +1,53 @@
+"""Random configurations of a space, as random search draws them: for checks that need no sampler."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from search_spaces.branches import active
+from search_spaces.domains import Domain
+
+
+def draw(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """One configuration: dotted name to value, of the active parameters only."""
+    picked: dict[str, Any] = {}
+
+    def pick(name: str, domain: Domain) -> Any:
+        picked[name] = draw_value(domain, rng)
+        return picked[name]
+
+    for _ in active(space, pick):
+        pass
+    return picked
+
+
+def draw_value(domain: Domain, rng: random.Random) -> Any:
+    """One value of a domain."""
+    if domain.is_categorical:
+        return rng.choice(domain.categories)
+    if domain.q is not None:
+        low, high = (round(bound / domain.q) for bound in (domain.lower, domain.high))
+        return quantised(domain, _number(low, high, domain.log, whole=True, rng=rng))
+    return _number(domain.lower, domain.high, domain.log, whole=domain.integer, rng=rng)
+
+
+def quantised(domain: Domain, multiple: int) -> Any:
+    """That multiple of the domain's q: 3 * 0.05 is 0.15, as it is not in floats."""
+    value = Decimal(repr(domain.q)) * multiple
+    return int(value) if domain.integer else float(value)
+
+
+def _number(low: float, high: float, log: bool, *, whole: bool, rng: random.Random) -> Any:
+    if whole and not log:
+        return rng.randint(int(low), int(high))
+    half = 0.5 if whole else 0.0
+    if log:
+        value = math.exp(rng.uniform(math.log(low - half if low > half else low), math.log(high + half)))
+    else:
+        value = rng.uniform(low, high)
+    value = min(max(value, low), high)
+    return round(value) if whole else value

@@ -1,0 +1,224 @@
+"""Formulas in a sweep file: parsed to Python's own syntax tree, of which only arithmetic on names
+is let in, and walked node by node. Nothing is ever handed to `eval`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from search_spaces.plain import show
+
+MAX_LENGTH, MAX_DEPTH, MAX_BITS = 500, 40, 4096
+
+
+class InactiveError(Exception):
+    """The formula came to a parameter that this configuration does not have."""
+
+
+class UndefinedError(Exception):
+    """The formula has no value here: a division by zero, a logarithm of nothing."""
+
+
+def _number(value: object) -> Any:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{show(value)} is not a number")
+    return value
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """`**`, in floats where whole numbers would fill the memory."""
+    whole = isinstance(base, int) and isinstance(exponent, int)
+    if whole and abs(exponent) * int(base).bit_length() > MAX_BITS:
+        base = float(base)
+    result = base**exponent
+    if isinstance(result, complex):
+        raise ArithmeticError("a root of a negative number")
+    return result
+
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
+    "min": (min, (1, 9)),
+    "max": (max, (1, 9)),
+    "abs": (abs, (1, 1)),
+    "ceil": (math.ceil, (1, 1)),
+    "floor": (math.floor, (1, 1)),
+    "round": (round, (1, 2)),
+    "log": (math.log, (1, 2)),
+}
+"""Name to function, and how many arguments it takes at least and at most."""
+_ALLOWED = "a formula has numbers, text, parameters' names, + - * / // % **, comparisons, and, or"
+_REST = f"not, in, if-else and {', '.join(FUNCTIONS)}"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A parsed formula; equal when its text is.
+
+    Attributes:
+        text: as it was written.
+        tree: of allowed nodes only.
+        names: dotted names of the parameters that it speaks of, in order.
+    """
+
+    text: str
+    tree: ast.expr = field(compare=False, repr=False)
+    names: tuple[str, ...] = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Expression:
+    """The formula that a text holds.
+
+    Raises:
+        ValueError: it is none; the message says why, in words.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"a formula has at most {MAX_LENGTH} characters, got {len(text)}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"not a formula: {show(text)}") from None
+    names = tuple(dict.fromkeys(_check(tree, 0)))
+    return Expression(text.strip(), tree, names)
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """`a.b` of a name or of attributes of a name; `param("a-b")` for what is no Python name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        parent = dotted_name(node.value)
+        return parent and f"{parent}.{node.attr}"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "param":
+        given = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        if len(given) == len(node.args) == 1 and isinstance(given[0], str) and not node.keywords:
+            return given[0]
+    return None
+
+
+def _check(node: ast.expr, depth: int) -> Iterator[str]:
+    """Names in a tree; refuses every node that is not on the list."""
+    if depth > MAX_DEPTH:
+        raise ValueError("the formula is nested too deeply")
+    name = dotted_name(node)
+    if name is not None:
+        yield name
+        return
+    if isinstance(node, ast.Call):
+        _check_call(node)
+    elif not _is_allowed(node):
+        raise ValueError(f"{show(ast.unparse(node))} is not allowed: {_ALLOWED}, {_REST}")
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr) and not (isinstance(node, ast.Call) and child is node.func):
+            yield from _check(child, depth + 1)
+
+
+def _is_allowed(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return value is None or isinstance(value, (bool, int, float, str))
+        case ast.BinOp(op=op):
+            return type(op) in ARITHMETIC
+        case ast.UnaryOp(op=op):
+            return isinstance(op, (ast.USub, ast.UAdd, ast.Not))
+        case ast.Compare(ops=ops):
+            return all(type(op) in COMPARISONS for op in ops)
+    return isinstance(node, (ast.BoolOp, ast.IfExp, ast.List, ast.Tuple))
+
+
+def _check_call(node: ast.Call) -> None:
+    name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+    if name not in FUNCTIONS:
+        raise ValueError(f"unknown function {show(name)} (valid: {', '.join(FUNCTIONS)})")
+    least, most = FUNCTIONS[name][1]
+    if node.keywords or not least <= len(node.args) <= most:
+        raise ValueError(f"{name} takes {least} to {most} values, got {show(ast.unparse(node))}")
+
+
+def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
+    """The formula's value; `and`, `or` and `if` look at no more than Python would.
+
+    Raises:
+        InactiveError: it came to a name that `values` lacks.
+        UndefinedError: it has no value there (division by zero, overflow).
+        TypeError: it computes with what is no number.
+    """
+    try:
+        return _value(expression.tree, values)
+    except (ArithmeticError, ValueError) as e:
+        raise UndefinedError(f"{expression.text}: {e}") from e
+
+
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    name = dotted_name(node)
+    if name is not None:
+        if name not in values:
+            raise InactiveError(name)
+        return values[name]
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.BinOp():
+            left, right = (_number(_value(side, values)) for side in (node.left, node.right))
+            return ARITHMETIC[type(node.op)](left, right)
+        case ast.Call(func=ast.Name(id=function)):
+            return FUNCTIONS[function][0](*(_number(_value(arg, values)) for arg in node.args))
+        case ast.IfExp():
+            return _value(node.body if _value(node.test, values) else node.orelse, values)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, values) for item in items]
+    return _logic(node, values)
+
+
+def _compared(op: ast.cmpop, left: Any, right: Any) -> bool:
+    try:
+        return COMPARISONS[type(op)](left, right)
+    except TypeError:
+        raise TypeError(f"{show(left)} cannot be compared with {show(right)}") from None
+
+
+def _logic(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.BoolOp(op=ast.And()):
+            return all(_value(part, values) for part in node.values)
+        case ast.BoolOp():
+            return any(_value(part, values) for part in node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            return not _value(node.operand, values)
+        case ast.UnaryOp():
+            value = _number(_value(node.operand, values))
+            return -value if isinstance(node.op, ast.USub) else value
+        case ast.Compare():
+            left = _value(node.left, values)
+            for op, side in zip(node.ops, node.comparators, strict=True):
+                right = _value(side, values)
+                if not _compared(op, left, right):
+                    return False
+                left = right
+            return True
+    raise AssertionError(f"checked when parsed: {ast.dump(node)}")
