@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, model_serializer
@@ -35,7 +36,7 @@ class Derived(_Node):
 
     text: str
 
-    @property
+    @cached_property
     def expression(self) -> Expression:
         """The formula behind the `=`."""
         return parse(self.text.removeprefix("="))
@@ -62,7 +63,7 @@ class Branches(_Node):
     labels: tuple[Any, ...]
     options: tuple[dict[str, Any], ...]
 
-    @property
+    @cached_property
     def selector(self) -> Domain:
         """The parameter that chooses."""
         return Domain.model_validate({self.kind: list(self.labels)})

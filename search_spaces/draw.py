@@ -1,4 +1,4 @@
-"""Random configurations of a space, as random search draws them: for checks that need no sampler."""
+"""Random configurations of a space, as random search draws them, for checks without a sampler."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from search_spaces.branches import active
+from search_spaces.branches import Pick, active
 from search_spaces.domains import Domain
 
 
-def draw(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    """One configuration: dotted name to value, of the active parameters only."""
-    picked: dict[str, Any] = {}
+def draw(space: Mapping[str, Any], pick: Pick) -> dict[str, Any]:
+    """A configuration: dotted name to picked value, of the parameters that these make active."""
+    walked = active(space, pick)
+    return {name: value for name, leaf, value in walked if isinstance(leaf, Domain)}
 
-    def pick(name: str, domain: Domain) -> Any:
-        picked[name] = draw_value(domain, rng)
-        return picked[name]
 
-    for _ in active(space, pick):
-        pass
-    return picked
+def draw_at_random(space: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """A configuration as random search draws it."""
+    return draw(space, lambda _, domain: draw_value(domain, rng))
 
 
 def draw_value(domain: Domain, rng: random.Random) -> Any:
@@ -46,7 +44,7 @@ def _number(low: float, high: float, log: bool, *, whole: bool, rng: random.Rand
         return rng.randint(int(low), int(high))
     half = 0.5 if whole else 0.0
     if log:
-        value = math.exp(rng.uniform(math.log(low - half if low > half else low), math.log(high + half)))
+        value = math.exp(rng.uniform(math.log(low - half), math.log(high + half)))
     else:
         value = rng.uniform(low, high)
     value = min(max(value, low), high)

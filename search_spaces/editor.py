@@ -21,6 +21,12 @@ _MEANING = {
     "ordinal": "One of the listed values, whose order means something: neighbours are alike.",
     "grid_search": "Each of the listed values in turn, in every combination.",
 }
+_OPTIONS = {
+    "type": "object",
+    "description": "Each value with the parameters that come with it.",
+    "minProperties": 1,
+    "additionalProperties": {"type": ["object", "null"]},
+}
 
 
 def json_schema() -> dict[str, Any]:
@@ -48,16 +54,24 @@ def _space() -> dict[str, Any]:
         "type": "object",
         "minProperties": 1,
         "propertyNames": {"pattern": r"^[^.]+$", "not": {"enum": list(KINDS)}},
-        "additionalProperties": {"anyOf": [{"$ref": "#/$defs/Domain"}, {"$ref": "#/$defs/Space"}]},
+        "additionalProperties": {
+            "anyOf": [
+                {"$ref": "#/$defs/Domain"},
+                {"$ref": "#/$defs/Space"},
+                {"type": "string", "pattern": "^=", "description": "Computed: = 0.1 * max_steps"},
+            ]
+        },
     }
 
 
 def _domain(kind: str) -> dict[str, Any]:
-    positional, keywords = (_listed if kind in LISTS else _numeric)(kind)
+    forms = list((_listed if kind in LISTS else _numeric)(kind))
+    if kind in ("choice", "grid_search"):
+        forms.append(_OPTIONS)
     return {
         "type": "object",
         "description": _MEANING[kind],
-        "properties": {kind: {"anyOf": [positional, keywords]}},
+        "properties": {kind: {"anyOf": forms}},
         "required": [kind],
         "additionalProperties": False,
     }

@@ -102,7 +102,7 @@ def parse(text: str) -> Expression:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"not a formula: {show(text)}") from None
+        raise ValueError(f"not a formula: {show(text.strip())}") from None
     names = tuple(dict.fromkeys(_check(tree, 0)))
     return Expression(text.strip(), tree, names)
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from search_spaces.branches import Derived, parameters
 from search_spaces.domains import Domain
-from search_spaces.draw import draw
-from search_spaces.expressions import Expression, UndefinedError
+from search_spaces.draw import draw_at_random
+from search_spaces.expressions import Expression, UndefinedError, parse
+from search_spaces.grid import Point, grid_points
 from search_spaces.intervals import Interval, boxes, interval, outcome, sides
 from search_spaces.plain import show
 from search_spaces.rules import (
@@ -54,11 +55,17 @@ def _check_feasible(
     for i, expression in enumerate(constraints):
         if all(outcome(expression, part) is False for part in parts):
             problems.add((i,), f"never holds{_why(expression, parts)}: {expression.text}")
-    if not problems and constraints:
-        if all(any(outcome(e, part) is False for e in constraints) for part in parts):
-            problems.add((), "no configuration keeps all of them together")
+    if not problems and all(any(outcome(e, p) is False for e in constraints) for p in parts):
+        problems.add((), "no configuration keeps all of them together")
     if not problems:
         _draw_some(constraints, space, fixed, problems)
+
+
+def allowed_points(constraints: Sequence[str], space: Tree, fixed: Tree) -> list[Point]:
+    """The points of the space's grids that the constraints do not exclude; `[{}]` without grids."""
+    parsed = [parse(text) for text in constraints]
+    points = grid_points(space)
+    return [p for p in points if not parsed or excluded_by(parsed, space, fixed, p) is None]
 
 
 def excluded_by(
@@ -110,7 +117,7 @@ def _draw_some(
     for count in range(DRAWS):
         if found and count >= LEAST:
             return
-        params = draw(space, rng)
+        params = draw_at_random(space, rng)
         try:
             known = values(space, fixed, params)
         except UndefinedError as e:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -22,7 +22,7 @@ from search_spaces.expressions import (
 )
 
 MAX_COMBINATIONS = 512
-"""Of listed values that are gone through one by one; beyond it they become intervals."""
+"""Of values that are gone through one by one; beyond it they become intervals."""
 
 
 class Unknown(Enum):
@@ -57,18 +57,26 @@ def interval(domain: Domain) -> Any:
 
 
 def boxes(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
-    """Parts that cover a space: listed values one by one while they are few, intervals else."""
-    listed: dict[str, tuple[Any, ...]] = {}
-    count = 1
-    for name, domain in sorted(domains.items(), key=lambda item: len(item[1].categories)):
-        if domain.is_categorical and count * len(domain.categories) <= MAX_COMBINATIONS:
-            listed[name] = domain.categories
-            count *= len(domain.categories)
+    """Parts that cover a space: values one by one while they are few, intervals otherwise."""
+    listed: dict[str, Sequence[Any]] = {}
+    combinations = 1
+    for name, domain in sorted(domains.items(), key=lambda item: _count(item[1])):
+        combinations *= _count(domain)
+        if combinations <= MAX_COMBINATIONS:
+            listed[name] = domain.categories or range(int(domain.lower), int(domain.high) + 1)
     rest = {name: interval(domain) for name, domain in domains.items() if name not in listed}
     return [
         {**rest, **dict(zip(listed, values, strict=True))}
         for values in itertools.product(*listed.values())
     ]
+
+
+def _count(domain: Domain) -> int:
+    """Of a domain's values, where they can be listed; of others, more than are ever listed."""
+    if domain.is_categorical:
+        return len(domain.categories)
+    whole = domain.integer and domain.q is None
+    return int(domain.high - domain.lower + 1) if whole else MAX_COMBINATIONS + 1
 
 
 def outcome(expression: Expression, known: Known) -> Any:
@@ -97,25 +105,29 @@ def _bound(node: ast.expr, known: Known) -> Any:
             return node.value
         case ast.BinOp():
             return _arithmetic(node.op, _bound(node.left, known), _bound(node.right, known))
-        case ast.UnaryOp(op=ast.Not()):
-            value = _bound(node.operand, known)
-            return UNKNOWN if _is_vague(value) else not value
-        case ast.UnaryOp(op=ast.USub()):
-            return _arithmetic(ast.Sub(), 0, _bound(node.operand, known))
-        case ast.UnaryOp():
-            return _bound(node.operand, known)
-        case ast.BoolOp():
-            return _logic(node, known)
         case ast.Compare():
             return _compare(node, known)
         case ast.Call(func=ast.Name(id=function)):
             return _call(function, [_bound(arg, known) for arg in node.args])
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            values = [_bound(item, known) for item in items]
-            return UNKNOWN if any(map(_is_vague, values)) else values
+    return _more(node, known)
+
+
+def _more(node: ast.expr, known: Known) -> Any:
+    match node:
+        case ast.BoolOp():
+            return _logic(node, known)
+        case ast.UnaryOp(op=ast.Not()):
+            value = _bound(node.operand, known)
+            return UNKNOWN if _is_vague(value) else not value
+        case ast.UnaryOp():
+            sign = -1 if isinstance(node.op, ast.USub) else 1
+            return _arithmetic(ast.Mult(), sign, _bound(node.operand, known))
         case ast.IfExp():
             test = _bound(node.test, known)
             return UNKNOWN if _is_vague(test) else _bound(node.body if test else node.orelse, known)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            values = [_bound(item, known) for item in items]
+            return UNKNOWN if any(map(_is_vague, values)) else values
     return UNKNOWN
 
 
@@ -180,7 +192,9 @@ def _logic(node: ast.BoolOp, known: Known) -> Any:
 
 def _compare(node: ast.Compare, known: Known) -> Any:
     parts = [_bound(part, known) for part in (node.left, *node.comparators)]
-    results = [_pair(op, *pair) for op, pair in zip(node.ops, itertools.pairwise(parts), strict=True)]
+    results = [
+        _pair(op, *pair) for op, pair in zip(node.ops, itertools.pairwise(parts), strict=True)
+    ]
     if any(r is False for r in results):
         return False
     return UNKNOWN if any(r is UNKNOWN for r in results) else True

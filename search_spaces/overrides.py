@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from search_spaces.branches import is_branching
 from search_spaces.domains import is_domain_form
 from search_spaces.errors import UserError, suggest
 from search_spaces.plain import dotted
 from search_spaces.reader import Document, read_value
 from search_spaces.source import Problem
+from search_spaces.space import is_formula
 
 _ABSENT = object()
 
@@ -72,8 +74,12 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
     if isinstance(override.value, dict):
         _remove(data, twin)
         return override
+    if (pinned := _pin_option(data, override)) is not None:
+        return pinned
+    if _domain_above(data, override.path[:-1]):
+        return override  # inside an option, where plain values may stand
     old = _get(data, override.path)
-    if is_domain_form(old) and not isinstance(override.value, list):
+    if (is_domain_form(old) or is_formula(old)) and not isinstance(override.value, list):
         _remove(data, override.path)
         return replace(override, path=twin)
     if old is _ABSENT:
@@ -81,6 +87,28 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
         names = suggest(override.path[-1], parent) if isinstance(parent, dict) and parent else ""
         raise UserError(f"{override.label}: {dotted(override.path)}: not in the space{names}")
     return override
+
+
+def _pin_option(data: dict[str, Any], override: Override) -> Override | None:
+    """A choice whose options hold parameters is left with the one option that is named."""
+    above = _domain_above(data, override.path)
+    raw = _get(data, above) if above else None
+    if above is None or not is_branching(raw):
+        return None
+    kind, options = next(iter(raw.items()))
+    rest = override.path[len(above) :]
+    if isinstance(options, dict) and not rest:
+        kept: Any = {k: v for k, v in options.items() if k == override.value}
+        labels = [str(label) for label in options]
+    elif isinstance(options, list) and len(rest) == 1 and rest[0] != kind:
+        kept = [option for option in options if option.get(rest[0]) == override.value]
+        labels = [str(option.get(rest[0])) for option in options]
+    else:
+        return None
+    if not kept:
+        hint = suggest(override.value, labels)
+        raise UserError(f"{override.label}: {dotted(above)} has no such option{hint}")
+    return replace(override, path=above, value={kind: kept})
 
 
 def _refuse_searched(document: Document, override: Override) -> None:

@@ -153,7 +153,9 @@ def unknown_names(expression: Expression, known: set[str]) -> Iterator[str]:
         if name in known:
             continue
         inside = sorted(k for k in known if k.startswith(f"{name}."))
-        hint = f"; it is a group, name one of {', '.join(inside)}" if inside else suggest(name, known)
+        hint = (
+            f"; it is a group, name one of {', '.join(inside)}" if inside else suggest(name, known)
+        )
         yield f"unknown parameter '{name}'{hint}"
 
 

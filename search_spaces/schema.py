@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
 from search_spaces.domains import Domain
-from search_spaces.feasible import check_rules
+from search_spaces.feasible import allowed_points, check_rules
 from search_spaces.rules import broken, configuration
 from search_spaces.sections.base import EnvText, Section
 from search_spaces.sections.budget import BudgetSpec
@@ -108,8 +107,9 @@ class SweepSpec(Section):
         domains = flatten(info.data["space"]).values()
         if any(domain.kind != "grid_search" for domain in domains):
             raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
-        points = math.prod(len(domain.categories) for domain in domains)
-        return budget.model_copy(update={"trials": points})
+        data = info.data
+        points = allowed_points(data.get("constraints", []), data["space"], data.get("fixed", {}))
+        return budget.model_copy(update={"trials": len(points)})
 
     def domains(self) -> dict[str, Domain]:
         """Dotted name to domain, in file order."""
@@ -118,6 +118,10 @@ class SweepSpec(Section):
     def grid(self) -> dict[str, Domain]:
         """The `grid_search` domains, of which every combination is tried."""
         return {name: d for name, d in self.domains().items() if d.kind == "grid_search"}
+
+    def grid_points(self) -> list[dict[str, Any]]:
+        """Every combination of the grids that the constraints leave; `[{}]` without grids."""
+        return allowed_points(self.constraints, self.space, self.fixed)
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A trial's configuration: `fixed`, the searched values by dotted name, and what follows

@@ -116,9 +116,7 @@ class _Parser:
             if bad:
                 raise ValueError(f"an option holds a mapping of parameters, got {show(bad[0])}")
             trees = {k: inner.group(v or {}, (*path, kind, k)) for k, v in options.items()}
-            return Branches(
-                kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values())
-            )
+            return Branches(kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values()))
         key = _telling_key(kind, options)
         rest = [{k: v for k, v in option.items() if k != key} for option in options]
         return Branches(
@@ -201,13 +199,19 @@ def _check_names(tree: Mapping[str, Any], problems: Problems) -> None:
             apart = all(any(when.get(k, v) != v for k, v in c.items()) for c in conditions)
             nested = f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")
             if nested and not apart:
-                problems.add(leaf.path, f"{leaf.name} is named twice, beside {other}")
+                problems.add(leaf.path, _named_twice(leaf.name, other))
         seen.setdefault(leaf.name, []).append(when)
         if _is_grid(leaf.leaf) and not when.keys() <= grids:
             chooser = next(name for name in when if name not in grids)
             problems.add(
                 leaf.path, f"grid_search in an option of a choice; make {chooser} a grid_search"
             )
+
+
+def _named_twice(name: str, other: str) -> str:
+    if name != other:
+        return f"{name} cannot be, as {other} is a parameter too"
+    return f"{name} is named twice; options as a list, like {{name: sgd, …}}, keep their own names"
 
 
 def _is_grid(leaf: object) -> bool:

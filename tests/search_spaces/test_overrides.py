@@ -122,3 +122,18 @@ def test_loading_twice_gives_equal_sweeps(path: Path) -> None:
     first, second = (load_sweep(path, ["seed=3"]) for _ in range(2))
     assert isinstance(first, LoadedSweep)
     assert first == second
+
+
+def test_an_option_is_pinned_with_its_parameters() -> None:
+    shipped = Path(__file__).parents[2] / "search_spaces" / "conditional.yaml"
+    spec = load_sweep(shipped, ["space.optimizer=sgd", "space.dropout=0.2"]).spec
+    assert spec.domains()["optimizer"].categories == ("sgd",)
+    assert "momentum" in spec.domains()
+    assert "weight_decay" not in spec.domains()
+    assert spec.fixed["dropout"] == 0.2
+    inside = load_sweep(shipped, ["space.optimizer.choice.sgd.momentum=0.9"]).spec
+    assert "momentum" not in inside.domains()
+    params = {"optimizer": "sgd", "learning_rate": 0.1, "num_layers": 1, "hidden_units": 32}
+    assert inside.nest(params)["momentum"] == 0.9
+    with pytest.raises(UserError, match=r"has no such option \(did you mean 'sgd'\?\)"):
+        load_sweep(shipped, ["space.optimizer=sdg"])

@@ -32,6 +32,7 @@ def plan(
 
     from search_spaces.load import load_sweep
     from tuning.cli.format import make_console
+    from tuning.cli.space_table import space_table
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import describe_nodes, place
@@ -45,7 +46,9 @@ def plan(
     console = make_console()
     goal = f": {spec.trainable}, {spec.mode} {spec.metric}"
     console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
-    _print_space(console, spec, sampled[:samples])
+    console.print(space_table(spec, sampled[:samples]))
+    for text in spec.constraints:
+        console.print(f"constraint {text}", soft_wrap=True)
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
     console.print(f"trial      {placement.need}")
@@ -55,21 +58,6 @@ def plan(
     for line in _costs(spec, sampled):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
-
-
-def _print_space(console: Any, spec: SweepSpec, sampled: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    from tuning.cli.format import number
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("parameter", "domain", *(f"sample {i + 1}" for i in range(len(sampled)))):
-        table.add_column(name, no_wrap=name != "domain")
-    for name, domain in spec.domains().items():
-        kind, values = next(iter(domain.dump().items()))
-        text = f"{kind} {', '.join(number(v) for v in values)}"
-        table.add_row(name, text, *(number(s[name]) for s in sampled))
-    console.print(table)
 
 
 def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:

@@ -73,7 +73,7 @@ def _cells(params: list[str], row: Row, best: str | None) -> list[Text]:
         Text(record.state, style=state_style(record.state)),
         Text(str(step)),
         Text(number(value)),
-        *(Text(number(record.params.get(p))) for p in params),
+        *(Text(number(record.params[p]) if p in record.params else "") for p in params),
         Text(duration(record.seconds)),
     ]
 

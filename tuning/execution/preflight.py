@@ -6,15 +6,18 @@ import random
 import re
 from typing import Any
 
+from search_spaces.branches import Derived, Leaf, parameters
 from search_spaces.domains import Domain
+from search_spaces.draw import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep
-from search_spaces.plain import KeyPath, walk
+from search_spaces.plain import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
 from search_spaces.schema import ENV_FIELDS, SweepSpec
+from search_spaces.space import formulas
 from trainables.registry import check_config, is_foreign
 
-SAMPLES = 64
+SAMPLES, _DRAWS = 64, 1000
 
 
 def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
@@ -54,37 +57,44 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
 
     A rule that a range breaks is told with one value: the bound, as it stands in the file.
     """
-    domains = spec.domains()
-    seen: dict[tuple[tuple[str, ...], str], str] = {}
-    for config in map(spec.nest, reversed(sampled)):
+    seen: dict[tuple[KeyPath, str], str] = {}
+    for params in reversed(sampled):
+        config = spec.nest(params)
         for path, problem in check_config(spec.trainable, config):
-            place = _in_file(spec, path or _named(problem, config))
-            domain = domains.get(".".join(place[1:]))
-            categorical = domain is not None and domain.is_categorical
+            place, leaf = _in_file(spec, path or _named(problem, config), params)
+            categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
+            if isinstance(leaf, Derived) and "whole number" in problem:
+                problem += "; round(…), ceil(…) and floor(…) give one"
             seen.setdefault((place, rule if path else "they fit together"), problem)
     return [(place, problem) for (place, _), problem in seen.items()]
 
 
 def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
-    """Configurations as random search would draw them, with every bound and category among them."""
-    import optuna
+    """Configurations as random search would draw them, with every bound and category among them.
 
-    from tuning.search.space import decode, distribution
-
-    domains = spec.domains()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=spec.seed))
-    space = {k: distribution(d) for k, d in domains.items()}
-    drawn = [study.ask(space).params for _ in range(count)]
-    sampled = [{k: decode(domains[k], v) for k, v in params.items()} for params in drawn]
+    Each keeps the constraints; bounds and categories that none could be found for are left out.
+    """
     rng = random.Random(spec.seed)
-    for name, domain in domains.items():
-        for extreme in _extremes(domain):
-            sampled.append({**rng.choice(sampled[:count]), name: extreme})
-    for end in (0, -1):
-        sampled.append({name: _extremes(domain)[end] for name, domain in domains.items()})
-    return sampled
+    sampled = [p for _ in range(count) if (p := _drawn(spec, rng, {})) is not None]
+    for leaf in parameters(spec.space):
+        if isinstance(leaf.leaf, Domain):
+            for extreme in _extremes(leaf.leaf):
+                found = _drawn(spec, rng, {**dict(leaf.when), leaf.name: extreme})
+                sampled += [] if found is None else [found]
+    lowest = draw(spec.space, lambda _, domain: _extremes(domain)[0])
+    highest = draw(spec.space, lambda _, domain: _extremes(domain)[-1])
+    return sampled + [corner for corner in (lowest, highest) if spec.broken(corner) is None]
+
+
+def _drawn(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
+    """A random configuration that has the given values and keeps the constraints."""
+
+    def pick(name: str, domain: Domain) -> Any:
+        return given[name] if name in given else draw_value(domain, rng)
+
+    drawn = (draw(spec.space, pick) for _ in range(_DRAWS))
+    return next((params for params in drawn if spec.broken(params) is None), None)
 
 
 def _extremes(domain: Domain) -> list[Any]:
@@ -98,13 +108,16 @@ def _named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
     return tuple(word for word in re.findall(r"\w+", problem) if word in config)[:1]
 
 
-def _in_file(spec: SweepSpec, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Where a hyperparameter stands in the sweep file: under `space` or under `fixed`."""
-    node: Any = spec.space
-    for key in path:
-        if not isinstance(node, dict) or key not in node:
-            return ("fixed", *path) if path and not is_foreign(spec.trainable) else ("trainable",)
-        node = node[key]
-        if isinstance(node, Domain):
-            break
-    return ("space", *path)
+def _in_file(
+    spec: SweepSpec, path: tuple[str, ...], params: dict[str, Any]
+) -> tuple[KeyPath, Leaf | None]:
+    """Where a hyperparameter stands in the sweep file, and the leaf of the space or formula."""
+    name = dotted(path)
+    for leaf in parameters(spec.space):
+        if all(params.get(chooser) == label for chooser, label in leaf.when) and (
+            f"{name}.".startswith(f"{leaf.name}.") or leaf.name.startswith(f"{name}.")
+        ):
+            return ("space", *leaf.path), leaf.leaf
+    if path and not is_foreign(spec.trainable):
+        return ("fixed", *path), dict(formulas(spec.fixed)).get(name)
+    return ("trainable",), None

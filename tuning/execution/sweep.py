@@ -75,9 +75,9 @@ class SweepRun:
         records = read_trials(self.paths)
         known = {r.number for r in records}
         self._study.rebuild((r, self._load(r)) for r in records)
-        for number, params in self._study.proposals():
-            if number not in known:  # the driver was killed between proposal and record
-                self._adopt(self._new_record(number, params))
+        for number, params in self._study.proposals(known):
+            # the driver was killed between proposal and record
+            self._adopt(self._new_record(number, params))
         self._replay()
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if not record.state.finished:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from results.records import TrialRecord
+from search_spaces.branches import active
+from search_spaces.domains import Domain
 from search_spaces.schema import SweepSpec
 
 _ABSENT = object()
@@ -20,10 +22,12 @@ def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
     narrower or wider, and its value lies in it; when a parameter is pinned to the value that it
     had.
     """
-    found = {name: _value(record, name) for name in spec.domains()}
-    params = {name: value for name, value in found.items() if value is not _ABSENT}
-    if not all(spec.domains()[name].contains(value) for name, value in params.items()):
+    had = {n: v for n in spec.domains() if (v := _value(record, n)) is not _ABSENT}
+    walked = active(spec.space, lambda name, _: had.get(name))
+    leaves = {n: leaf for n, leaf, _ in walked if n in had and isinstance(leaf, Domain)}
+    if not all(leaf.contains(had[name]) for name, leaf in leaves.items()):
         return None
+    params = {name: had[name] for name in leaves}
     return params if spec.nest(params) == record.config else None
 
 

@@ -18,7 +18,7 @@ from optuna.importance import (
 from optuna.trial import create_trial
 
 from results.report.data import Importance, SweepData, common_step, value_at
-from tuning.search.space import distribution, encode
+from tuning.search.space import OptunaSpace
 
 _MOST = 256
 """Trials that are looked at: fANOVA's time grows with the square of their number."""
@@ -54,11 +54,9 @@ def _study(data: SweepData, found: Sequence[tuple[Mapping[str, Any], float]]) ->
         found = random.Random(data.spec.seed).sample(found, _MOST)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="minimize" if data.spec.mode == "min" else "maximize")
-    domains = data.spec.domains()
-    space = {name: distribution(d) for name, d in domains.items()}
+    space = OptunaSpace(data.spec)
     for params, value in found:
-        known = {k: encode(domains[k], v) for k, v in params.items() if k in domains}
-        distributions = {k: space[k] for k in known}
+        known, distributions = space.encoded(params)
         study.add_trial(create_trial(params=known, distributions=distributions, value=value))
     return study
 

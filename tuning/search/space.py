@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from optuna import Study
@@ -22,7 +23,7 @@ from optuna.trial import FrozenTrial, Trial
 
 from search_spaces.branches import Parameter, active, parameters
 from search_spaces.domains import Domain
-from search_spaces.draw import draw_value, quantised
+from search_spaces.draw import draw, draw_value, quantised
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 
@@ -99,18 +100,12 @@ class OptunaSpace:
 
     def params(self, sampled: Mapping[str, Any]) -> dict[str, Any] | None:
         """A configuration from an Optuna trial's parameters; None where one is missing."""
-        params: dict[str, Any] = {}
-
-        def pick(name: str, domain: Domain) -> Any:
-            params[name] = decode(domain, sampled[self.key(name, domain)])
-            return params[name]
-
         try:
-            for _ in active(self._spec.space, pick):
-                pass
+            return draw(
+                self._spec.space, lambda n, domain: decode(domain, sampled[self.key(n, domain)])
+            )
         except KeyError:
             return None
-        return params
 
     def encoded(
         self, params: Mapping[str, Any]
@@ -130,22 +125,101 @@ class OptunaSpace:
     def propose(self, study: Study, trial: Trial) -> dict[str, Any]:
         """Sample a configuration that keeps the constraints into a trial of the study.
 
-        What the trial has already (enqueued, or by a driver that was killed) stays.
+        What the trial was given when it was enqueued stays, and so does what a driver wrote that
+        was killed in between: the sampler, asked again, would propose just that again.
 
         Raises:
             UserError: none was found.
         """
         frozen = study.get_trials(deepcopy=False)[trial.number]
-        given = {**frozen.system_attrs.get("fixed_params", {}), **frozen.params}
-        for attempt in range(MODEL_DRAWS + RANDOM_DRAWS):
-            draft = _Draft(study, trial, given, anew=attempt > 0)
-            if attempt >= MODEL_DRAWS:
-                draft = _RandomDraft(study, trial, given, seed=attempt)
-            params = self._run(draft)
-            if self._spec.broken(params) is None:
-                draft.write(frozen)
+        given = frozen.system_attrs.get("fixed_params", {})
+        for attempt in _drafts(study, trial, frozen, given):
+            params = draw(self._spec.space, partial(self._pick, attempt))
+            if attempt.agrees and self._spec.broken(params) is None:
+                attempt.write()
                 return params
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations keeps all of them "
             f"beside {given}; widen the space or the constraints"
         )
+
+    def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:
+        return decode(domain, attempt.suggest(self.key(name, domain), domain))
+
+
+def _drafts(
+    study: Study, trial: Trial, frozen: FrozenTrial, given: Mapping[str, Any]
+) -> Iterator[_Draft]:
+    relative = trial.relative_params  # makes trial.relative_search_space too
+    for _ in range(MODEL_DRAWS):
+        yield _Draft(study, frozen, given, relative)
+        among = trial.relative_search_space or {}
+        relative = study.sampler.sample_relative(study, frozen, among)
+    rng = random.Random(trial.number)
+    for _ in range(RANDOM_DRAWS):
+        yield _RandomDraft(study, frozen, {**given, **frozen.params}, rng)
+
+
+class _Draft:
+    """One attempt at a configuration: sampled, but not yet written into the study.
+
+    Does what `optuna.Trial.suggest_*` does, which writes at once and so cannot take anything back.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        frozen: FrozenTrial,
+        given: Mapping[str, Any],
+        relative: Mapping[str, Any],
+    ) -> None:
+        self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
+        self._taken: dict[str, tuple[Any, BaseDistribution]] = {}
+
+    def suggest(self, key: str, domain: Domain) -> Any:
+        """Optuna's value for a parameter."""
+        dist = distribution(domain)
+        value = self._given[key] if key in self._given else self._sample(key, domain, dist)
+        self._taken[key] = value, dist
+        return value
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the one of which the study has a part already."""
+        known = self._frozen.params
+        return all(value == known.get(key, value) for key, (value, _) in self._taken.items())
+
+    def write(self) -> None:
+        """Put the attempt into the study."""
+        storage = self._study._storage
+        for key, (value, dist) in self._taken.items():
+            if key not in self._frozen.params:
+                internal = dist.to_internal_repr(value)
+                storage.set_trial_param(self._frozen._trial_id, key, internal, dist)
+
+    def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
+        if dist.single():
+            return encode(domain, domain.categories[0] if domain.is_categorical else domain.lower)
+        if key in self._relative:
+            internal = dist.to_internal_repr(self._relative[key])
+            if dist._contains(internal):
+                return self._relative[key]
+        return self._study.sampler.sample_independent(self._study, self._frozen, key, dist)
+
+
+class _RandomDraft(_Draft):
+    """An attempt that asks no sampler."""
+
+    def __init__(
+        self, study: Study, frozen: FrozenTrial, given: Mapping[str, Any], rng: random.Random
+    ) -> None:
+        super().__init__(study, frozen, given, {})
+        self._rng = rng
+
+    def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
+        return encode(domain, draw_value(domain, self._rng))
+
+
+def _qualified(leaf: Parameter) -> str:
+    """`lr [optimizer=sgd]`."""
+    return f"{leaf.name} [{', '.join(f'{name}={label}' for name, label in leaf.when)}]"

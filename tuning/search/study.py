@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
+from optuna.samplers import BaseSampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.trial import Trial, create_trial
+from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from results.records import TrialRecord, TrialState
@@ -19,7 +19,7 @@ from search_spaces.schema import SweepSpec
 from tuning.search.fitting import fitting
 from tuning.search.regret import regret_bound
 from tuning.search.searchers import make_sampler
-from tuning.search.space import decode, distribution, encode
+from tuning.search.space import OptunaSpace
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -40,12 +40,8 @@ class SweepStudy:
         path.with_name(path.name + ".lock").unlink(missing_ok=True)  # of a driver that was killed
         backend = JournalFileBackend(str(path), lock_obj=lock)
         self._spec = spec
-        self._domains = spec.domains()
-        self._space = {k: distribution(d) for k, d in self._domains.items()}
-        self._grid = [
-            dict(zip(spec.grid(), values, strict=True))
-            for values in itertools.product(*(d.categories for d in spec.grid().values()))
-        ]
+        self._space = OptunaSpace(spec)
+        self._grid = spec.grid_points()
         self._gain: tuple[int, float | None] = (0, None)
         self._study = optuna.create_study(
             storage=JournalStorage(backend),
@@ -60,12 +56,11 @@ class SweepStudy:
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
             number = waiting[0].number
-        elif self._grid != [{}]:
-            point = self._grid[number % len(self._grid)]
-            self._study.enqueue_trial({k: encode(self._domains[k], v) for k, v in point.items()})
-        self._study.sampler = make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
-        trial = self._study.ask(self._space)
-        return trial.number, self._decode(trial.params)
+        elif point := self._grid[number % len(self._grid)]:
+            self._study.enqueue_trial(self._space.encoded(point)[0])
+        self._study.sampler = self._sampler(number)
+        trial = self._study.ask()
+        return trial.number, self._space.propose(self._study, trial)
 
     def tell(self, record: TrialRecord, curve: Curve) -> None:
         """Record an outcome, with the curve it was judged by: PRUNED when it was stopped early."""
@@ -92,10 +87,10 @@ class SweepStudy:
             self._gain = completed, regret_bound(self._study, self._spec.seed)
         return self._gain[1]
 
-    def proposals(self) -> list[tuple[int, dict[str, Any]]]:
-        """Every proposal that is not finished, as `ask` gave it."""
+    def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
+        """Every proposal that is not finished, as `ask` gave it, of numbers that are not known."""
         open_ = self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,))
-        return [(t.number, self._decode(t.params)) for t in open_]
+        return [(t.number, self._completed(t)) for t in open_ if t.number not in known]
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve]]) -> None:
         """Add what the trial records know and the study does not: it may have been lost."""
@@ -107,21 +102,30 @@ class SweepStudy:
                 continue
             self._study.add_trial(self._as_optuna(record, curve))
 
-    def _decode(self, sampled: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: decode(d, sampled[k]) for k, d in self._domains.items() if k in sampled}
+    def _sampler(self, number: int) -> BaseSampler:
+        return make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
 
-    def _as_optuna(self, record: TrialRecord, curve: Curve) -> optuna.trial.FrozenTrial:
+    def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
+        """The configuration of a trial, even of one whose driver was killed while it proposed."""
+        params = self._space.params(frozen.params)
+        if params is None:
+            self._study.sampler = self._sampler(frozen.number)
+            params = self._space.propose(self._study, Trial(self._study, frozen._trial_id))
+        return params
+
+    def _as_optuna(self, record: TrialRecord, curve: Curve) -> FrozenTrial:
         params = fitting(self._spec, record)
         if params is None:  # of an earlier space; it takes a number, and is no evidence
             return create_trial(state=OptunaState.FAIL)
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
         if record.refused:
             state, curve = OptunaState.PRUNED, []
+        sampled, distributions = self._space.encoded(params)
         return create_trial(
             state=state,
             value=curve[-1][1] if state is OptunaState.COMPLETE else None,
-            params={k: encode(self._domains[k], v) for k, v in params.items()},
-            distributions={k: self._space[k] for k in params},
+            params=sampled,
+            distributions=distributions,
             intermediate_values=dict(curve),
         )
 
