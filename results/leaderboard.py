@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, TrialState, read_reports, read_trials
-from search_spaces.errors import UserError
 from search_spaces.load import load_sweep
 
 
@@ -79,21 +78,6 @@ def summaries(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
 def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     """Best first; then failed trials, then those without a value; ties by id."""
     return sorted(lines, key=lambda line: _rank(line, mode))
-
-
-def winner(paths: SweepPaths, metric: str, mode: str) -> TrialSummary:
-    """The first of the leaderboard.
-
-    Raises:
-        UserError: no trial that did not fail has reported a finite value.
-    """
-    lines = summaries(paths, metric, mode)
-    if not lines or lines[0].value is None or lines[0].record.state is TrialState.FAILED:
-        raise UserError(
-            f"{paths.root}: none of {len(lines)} trials has a finite '{metric}' yet; "
-            f"see what happened with: tune show {paths.name}"
-        )
-    return lines[0]
 
 
 def _cost(value: float, mode: str) -> float:

@@ -141,6 +141,15 @@ class SweepPaths:
         """`report.html`, where no other place is asked for."""
         return self.results / "report.html"
 
+    @property
+    def confirmation(self) -> Path:
+        """`confirmation.json`: the best trials, measured again."""
+        return self.results / "confirmation.json"
+
+    def retrained(self, trial_id: str, seed: int) -> TrialPaths:
+        """The files of a trial that was trained again with a fresh seed, to confirm it."""
+        return TrialPaths(self.root / "confirmations" / trial_id / f"seed_{seed}")
+
     def soup(self, name: str) -> Path:
         """Folder of one average of weights."""
         return self.results / "soups" / name

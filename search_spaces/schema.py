@@ -17,6 +17,7 @@ from search_spaces.sections.failure import FailureSpec
 from search_spaces.sections.resources import ResourcesSpec
 from search_spaces.sections.scheduler import SchedulerSpec
 from search_spaces.sections.search import SearchSpec
+from search_spaces.sections.select import SelectSpec
 from search_spaces.sections.tracking import TrackingSpec
 from search_spaces.space import check_fixed, flatten, parse_space
 
@@ -28,6 +29,7 @@ __all__ = [
     "ResourcesSpec",
     "SchedulerSpec",
     "SearchSpec",
+    "SelectSpec",
     "SweepSpec",
     "TrackingSpec",
 ]
@@ -36,7 +38,16 @@ ENV_FIELDS = frozenset({("storage",), ("tracking", "uri")})
 """The only fields in which `${ENV}` is expanded."""
 
 
-_SECTIONS = ("search", "scheduler", "budget", "resources", "checkpoint", "failure", "tracking")
+_SECTIONS = (
+    "search",
+    "scheduler",
+    "budget",
+    "resources",
+    "checkpoint",
+    "failure",
+    "select",
+    "tracking",
+)
 
 
 class SweepSpec(Section):
@@ -71,6 +82,7 @@ class SweepSpec(Section):
     resources: ResourcesSpec = Field(default_factory=ResourcesSpec)
     checkpoint: CheckpointSpec = Field(default_factory=CheckpointSpec)
     failure: FailureSpec = Field(default_factory=FailureSpec)
+    select: SelectSpec = Field(default_factory=SelectSpec)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
     storage: EnvText = Field(
         "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."

@@ -7,10 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from results import confirmation
+from results.confirmation import Confirmation
 from results.leaderboard import TrialSummary, summarize
 from results.leaderboard import order as ordered
 from results.paths import SweepPaths
 from results.records import TrialRecord, TrialState, read_reports, read_trials
+from results.selection import Choice, decide
+from search_spaces.errors import UserError
 from search_spaces.load import load_sweep
 from search_spaces.schema import SchedulerSpec, SweepSpec
 
@@ -53,12 +57,19 @@ class SweepData:
         spec: the frozen sweep file.
         lines: the leaderboard.
         curves: trial id to its curve of the sweep's metric.
+        points: trial id to its last value of each objective that selection weighs, for trials
+            that have them all; empty with a single objective.
+        choice: the winner and why; None while there is none.
+        confirmation: the best trials measured again, where that was done.
         importances: may be empty; computed by who can.
     """
 
     spec: SweepSpec
     lines: list[TrialSummary]
     curves: dict[str, Curve]
+    points: dict[str, dict[str, float]] = field(default_factory=dict)
+    choice: Choice | None = None
+    confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
 
     @property
@@ -80,13 +91,21 @@ def read(paths: SweepPaths) -> SweepData:
         UserError: it is no sweep, or a record in it is damaged.
     """
     spec = load_sweep(paths.spec).spec
-    lines, curves = [], {}
+    objectives = spec.select.objectives.keys()
+    lines, curves, points = [], {}, {}
     for record in read_trials(paths):
         reports = read_reports(paths.trial(record.id), record.end_step)
         lines.append(summarize(record, reports, spec.metric, spec.mode))
-        points = [(r.step, r.metrics[spec.metric]) for r in reports if spec.metric in r.metrics]
-        curves[record.id] = [p for p in points if math.isfinite(p[1])]
-    return SweepData(spec, ordered(lines, spec.mode), curves)
+        curve = [(r.step, r.metrics[spec.metric]) for r in reports if spec.metric in r.metrics]
+        curves[record.id] = [p for p in curve if math.isfinite(p[1])]
+        if objectives and reports and objectives <= reports[-1].metrics.keys():
+            points[record.id] = {name: reports[-1].metrics[name] for name in spec.select.objectives}
+    try:
+        choice = decide(paths, spec)
+    except UserError:  # no trial has a value yet
+        choice = None
+    made = confirmation.read(paths)
+    return SweepData(spec, ordered(lines, spec.mode), curves, points, choice, made)
 
 
 def common_step(curves: Sequence[Curve], least: int = 1) -> int:

@@ -13,6 +13,7 @@ from results.leaderboard import TrialSummary
 from results.records import TrialState
 from results.report.axes import Axis, axes, text
 from results.report.data import Curve, SweepData, rungs
+from results.selection import pareto
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",
@@ -136,6 +137,29 @@ def contour(data: SweepData) -> go.Figure | None:
     for axis, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         if axis.ticks:
             update(tickvals=list(axis.ticks), ticktext=[text(t) for t in axis.ticks.values()])
+    return figure
+
+
+def pareto_front(data: SweepData) -> go.Figure | None:
+    """The trials by their first two objectives, those on the front of all objectives marked."""
+    if not data.points:
+        return None
+    modes = data.spec.select.objectives
+    x, y = list(modes)[:2]
+    trials = list(data.points)
+    front = {trials[i] for i in pareto(list(data.points.values()), modes)}
+    figure = blank(text(f"{x} ({modes[x]})"), text(f"{y} ({modes[y]})"))
+    for name, on_it, colour in (("others", False, "#b0b8bf"), ("on the front", True, "#c0392b")):
+        of = [t for t in trials if (t in front) is on_it]
+        figure.add_scatter(
+            x=[data.points[t][x] for t in of],
+            y=[data.points[t][y] for t in of],
+            text=of,
+            name=name,
+            mode="markers",
+            marker={"color": colour, "size": 9 if on_it else 6},
+            hovertemplate="%{text}: %{x:.5g}, %{y:.5g}<extra></extra>",
+        )
     return figure
 
 

@@ -74,20 +74,25 @@ def _lead(data: SweepData) -> list[str]:
 
 def _winner(data: SweepData) -> list[str]:
     """Which trial won, and how much that is worth knowing."""
-    if not data.ranked:
+    if data.choice is None:
         return []
-    first, metric = data.ranked[0], data.spec.metric
-    word = "lowest" if data.spec.mode == "min" else "highest"
+    first, metric = data.choice.line, data.spec.metric
     params = ", ".join(f"{k} = {number(v)}" for k, v in first.record.params.items())
     lines = [
         f"Winner: {first.record.id}, {metric} {number(first.value)} at step {first.step}"
         f" ({params}).",
-        f"Why: its last reported {metric} is the {word} of {len(data.ranked)} trials.",
+        f"Why: {data.choice.why}.",
     ]
-    if len(data.ranked) > 1:
-        second = data.ranked[1]
-        gap = abs((first.value or 0.0) - (second.value or 0.0))
-        lines.append(f"Second is {second.record.id} with {number(second.value)}: {gap:.3g} away.")
+    others = [e for e in data.ranked if e.record.id != first.record.id]
+    if others:
+        gap = abs((first.value or 0.0) - (others[0].value or 0.0))
+        rival = others[0].record.id
+        lines.append(f"Next to it is {rival} with {number(others[0].value)}: {gap:.3g} away.")
+    if not data.choice.confirmed:
+        lines.append(
+            f"The best of many noisy values is too good to be true: measure it again with "
+            f"tune best {data.spec.name} --confirm 3."
+        )
     return lines
 
 
@@ -102,6 +107,8 @@ def _sections(data: SweepData) -> list[Section]:
         Section("Parallel coordinates", plot=plot(figures.parallel_coordinates(data))),
         Section("Parameter importance", _about(data.importances), plot(figures.importances(data))),
         Section("The two that matter most", plot=plot(figures.contour(data))),
+        Section("Pareto front", plot=plot(figures.pareto_front(data))),
+        _confirmed(data),
         _cost(data),
         _failed(data),
         _table(data),
@@ -117,6 +124,25 @@ def _about(importances: Sequence[Importance]) -> list[str]:
         f"Of the metric at step {one.step}, which {one.trials} trials reached: "
         "values of other steps are not comparable.",
     ]
+
+
+def _confirmed(data: SweepData) -> Section:
+    made = data.confirmation
+    if made is None:
+        return Section("Confirmation")
+    text = [f"Measured again on the test split, {len(made.seeds) or 'no'} fresh seeds each."]
+    if made.optimism is not None:
+        off = "better" if made.optimism > 0 else "worse"
+        text.append(
+            f"The search's best number was {off} by {number(abs(made.optimism))} than its trial "
+            "is with fresh seeds on the same split."
+        )
+    rows = [
+        [m.trial, number(m.search_value), number(m.mean), number(m.half_width), str(len(m.test))]
+        for m in made.trials
+    ]
+    header = ["trial", "in the search", "mean on the test split", "± (95 %)", "values"]
+    return Section("Confirmation", text, header=header, rows=rows)
 
 
 def _cost(data: SweepData) -> Section:

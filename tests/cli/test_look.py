@@ -206,6 +206,8 @@ def test_best(tune: Tune) -> None:
         "mode": "min",
         "value": found["value"],
         "step": 9,
+        "why": "its last loss is the lowest of 6 trials",
+        "confirmed": False,
         "params": record.params,
         "config": {"epochs": 9, "x": record.params["x"], "opt": {"k": record.params["opt.k"]}},
         "seed": record.seed,
@@ -217,6 +219,7 @@ def test_best(tune: Tune) -> None:
         f"{record.id}  loss {found['value']:.4g} at step 9\n"
         f"  x: {record.params['x']:.4g}\n"
         f"  opt.k: {record.params['opt.k']}\n"
+        "why        its last loss is the lowest of 6 trials\n"
         f"checkpoint {checkpoint}\n"
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from results.files import append_line
-from results.leaderboard import summaries, winner
+from results.leaderboard import summaries
 from results.paths import SweepPaths
 from results.records import (
     Report,
@@ -45,18 +45,6 @@ def test_trials_are_ranked_by_their_last_value(sweep: SweepPaths) -> None:
     assert (lines["t0001"].best_value, lines["t0001"].best_step) == (0.1, 1)
     assert (lines["t0001"].step, lines["t0001"].reports) == (3, 3)
     assert (lines["t0004"].best_value, lines["t0004"].step) == (0.2, 2)
-    assert winner(sweep, "loss", "min").record.id == "t0000"
-
-
-def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
-    with pytest.raises(UserError, match="none of 0 trials has a finite 'loss'"):
-        winner(sweep, "loss", "min")
-    add(sweep, 0, {1: 0.5}, TrialState.FAILED)
-    add(sweep, 1, {1: math.inf})
-    with pytest.raises(UserError, match="none of 2 trials"):
-        winner(sweep, "loss", "min")
-    with pytest.raises(UserError, match="none of 2 trials has a finite 'accuracy'"):
-        winner(sweep, "accuracy", "min")
 
 
 def test_reports_after_the_end_do_not_count(sweep: SweepPaths) -> None:

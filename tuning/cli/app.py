@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import average, check, compare, export, look, run, sync, use
+from tuning.cli import average, best, check, compare, export, look, run, sync, use
 
 app = typer.Typer(
     name="tune",
@@ -25,7 +25,7 @@ for command in (
     check.trial,
     look.ls,
     look.show,
-    look.best,
+    best.best,
     look.ui,
     compare.report,
     compare.compare,

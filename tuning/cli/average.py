@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +11,8 @@ from tuning.cli.models import cache_of, config_of, record_of, trainable_of
 from tuning.cli.options import StorageDir, Sweep
 
 if TYPE_CHECKING:
-    from results.soup import Evaluate, Soup
+    from results.soup import Soup
     from search_spaces.schema import SweepSpec
-    from trainables.base import Trainable, TrainableConfig
 
 
 class Method(StrEnum):
@@ -39,6 +37,7 @@ def average(
     from results.soup import candidates, greedy, uniform
     from search_spaces.errors import UserError
     from tuning.execution.folder import find, handle, read_spec
+    from tuning.held_out import on_test
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
@@ -50,7 +49,7 @@ def average(
             f"checkpoint, and an average takes two; export it: tune export {handle(paths)}"
         )
     config = config_of(spec, trainable, record_of(paths, picked[0].trial_id))
-    evaluate = _on_test(trainable, config, spec.metric, cache_of(paths))
+    evaluate = on_test(trainable, config, spec.metric, cache_of(paths))
     if method is Method.GREEDY:
         soup = greedy(paths, picked, evaluate, spec.mode)
     else:
@@ -71,11 +70,3 @@ def _tell(soup: Soup, spec: SweepSpec, sweep: str, tried: int) -> None:
         typer.echo(f"averaged {len(soup.members)} of {tried}: {', '.join(soup.members)}")
         typer.echo(f"export it: tune export {sweep} --soup {soup.folder.name}")
     typer.echo(f"soup {soup.folder}")
-
-
-def _on_test(
-    trainable: Trainable[Any], config: TrainableConfig, metric: str, cache: Path
-) -> Evaluate:
-    from trainables.base import Split
-
-    return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)[metric]

@@ -1,4 +1,4 @@
-"""`tune ls`, `show`, `best` and `ui`: what is in the storage. Reads the sweep folder only."""
+"""`tune ls`, `show` and `ui`: what is in the storage. Reads the sweep folder only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.options import Json, StorageDir, Sweep, sweep_names
+from tuning.cli.options import StorageDir, Sweep, sweep_names
 
 if TYPE_CHECKING:
-    from results.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
     from results.records import Report
     from search_spaces.schema import SweepSpec
@@ -112,14 +111,17 @@ def show(
 
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
-    from tuning.cli.summary import leaderboard_table
+    from tuning.cli.summary import leaderboard_table, winner
     from tuning.execution.folder import handle, read_state
     from tuning.execution.owner import held_by
     from tuning.execution.verdict import count
 
     board = summaries(paths, spec.metric, spec.mode)
     if board:
-        console.print(leaderboard_table(spec, board, console.width))
+        best = winner(paths, spec)
+        console.print(
+            leaderboard_table(spec, board, best.record.id if best else None, console.width)
+        )
         console.print()
     done = sum(e.record.state.finished for e in board)
     owner = held_by(paths.lock)
@@ -189,43 +191,6 @@ def _checkpoints(files: TrialPaths) -> str:
         return f"checkpoints of steps {steps} in {files.checkpoints}"
     newest = files.newest_checkpoint()
     return f"newest checkpoint {newest}" if newest else "no checkpoints"
-
-
-def best(sweep: Sweep, json_: Json = False, storage: StorageDir = None) -> None:
-    """Print the winner of a sweep: its configuration, value and newest checkpoint.
-
-    Example: tune best llm --json
-    """
-    from results.leaderboard import winner
-    from tuning.cli.format import number
-    from tuning.execution.folder import find, read_spec
-
-    paths = find(sweep, storage)
-    spec = read_spec(paths)
-    found = _as_json(paths, spec, winner(paths, spec.metric, spec.mode))
-    if json_:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    typer.echo(f"{found['trial']}  {spec.metric} {number(found['value'])} at step {found['step']}")
-    for name, value in found["params"].items():
-        typer.echo(f"  {name}: {number(value)}")
-    typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
-
-
-def _as_json(paths: SweepPaths, spec: SweepSpec, entry: TrialSummary) -> dict[str, Any]:
-    checkpoint = paths.trial(entry.record.id).newest_checkpoint()
-    return {
-        "sweep": paths.name,
-        "trial": entry.record.id,
-        "metric": spec.metric,
-        "mode": spec.mode,
-        "value": entry.value,
-        "step": entry.step,
-        "params": entry.record.params,
-        "config": entry.record.config,
-        "seed": entry.record.seed,
-        "checkpoint": str(checkpoint) if checkpoint else None,
-    }
 
 
 def ui(

@@ -111,22 +111,25 @@ def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, v
 def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
     from results.checkpoint import newest_whole
     from results.export.folder import Card
-    from results.leaderboard import summaries, winner
+    from results.leaderboard import summaries
+    from results.selection import decide
     from search_spaces.errors import UserError
     from tuning.execution.folder import find_trial
 
     if trial is None:
-        entry = winner(paths, spec.metric, spec.mode)
+        choice = decide(paths, spec)
+        entry, clear = choice.line, choice.clear
     else:
         find_trial(paths, trial)
+        clear = False
         entries = summaries(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     found = newest_whole(paths.trial(entry.record.id))
     if found is None:
         raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
     card = Card(spec.name, spec.metric, entry.value, (entry.record.id,), entry.record.params)
-    why = "no single trial has; see tune average"
-    return found.folder, entry.record.id, card, False, why
+    why = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
+    return found.folder, entry.record.id, card, clear, why
 
 
 def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:

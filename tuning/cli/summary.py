@@ -14,7 +14,9 @@ from rich.text import Text
 from results.leaderboard import TrialSummary, summaries
 from results.paths import SweepPaths
 from results.records import TrialState
+from results.selection import decide
 from results.soup import LINEAGE
+from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.base import Trainable
 from trainables.registry import is_foreign, resolve
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
     from tuning.execution.sweep import SweepRun
 
 
-def leaderboard_table(spec: SweepSpec, board: Sequence[TrialSummary], width: int) -> Table:
-    """The leaderboard, or the head of it, in `width` characters."""
-    first = _winner(board)
-    best = first.record.id if first else None
+def leaderboard_table(
+    spec: SweepSpec, board: Sequence[TrialSummary], best: str | None, width: int
+) -> Table:
+    """The leaderboard, or the head of it, in `width` characters; the winner is marked."""
     return trials_table(spec, [(e.record, e.step, e.value) for e in board], best, width)
 
 
@@ -39,24 +41,27 @@ def summarise(run: SweepRun, console: Console) -> None:
     spec, paths = run.spec, run.paths
     board = summaries(paths, spec.metric, spec.mode)
     if board:
-        console.print(leaderboard_table(spec, board[:10], console.width))
+        best = winner(paths, spec)
+        console.print(
+            leaderboard_table(spec, board[:10], best.record.id if best else None, console.width)
+        )
     if len(board) > 10:
         console.print(f"… {len(board) - 10} more: tune show {handle(paths)}", style="dim")
     for line in [*_outcome(run, board), *_next_steps(run, board)]:
         console.print(line, soft_wrap=True)
 
 
-def _winner(board: Sequence[TrialSummary]) -> TrialSummary | None:
-    """The first of the leaderboard, when it has a value and did not fail."""
-    first = board[0] if board else None
-    if first is None or first.value is None or first.record.state is TrialState.FAILED:
+def winner(paths: SweepPaths, spec: SweepSpec) -> TrialSummary | None:
+    """The winner so far, by the rule of the sweep; None while no trial has a value."""
+    try:
+        return decide(paths, spec).line
+    except UserError:
         return None
-    return first
 
 
 def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     yield ""
-    if best := _winner(board):
+    if best := winner(run.paths, run.spec):
         params = ", ".join(f"{k}={number(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
         value = f": {run.spec.metric} {number(best.value)} ({params})"
@@ -90,7 +95,7 @@ def _next_steps(run: SweepRun, board: list[TrialSummary]) -> Iterator[str]:
         return
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
-    if _winner(board) and not is_foreign(spec.trainable):
+    if winner(run.paths, spec) and not is_foreign(spec.trainable):
         if _same_start(run.paths, board[:2]):
             yield f"average    tune average {name}"
         if type(resolve(spec.trainable)).export_hf is not Trainable.export_hf:

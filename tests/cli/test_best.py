@@ -1,0 +1,116 @@
+"""`tune best --confirm`, on a sweep of digits that really trained, in this process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from results.confirmation import Confirmation, read
+from results.paths import SweepPaths
+from results.records import Report, read_reports
+from tests.cli.conftest import Tune, add_checkpoint
+from tests.tuning.simulate import make_spec, open_run
+from trainables.local import run_local
+from trainables.worker import Answer
+from tuning.execution.sweep import SweepRun
+from tuning.search.schedulers import Decision
+
+DIGITS = {
+    "metric": "accuracy",
+    "mode": "max",
+    "space": {"learning_rate": {"choice": [0.0001, 0.003, 0.01]}},
+    "fixed": {"epochs": 4, "hidden_units": 8, "num_layers": 1},
+    "scheduler": {"name": "none", "max_t": 2, "time_attr": "step"},
+    "budget": {"trials": 3},
+    "search": {"name": "random"},
+    "resources": {"workers": 2},
+}
+
+
+@dataclass(frozen=True)
+class Books:
+    """Passes reports to the books, as the driver does."""
+
+    run: SweepRun
+    trial: str
+
+    def report(self, report: Report) -> Answer:
+        going_on = self.run.on_report(self.trial, report) is Decision.CONTINUE
+        return Answer.CONTINUE if going_on else Answer.STOP
+
+
+def trained(tune: Tune) -> SweepPaths:
+    paths = tune.sweep("mine", done=False, **DIGITS)
+    run = open_run(paths.root, make_spec(name="mine", **DIGITS))
+    while not run.finished:
+        job = run.next_trial()
+        assert job is not None
+        run_local(job, Books(run, job.trial_id))
+    return paths
+
+
+def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
+    paths = trained(tune)
+    before = json.loads(tune("best", "mine", "--json").out)
+    assert not before["confirmed"]
+    assert before["why"] == "its last accuracy is the highest of 3 trials"
+
+    said = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
+    assert said.startswith("trained again in one process; the sweep used 2 workers each\n")
+    made = read(paths)
+    assert made is not None
+    assert made.trials[0].trial == before["trial"]
+    assert len(set(made.seeds)) == 2
+    for one in made.trials:
+        assert len(one.test) == len(one.selection) == 2
+        assert one.test != one.selection
+        curves = [read_reports(paths.retrained(one.trial, seed)) for seed in made.seeds]
+        assert [[r.step for r in curve] for curve in curves] == [[1, 2]] * 2  # as far as the trial
+        assert [c[-1].metrics["accuracy"] for c in curves] == list(one.selection)
+        assert curves[0][0].metrics != curves[1][0].metrics
+    after = json.loads(tune("best", "mine", "--json").out)
+    assert (after["confirmed"], after["trial"]) == (True, made.winner.trial)
+    assert "± " in said
+    assert f"why        {after['why']}\n" in said
+    _asked_again(tune, paths, made)
+
+
+def _asked_again(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
+    """Nothing is trained twice, a rule that is asked for is obeyed, and weights can be judged."""
+    stamps = {f: f.stat().st_mtime_ns for f in paths.root.glob("confirmations/*/*/reports.jsonl")}
+    tune("best", "mine", "--confirm", "2", "--seeds", "2")
+    assert read(paths) == made
+    assert stamps == {f: f.stat().st_mtime_ns for f in stamps}
+    assert not json.loads(tune("best", "mine", "--at", "last", "--json").out)["confirmed"]
+    tune("report", "mine")
+    assert "Confirmation</h2>" in paths.report.read_text()
+
+    tune("best", "mine", "--confirm", "3", "--reevaluate")
+    again = read(paths)
+    assert again is not None
+    assert (again.seeds, [len(m.test) for m in again.trials]) == ((), [1, 1, 1])
+
+
+def test_refusals(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    assert tune.refused("best", "mine", "--reevaluate") == (
+        "--reevaluate goes with --confirm K: how many of the best to judge\n"
+    )
+    assert tune.refused("best", "mine", "--rule", "knee") == (
+        "--rule: the sweep has no select.objectives to choose between\n"
+    )
+    for trial_id in paths.trial_ids():
+        add_checkpoint(paths, trial_id, 9)
+    # the simulated trials are no digits
+    assert "no longer fits digits: " in tune.refused("best", "mine", "--confirm", "1")
+
+
+@pytest.mark.parametrize("args", [[], ["--at", "smoothed"]])
+def test_the_rule_of_the_file_or_of_the_command_line(tune: Tune, args: list[str]) -> None:
+    select = {} if args else {"at": "smoothed"}
+    tune.sweep("mine", select=select)
+    assert json.loads(tune("best", "mine", *args, "--json").out)["why"] == (
+        "its smoothed loss is the lowest of 6 trials"
+    )

@@ -1,0 +1,168 @@
+"""`tune best`: the winner of a sweep, by which rule, and whether it stands a second measurement."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tuning.cli.options import Json, StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.confirmation import Confirmation
+    from results.paths import SweepPaths
+    from results.selection import Choice
+    from search_spaces.schema import SelectSpec, SweepSpec
+
+
+def best(
+    sweep: Sweep,
+    at: Annotated[
+        Literal["last", "best", "smoothed"] | None,
+        typer.Option(help="The value that counts; default: select.at of the sweep file."),
+    ] = None,
+    rule: Annotated[
+        Literal["knee", "weighted"] | None,
+        typer.Option(help="Of several objectives; default: select.rule of the sweep file."),
+    ] = None,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="K", help="Train the K best again and judge them on the test split."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="S", help="Fresh seeds for each of them.")
+    ] = 3,
+    reevaluate: Annotated[
+        bool,
+        typer.Option("--reevaluate", help="With --confirm: judge the weights of the search only."),
+    ] = False,
+    json_: Json = False,
+    storage: StorageDir = None,
+) -> None:
+    """Print the winner of a sweep: its configuration, value and newest checkpoint, and why it won.
+
+    The lowest of many noisy numbers is too good to be true. --confirm trains the best trials again
+    under fresh seeds and judges them on a split that the search never saw; what it finds is the
+    winner from then on, for tune average and tune export too.
+
+    Example: tune best llm --confirm 3 --seeds 3
+    """
+    from results.selection import choose, decide, ranked
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import find, read_spec
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    select = _select(spec, at, rule)
+    if reevaluate and not confirm:
+        raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
+    if confirm:
+        lines = ranked(paths, spec, select)[:confirm]
+        made = _measure(paths, spec, lines, seeds, reevaluate, quiet=json_)
+    explicit = at is not None or rule is not None
+    choice = choose(paths, spec, select) if explicit and not confirm else decide(paths, spec)
+    if json_:
+        typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
+        return
+    if confirm:
+        _tell(made)
+    _print(paths, spec, choice)
+
+
+def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
+    """The sweep's own rule, with what the command line changes of it."""
+    from pydantic import ValidationError
+
+    from search_spaces.errors import UserError
+    from search_spaces.schema import SelectSpec
+
+    asked = {"at": at, "rule": rule}
+    if rule and not spec.select.objectives:
+        raise UserError("--rule: the sweep has no select.objectives to choose between")
+    given = spec.select.model_dump() | {k: v for k, v in asked.items() if v is not None}
+    try:
+        return SelectSpec.model_validate(given)
+    except ValidationError as e:
+        raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
+
+
+def _measure(
+    paths: SweepPaths,
+    spec: SweepSpec,
+    lines: list[Any],
+    seeds: int,
+    reevaluate: bool,
+    quiet: bool,
+) -> Confirmation:
+    from results.confirmation import write
+    from tuning.cli.models import trainable_of
+    from tuning.confirm import Confirmer, Say
+
+    trainable = trainable_of(spec, "confirm")
+    say: Say = _nothing if quiet else typer.echo
+    if spec.resources.workers > 1 and not reevaluate:
+        say(f"trained again in one process; the sweep used {spec.resources.workers} workers each")
+    confirmer = Confirmer(paths, spec, trainable, say)
+    made = confirmer.reevaluate(lines) if reevaluate else confirmer.retrain(lines, seeds)
+    write(paths, made)
+    return made
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def _tell(made: Confirmation) -> None:
+    """What was measured, a line per trial, and how far the search's number was off."""
+    from tuning.cli.format import number
+
+    typer.echo("")
+    for one in made.trials:
+        width = one.half_width
+        interval = f" ± {number(width)}" if width is not None else ""
+        typer.echo(
+            f"{one.trial}  search {number(one.search_value)}  "
+            f"test {number(one.mean)}{interval} ({len(one.test)})"
+        )
+    if made.optimism is not None:
+        off = "too good" if made.optimism > 0 else "too bad"
+        typer.echo(
+            f"the search's best {made.metric} was {off} by {number(abs(made.optimism))}: "
+            f"fresh seeds, same split"
+        )
+    if not made.clear:
+        typer.echo("the intervals overlap: more --seeds may change the order")
+    typer.echo("")
+
+
+def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
+    from tuning.cli.format import number
+
+    found = _as_json(paths, spec, choice)
+    typer.echo(f"{found['trial']}  {spec.metric} {number(found['value'])} at step {found['step']}")
+    for name, value in found["params"].items():
+        typer.echo(f"  {name}: {number(value)}")
+    typer.echo(f"why        {found['why']}")
+    typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
+
+
+def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, Any]:
+    line = choice.line
+    checkpoint = paths.trial(line.record.id).newest_checkpoint()
+    return {
+        "sweep": paths.name,
+        "trial": line.record.id,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "value": line.value,
+        "step": line.step,
+        "why": choice.why,
+        "confirmed": choice.confirmed,
+        "params": line.record.params,
+        "config": line.record.config,
+        "seed": line.record.seed,
+        "checkpoint": str(checkpoint) if checkpoint else None,
+    }
