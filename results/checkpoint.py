@@ -204,6 +204,30 @@ def remove_leftovers(paths: TrialPaths) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
+def take_over(paths: TrialPaths, donor: Checkpoint) -> None:
+    """Make another trial's checkpoint the newest of this one; its own at or beyond it are deleted.
+
+    Files are linked where the file system can: a committed file never changes.
+
+    Args:
+        paths: of the trial that goes on from it; nothing of it may be running.
+        donor: whole; its trial may go on meanwhile.
+    """
+    folder = staging(paths, donor.step, 0)
+    open_staging(folder)
+    for name in donor.manifest.files:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(donor.folder / name, target)
+        except OSError:
+            shutil.copyfile(donor.folder / name, target)
+    for step in paths.checkpoint_steps():
+        if step > donor.step:
+            _discard(paths.checkpoint(step))
+    commit(folder, paths.checkpoint(donor.step), step=donor.step)
+
+
 def _names(folder: Path) -> list[str]:
     files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(f".{MANIFEST}."))
     return sorted(n for n in (p.relative_to(folder).as_posix() for p in files) if n != MANIFEST)

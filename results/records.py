@@ -17,10 +17,13 @@ from search_spaces.errors import UserError
 
 
 class TrialState(StrEnum):
-    """Where a trial is. RUNNING in a sweep that nobody drives means interrupted."""
+    """Where a trial is. RUNNING in a sweep that nobody drives means interrupted; a PAUSED trial
+    waits, with a checkpoint, until the scheduler calls it.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -28,7 +31,12 @@ class TrialState(StrEnum):
     @property
     def finished(self) -> bool:
         """A finished trial is never run again."""
-        return self not in (TrialState.PENDING, TrialState.RUNNING)
+        return not self.under_way and self is not TrialState.PAUSED
+
+    @property
+    def under_way(self) -> bool:
+        """It runs, or should."""
+        return self in (TrialState.PENDING, TrialState.RUNNING)
 
 
 class _Model(BaseModel):
@@ -59,6 +67,23 @@ class Attempt(_Model):
         return (self.ended or time.time()) - self.started
 
 
+class Inherited(_Model):
+    """A trial went on from the weights of another.
+
+    Attributes:
+        step: the trial's own last step before it.
+        donor: whose checkpoint it took, and
+        donor_step: of which step.
+        before, after: its parameters, by dotted name.
+    """
+
+    step: int
+    donor: str
+    donor_step: int
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
 class TrialRecord(_Model):
     """`trial.json`.
 
@@ -75,6 +100,7 @@ class TrialRecord(_Model):
         attempts: every launch, oldest first.
         adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
             after one that did not fit into memory.
+        lineage: whose weights it took over on its way, oldest first; `params` are the newest.
     """
 
     id: str
@@ -88,6 +114,7 @@ class TrialRecord(_Model):
     created: float
     attempts: tuple[Attempt, ...] = ()
     adjusted: dict[str, Any] = Field(default_factory=dict)
+    lineage: tuple[Inherited, ...] = ()
 
     @property
     def refused(self) -> bool:

@@ -53,9 +53,16 @@ def _text(details: ErrorDetails, path: KeyPath, schema: _Schema) -> str:
     if kind == "missing":
         return f"is required: {field.get('description', 'see tune schema')}"
     value = details["input"]
-    near = suggest(value, field["enum"]) if isinstance(value, str) and "enum" in field else ""
+    names = _names_of(field)
+    near = suggest(value, names) if isinstance(value, str) and names else ""
     near = near if "did you mean" in near else ""
     return f"must be {rule(field, schema)}, got {show(value)}{near}"
+
+
+def _names_of(field: _Schema) -> list[str]:
+    """The names that a field may be, where it is one of several."""
+    found: list[str] = list(field.get("enum", []))
+    return found or [name for branch in field.get("anyOf", []) for name in _names_of(branch)]
 
 
 def _at(path: KeyPath, schema: _Schema) -> _Schema | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
@@ -14,8 +14,16 @@ from search_spaces.sections.base import EnvText, Section
 from search_spaces.sections.budget import BudgetSpec
 from search_spaces.sections.checkpoint import CheckpointSpec
 from search_spaces.sections.failure import FailureSpec
+from search_spaces.sections.objectives import (
+    Metrics,
+    Mode,
+    Modes,
+    Objective,
+    check_pairs,
+    objectives,
+)
 from search_spaces.sections.resources import ResourcesSpec
-from search_spaces.sections.scheduler import SchedulerSpec
+from search_spaces.sections.scheduler import SchedulerSpec, check_scheduler
 from search_spaces.sections.search import SearchSpec
 from search_spaces.sections.select import SelectSpec
 from search_spaces.sections.tracking import TrackingSpec
@@ -64,8 +72,12 @@ class SweepSpec(Section):
         description="Training code: a name (causal_lm, digits), script.py:function or "
         "package.module:function.",
     )
-    metric: str = Field(min_length=1, description="The reported metric to optimise.")
-    mode: Literal["min", "max"] = Field("min", description="Whether less or more is better.")
+    metrics: Metrics = Field(
+        alias="metric", description="The reported metric to optimise, or a list of several."
+    )
+    modes: Modes = Field(
+        "min", alias="mode", description="Whether less or more is better; or one for each metric."
+    )
     space: Annotated[dict[str, Any], PlainValidator(parse_space)] = Field(
         description="What is searched: parameters, nested as you like, each with a domain."
     )
@@ -98,6 +110,19 @@ class SweepSpec(Section):
         empty: dict[str, Any] = {key: {} for key in _SECTIONS if data.get(key) is None}
         return {**data, **empty, "fixed": {} if data.get("fixed") is None else data["fixed"]}
 
+    @field_validator("modes")
+    @classmethod
+    def _pairs(cls, modes: Modes, info: ValidationInfo) -> Modes:
+        if "metrics" in info.data:
+            check_pairs(info.data["metrics"], modes)
+        return modes
+
+    @field_validator("scheduler")
+    @classmethod
+    def _schedulable(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
+        check_scheduler(scheduler, info.data)
+        return scheduler
+
     @field_validator("fixed")
     @classmethod
     def _fixed_apart(cls, fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -114,6 +139,9 @@ class SweepSpec(Section):
     @field_validator("budget")
     @classmethod
     def _some_limit(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
+        scheduler = info.data.get("scheduler")
+        if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
+            raise ValueError(f"{scheduler.name} needs trials, the size of its population")
         if budget.bounded or "space" not in info.data:
             return budget
         domains = flatten(info.data["space"]).values()
@@ -122,6 +150,21 @@ class SweepSpec(Section):
         data = info.data
         points = allowed_points(data.get("constraints", []), data["space"], data.get("fixed", {}))
         return budget.model_copy(update={"trials": len(points)})
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is optimised, in the file's order; most sweeps have one."""
+        return objectives(self.metrics, self.modes)
+
+    @property
+    def metric(self) -> str:
+        """The metric of the first objective."""
+        return self.objectives[0].metric
+
+    @property
+    def mode(self) -> Mode:
+        """Whether less or more of the first objective is better."""
+        return self.objectives[0].mode
 
     def domains(self) -> dict[str, Domain]:
         """Dotted name to domain, in file order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -122,12 +122,36 @@ def load_progress(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
 ) -> None:
-    """Put optimizer, scheduler and this rank's generators back to where the checkpoint has them."""
+    """Put optimizer, scheduler and this rank's generators back to where the checkpoint has them.
+
+    Settings that differ from the checkpoint's are those of `optimizer` as it is given: a trial that
+    took over another's weights has parameters of its own.
+    """
     state = load_tree(folder, "progress")
+    asked = [_settings(group) for group in optimizer.param_groups]
     optimizer.load_state_dict(state["optimizer"])
     if scheduler is not None:
         scheduler.load_state_dict(state["scheduler"])
+    for group, settings in zip(optimizer.param_groups, asked, strict=True):
+        _change(group, settings)
+    if scheduler is not None:
+        scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
     if (folder / f"rng_{worker.rank}.json").exists():
         set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
     else:  # resumed with more workers than before
         seed_everything(worker.seed + step, worker.rank)
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer's group was made with: `lr` before any schedule."""
+    made = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
+    return {**made, "lr": group.get("initial_lr", group["lr"])}
+
+
+def _change(group: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """Give a group other settings; the learning rate keeps its place in the schedule."""
+    before = _settings(group)["lr"]
+    now = group["lr"] if settings["lr"] == before else group["lr"] * settings["lr"] / before
+    group.update({**settings, "lr": now})
+    if "initial_lr" in group:
+        group["initial_lr"] = settings["lr"]

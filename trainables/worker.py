@@ -45,6 +45,7 @@ class TrialJob:
         retention: which checkpoints stay; its metric is the sweep's objective.
         max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric that the scheduler counts by.
+        rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
     """
 
     trial_id: str
@@ -59,6 +60,7 @@ class TrialJob:
     retention: Retention = field(default_factory=Retention)
     max_t: int | None = None
     time_attr: str = "step"
+    rungs: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -171,8 +173,8 @@ class Worker:
             self._check_owner()
             append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
         save = checkpoint if self._is_sound(report) else None
-        last = final or self._is_complete(report)
-        due = last or self._is_due(report)
+        last = final or self._is_complete(report) or self._may_pause(report)
+        due = self._is_due(report) or last
         if save is not None and due:
             self._save(step, save, wait=last)
         answer = self._agree(self.channel.report(report) if self.rank == 0 else Answer.CONTINUE)
@@ -230,6 +232,14 @@ class Worker:
 
     def _is_complete(self, report: Report) -> bool:
         return self.job.max_t is not None and self.job.retention.time(report) >= self.job.max_t
+
+    def _may_pause(self, report: Report) -> bool:
+        """Whether the scheduler may pause the trial here: what continues it finds its checkpoint.
+
+        Asked before `_is_due` moves the clock.
+        """
+        now = self.job.retention.time(report)
+        return any(self._last_time < rung <= now for rung in self.job.rungs)
 
     def _is_sound(self, report: Report) -> bool:
         """Whether the weights are worth keeping: a model that diverged is none to go on from."""

@@ -31,6 +31,7 @@ _STATUS = {
     TrialState.STOPPED: "KILLED",
     TrialState.FAILED: "FAILED",
     TrialState.PENDING: "KILLED",
+    TrialState.PAUSED: "KILLED",
     TrialState.RUNNING: "KILLED",
 }
 

@@ -37,4 +37,6 @@ EnvText = Annotated[
 class Section(BaseModel):
     """Keys that belong together: frozen, unknown ones refused, nothing converted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True
+    )

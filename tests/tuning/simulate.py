@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results.checkpoint import commit, open_staging, staging
 from results.paths import SweepPaths
 from results.records import Report, append_report
 from search_spaces.schema import SweepSpec
@@ -56,15 +57,25 @@ def train(
     for step in range(max(known, default=0) + 1, upto + 1):
         report = Report(
             step=step,
-            metrics={"loss": value(job.config, step)},
+            metrics={"loss": value(job.config, step), "size": abs(job.config["x"])},
             attempt=job.attempt,
             time=time.time(),
         )
         append_report(job.paths, report)
+        if step in job.rungs:
+            save(job, step)
         decision = run.on_report(job.trial_id, report)
         if decision is not Decision.CONTINUE:
             return decision
     return Decision.CONTINUE
+
+
+def save(job: TrialJob, step: int) -> None:
+    """A checkpoint that says whose it is."""
+    folder = staging(job.paths, step, job.attempt)
+    open_staging(folder)
+    (folder / "weights.txt").write_text(f"{job.trial_id} at {step}")
+    commit(folder, job.paths.checkpoint(step), step=step)
 
 
 def finish(run: SweepRun) -> None:
@@ -74,6 +85,7 @@ def finish(run: SweepRun) -> None:
         assert job is not None
         if train(run, job) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
+    run.release()
 
 
 def outcome(run: SweepRun) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ _STYLES = {
     "stopped": "yellow",
     "failed": "red",
     "pending": "dim",
+    "paused": "blue",
 }
 
 

@@ -21,6 +21,7 @@ def make_job(
     seed: int,
     attempt: int,
     cache: str,
+    rungs: tuple[int, ...] = (),
 ) -> TrialJob:
     """One attempt of a trial."""
     return TrialJob(
@@ -36,6 +37,7 @@ def make_job(
         retention=_retention(spec),
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
+        rungs=rungs,
     )
 
 

@@ -170,5 +170,5 @@ def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:
 
 
 def _settings(spec: SweepSpec) -> dict[str, Any]:
-    keep = {"search", "scheduler", "budget", "resources", "seed", "metric", "mode"}
+    keep = {"search", "scheduler", "budget", "resources", "seed", "metrics", "modes"}
     return spec.model_dump(mode="json", include=keep)

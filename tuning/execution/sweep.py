@@ -14,7 +14,6 @@ from results.failures import Cause, Failure, Remedy
 from results.faultpoints import reached
 from results.paths import SweepPaths
 from results.records import (
-    Attempt,
     Report,
     TrialRecord,
     TrialState,
@@ -25,11 +24,14 @@ from results.records import (
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
+from tuning.execution.attempts import begun, closed, last_sign
 from tuning.execution.budget import Limit, limit_reached
+from tuning.execution.inherit import inherit
 from tuning.execution.job import make_job
+from tuning.execution.judge import Judge
 from tuning.execution.observer import Observer
 from tuning.execution.verdict import diagnose, shrink, verdict
-from tuning.search.schedulers import Decision, make_scheduler
+from tuning.search.schedulers import Decision
 from tuning.search.study import Curve, SweepStudy, derive_seed
 
 
@@ -61,7 +63,7 @@ class SweepRun:
         self.problem: str | None = None
         self.gave_up = False
         self._study, self._cache = study, cache
-        self._scheduler = make_scheduler(spec.scheduler)
+        self._judge = Judge(spec)
         self._queue: deque[str] = deque()
         self._live: set[str] = set()
         self._curves: dict[str, Curve] = {}
@@ -73,39 +75,33 @@ class SweepRun:
     def restore(self) -> None:
         """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled."""
         records = read_trials(self.paths)
+        told = {r.id: read_reports(self.paths.trial(r.id), r.end_step) for r in records}
+        for record in records:
+            self.records[record.id], self._curves[record.id] = record, []
+            for report in told[record.id]:
+                self._note(record.id, report)
+        undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
+        self._study.rebuild((r, self._curves[r.id], self._judge.finals(r.id)) for r in records)
         known = {r.number for r in records}
-        self._study.rebuild((r, self._load(r)) for r in records)
         for number, params in self._study.proposals(known):
             # the driver was killed between proposal and record
             self._adopt(self._new_record(number, params))
-        self._replay()
         for record in sorted(self.records.values(), key=lambda r: r.number):
-            if not record.state.finished:
-                self._close_attempt(record, None, ended=self._last_sign(record))
-                self._queue.append(record.id)
+            if record.state.finished:
+                self._judge.gone(record.id)
+            elif record.state.under_way:
+                self._adopt(closed(record, ended=last_sign(record, told.get(record.id, []))))
+                self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
 
-    def _load(self, record: TrialRecord) -> Curve:
-        self.records[record.id] = record
-        curve = self._curves.setdefault(record.id, [])
-        for report in read_reports(self.paths.trial(record.id), record.end_step):
-            self._note(record.id, report)
-        return curve
-
-    def _last_sign(self, record: TrialRecord) -> float:
-        """When an attempt whose driver was killed was last heard of, in Unix seconds."""
-        reports = read_reports(self.paths.trial(record.id))
-        return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
-
-    def _replay(self) -> None:
-        history = [
-            (report.time, record.id, report)
-            for record in self.records.values()
-            for report in read_reports(self.paths.trial(record.id), record.end_step)
-        ]
-        for _, trial_id, report in sorted(history, key=lambda h: h[:2]):
-            value = report.metrics.get(self.spec.metric)
-            if value is not None and math.isfinite(value):
-                self._scheduler.decide(trial_id, self._clock(report), self._score(value))
+    def _take_up(self, trial_id: str, report: Report | None, decision: Decision) -> None:
+        """Queue what a killed driver left, unless its last report was to end or pause it."""
+        if report is None or decision is Decision.CONTINUE:
+            self._judge.went_on(trial_id)
+            self._queue.append(trial_id)
+        elif decision is Decision.PAUSE:
+            self._pause(trial_id, report.step)
+        else:
+            self._conclude(trial_id, report.step, decision)
 
     # -- what is next --
 
@@ -126,27 +122,38 @@ class SweepRun:
     @property
     def finished(self) -> bool:
         """Nothing runs and nothing is left to run."""
-        return not self._live and not self._may_begin
+        return not self._live and not self._may_begin(self.limit)
 
-    @property
-    def _may_begin(self) -> bool:
+    def _may_begin(self, limit: Limit | None) -> bool:
         """Whether a trial may begin: one that waits, or a new one."""
-        if self.interrupted:
-            return False
-        limit = self.limit
-        return limit is None or (not limit.hard and bool(self._queue))
+        if self.interrupted or limit is None:
+            return not self.interrupted
+        return not limit.hard and bool(self._queue or self._called(limit) is not None)
 
     def next_trial(self) -> TrialJob | None:
         """The next attempt to launch, or None when there is none to launch now."""
-        if not self._may_begin:
+        limit = self.limit
+        if not self._may_begin(limit):
             return None
         if self._queue:
-            record = self.records[self._queue.popleft()]
-        else:
-            proposed = self._study.ask()
-            reached("driver:asked")
-            record = self._new_record(*proposed)
-        return self._begin(record)
+            return self._begin(self.records[self._queue.popleft()])
+        if (called := self._called(limit)) is not None:
+            return self._begin(self._called_record(called))
+        proposed = self._study.ask()
+        reached("driver:asked")
+        return self._begin(self._new_record(*proposed))
+
+    def _called(self, limit: Limit | None) -> str | None:
+        """The paused trial that goes on before a new one is proposed, if any."""
+        idle = not self._live and not self._queue
+        return self._judge.call(more=limit is None, idle=idle)
+
+    def _called_record(self, trial_id: str) -> TrialRecord:
+        record = self.records[trial_id]
+        exploit = self._judge.exploit(trial_id, self.records)
+        if exploit is None:
+            return record
+        return inherit(record, self._last_step(trial_id) or 0, exploit, self.spec, self.paths)
 
     def _new_record(self, number: int, params: dict[str, object]) -> TrialRecord:
         return TrialRecord(
@@ -159,18 +166,16 @@ class SweepRun:
         )
 
     def _begin(self, record: TrialRecord) -> TrialJob:
-        number = len(record.attempts) + 1
-        cpus, gpus = self.held
-        attempt = Attempt(number=number, started=time.time(), cpus=cpus, gpus=gpus)
-        attempts = (*record.attempts, attempt)
-        paths = self.paths.trial(record.id)
-        self._adopt(record.model_copy(update={"state": TrialState.RUNNING, "attempts": attempts}))
+        record = begun(record, self.held)
+        number, paths = record.attempts[-1].number, self.paths.trial(record.id)
+        self._adopt(record)
         reached("driver:recorded")
         paths.attempt(number).mkdir(parents=True, exist_ok=True)
         reached("driver:claimed")
         self._live.add(record.id)
+        self._judge.went_on(record.id)
         for observer in self.observers:
-            observer.trial_started(self.records[record.id])
+            observer.trial_started(record)
         return make_job(
             self.spec,
             trial_id=record.id,
@@ -179,6 +184,7 @@ class SweepRun:
             seed=record.seed,
             attempt=number,
             cache=self._cache,
+            rungs=self._judge.rungs,
         )
 
     # -- what happened --
@@ -190,14 +196,10 @@ class SweepRun:
         self._note(trial_id, report)
         for observer in self.observers:
             observer.reported(self.records[trial_id], report)
-        value = report.metrics.get(self.spec.metric)
-        if value is not None and self._is_divergence(value):
-            self._diverge(trial_id, value, report.step)
+        if (fault := self._judge.fault(report)) is not None:
+            self._diverge(trial_id, fault, report.step)
             return Decision.STOP
-        decision = Decision.CONTINUE
-        if value is not None:
-            decision = self._scheduler.decide(trial_id, self._clock(report), self._score(value))
-        return self._conclude(trial_id, report.step, decision)
+        return self._conclude(trial_id, report.step, self._judge.decide(trial_id, report))
 
     def _conclude(self, trial_id: str, step: int, decision: Decision) -> Decision:
         name = self.spec.scheduler.name
@@ -208,7 +210,28 @@ class SweepRun:
         elif (limit := self.limit) and limit.hard:
             self._finish(trial_id, TrialState.STOPPED, f"{limit.cause} at step {step}", step)
             return Decision.STOP
+        elif decision is Decision.PAUSE:
+            return self._pause_or_go_on(trial_id, step)
         return decision
+
+    def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
+        """Pause a trial, unless its turn to go on is now."""
+        self._live.discard(trial_id)
+        if (
+            self._called(self.limit) == trial_id
+            and self._judge.exploit(trial_id, self.records) is None
+        ):
+            self._judge.went_on(trial_id)
+            self._live.add(trial_id)
+            return Decision.CONTINUE
+        self._pause(trial_id, step)
+        self._tell_ended(trial_id)
+        return Decision.PAUSE
+
+    def _pause(self, trial_id: str, step: int) -> None:
+        reason = f"{self.spec.scheduler.name} at step {step}"
+        update = {"state": TrialState.PAUSED, "reason": reason}
+        self._adopt(closed(self.records[trial_id]).model_copy(update=update))
 
     def on_ended(self, trial_id: str) -> None:
         """The trial's code returned by itself."""
@@ -236,7 +259,7 @@ class SweepRun:
         failure = None
         if began:
             failure = diagnose(error, paths, record, self._last_step(trial_id), self.spec)
-        self._close_attempt(record, failure)
+        self._adopt(closed(record, failure, step=self._last_step(trial_id)))
         reached("driver:failed")
         if failure is None:
             self._again(trial_id)
@@ -268,47 +291,35 @@ class SweepRun:
         self.interrupted = True
 
     def release(self) -> None:
-        """The session ends: what still runs is unfinished in the books."""
+        """The session ends: what still runs is unfinished in the books; in a sweep that is done,
+        what is still paused is stopped.
+        """
+        if self.finished and not self.interrupted:
+            for record in [r for r in self.records.values() if r.state is TrialState.PAUSED]:
+                end = self._last_step(record.id)
+                self._finish(record.id, TrialState.STOPPED, record.reason, end)
         for trial_id in sorted(self._live):
-            self._close_attempt(self.records[trial_id], None)
+            self._adopt(closed(self.records[trial_id]))
             self._tell_ended(trial_id)
         self._live.clear()
 
     # -- books --
 
     def _finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
-        self._close_attempt(self.records[trial_id], None)
         update = {"state": state, "reason": reason, "end_step": step}
-        record = self.records[trial_id].model_copy(update=update)
+        record = closed(self.records[trial_id]).model_copy(update=update)
         self._adopt(record)
         self._live.discard(trial_id)
+        self._judge.gone(trial_id)
         reached("driver:finished")
-        self._study.tell(record, self._curves[trial_id])
+        self._study.tell(record, self._curves[trial_id], self._judge.finals(trial_id))
         reached("driver:told")
         self._tell_ended(trial_id)
 
-    def _diverge(self, trial_id: str, value: float, step: int) -> None:
-        said = Failure(f"{self.spec.metric} is {value}", Remedy.DIVERGED, Cause.BUG)
-        self._close_attempt(self.records[trial_id], said)
-        self._finish(trial_id, TrialState.FAILED, f"diverged: {said.error}", step)
-
-    def _is_divergence(self, value: float) -> bool:
-        limit = self.spec.failure.diverged_above
-        return not math.isfinite(value) or (limit is not None and value > limit)
-
-    def _close_attempt(
-        self, record: TrialRecord, failure: Failure | None, ended: float | None = None
-    ) -> None:
-        """Mark the newest attempt as ended (now), if it is open, and the trial as waiting."""
-        update: dict[str, object] = {"state": TrialState.PENDING}
-        if record.attempts and record.attempts[-1].ended is None:
-            end: dict[str, object] = {"ended": ended or time.time()}
-            if failure is not None:
-                end |= {"error": failure.error, "remedy": failure.remedy, "cause": failure.cause}
-                end["step"] = self._last_step(record.id)
-            last = record.attempts[-1].model_copy(update=end)
-            update["attempts"] = (*record.attempts[:-1], last)
-        self._adopt(record.model_copy(update=update))
+    def _diverge(self, trial_id: str, fault: str, step: int) -> None:
+        said = Failure(fault, Remedy.DIVERGED, Cause.BUG)
+        self._adopt(closed(self.records[trial_id], said, step=self._last_step(trial_id)))
+        self._finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
 
     def _adopt(self, record: TrialRecord) -> None:
         self.records[record.id] = record
@@ -334,9 +345,3 @@ class SweepRun:
     def _value(self, trial_id: str) -> float | None:
         curve = self._curves[trial_id]
         return curve[-1][1] if curve else None
-
-    def _clock(self, report: Report) -> int:
-        return int(report.metrics.get(self.spec.scheduler.time_attr, report.step))
-
-    def _score(self, value: float) -> float:
-        return value if self.spec.mode == "max" else -value

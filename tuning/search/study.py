@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class SweepStudy:
         self._study = optuna.create_study(
             storage=JournalStorage(backend),
             study_name=name,
-            direction="minimize" if spec.mode == "min" else "maximize",
+            directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
 
@@ -62,8 +62,16 @@ class SweepStudy:
         trial = self._study.ask()
         return trial.number, self._space.propose(self._study, trial)
 
-    def tell(self, record: TrialRecord, curve: Curve) -> None:
-        """Record an outcome, with the curve it was judged by: PRUNED when it was stopped early."""
+    def tell(
+        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None = None
+    ) -> None:
+        """Record an outcome: PRUNED when it was stopped early.
+
+        Args:
+            record: of the finished trial.
+            curve: of the first objective, by which it was judged.
+            finals: its last values, one per objective; needed where there are several.
+        """
         if fitting(self._spec, record) is None:  # of an earlier space
             return
         frozen = self._study.get_trials(deepcopy=False)[record.number]
@@ -74,11 +82,27 @@ class SweepStudy:
             self._study.tell(record.number, state=OptunaState.PRUNED)
             return
         for step, reported in curve:
+            if self._several:  # Optuna has no curves of several values
+                break
             if step not in frozen.intermediate_values:
                 trial.report(reported, step)
-        state = _OUTCOME[record.state]
-        value = curve[-1][1] if state is OptunaState.COMPLETE else None
-        self._study.tell(record.number, value, state=state)
+        state, values = self._outcome(record, curve, finals)
+        self._study.tell(record.number, values, state=state)
+
+    @property
+    def _several(self) -> bool:
+        return len(self._spec.objectives) > 1
+
+    def _outcome(
+        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
+    ) -> tuple[OptunaState, list[float] | None]:
+        """What Optuna is told; a trial that never reported all objectives is of no use to it."""
+        state = _OUTCOME.get(record.state, OptunaState.RUNNING)
+        if state is not OptunaState.COMPLETE:
+            return state, None
+        if self._several:
+            return (state, list(finals)) if finals else (OptunaState.FAIL, None)
+        return state, [curve[-1][1]]
 
     def regret_bound(self) -> float | None:
         """What the search may still gain at most, where that can be told (see `regret_bound`)."""
@@ -92,15 +116,15 @@ class SweepStudy:
         open_ = self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,))
         return [(t.number, self._completed(t)) for t in open_ if t.number not in known]
 
-    def rebuild(self, records: Iterable[tuple[TrialRecord, Curve]]) -> None:
+    def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
         """Add what the trial records know and the study does not: it may have been lost."""
         known = len(self._study.get_trials(deepcopy=False))
-        for record, curve in records:
+        for record, curve, finals in records:
             if record.number < known:
                 if record.state.finished:
-                    self.tell(record, curve)
+                    self.tell(record, curve, finals)
                 continue
-            self._study.add_trial(self._as_optuna(record, curve))
+            self._study.add_trial(self._as_optuna(record, curve, finals))
 
     def _sampler(self, number: int) -> BaseSampler:
         return make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
@@ -113,20 +137,24 @@ class SweepStudy:
             params = self._space.propose(self._study, Trial(self._study, frozen._trial_id))
         return params
 
-    def _as_optuna(self, record: TrialRecord, curve: Curve) -> FrozenTrial:
+    def _as_optuna(
+        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
+    ) -> FrozenTrial:
         params = fitting(self._spec, record)
         if params is None:  # of an earlier space; it takes a number, and is no evidence
             return create_trial(state=OptunaState.FAIL)
-        state = _OUTCOME.get(record.state, OptunaState.RUNNING)
+        if record.lineage:  # as it was proposed, not as it is since it took weights over
+            params = record.lineage[0].before
+        state, values = self._outcome(record, curve, finals)
         if record.refused:
             state, curve = OptunaState.PRUNED, []
         sampled, distributions = self._space.encoded(params)
         return create_trial(
             state=state,
-            value=curve[-1][1] if state is OptunaState.COMPLETE else None,
+            values=values,
             params=sampled,
             distributions=distributions,
-            intermediate_values=dict(curve),
+            intermediate_values={} if self._several else dict(curve),
         )
 
 

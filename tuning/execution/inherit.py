@@ -1,0 +1,45 @@
+"""A trial goes on from the weights of another, with other parameters: population based training."""
+
+from __future__ import annotations
+
+import logging
+
+from results.checkpoint import newest_whole, take_over
+from results.paths import SweepPaths
+from results.records import Inherited, TrialRecord
+from search_spaces.schema import SweepSpec
+from tuning.search.schedulers import Exploit
+
+log = logging.getLogger(__name__)
+
+
+def inherit(
+    record: TrialRecord, step: int, exploit: Exploit, spec: SweepSpec, paths: SweepPaths
+) -> TrialRecord:
+    """Put the donor's newest checkpoint into the trial's folder; gives its record with the new
+    parameters, which the caller writes. Done again after a crash in between, it does the same.
+
+    Args:
+        record: of a trial of which nothing runs.
+        step: the trial's own last one.
+        exploit: what the scheduler decided.
+        spec, paths: of the sweep.
+    """
+    found = newest_whole(paths.trial(exploit.donor))
+    if found is None:
+        log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
+        return record
+    take_over(paths.trial(record.id), found)
+    taken = Inherited(
+        step=step,
+        donor=exploit.donor,
+        donor_step=found.step,
+        before=record.params,
+        after=exploit.params,
+    )
+    update = {
+        "params": exploit.params,
+        "config": spec.nest(exploit.params),
+        "lineage": (*record.lineage, taken),
+    }
+    return record.model_copy(update=update)

@@ -1,0 +1,99 @@
+"""Between the books and the scheduler: records and reports go in, decisions come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from results.records import Report, TrialRecord
+from search_spaces.schema import SweepSpec
+from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
+
+
+class Judge:
+    """Asks the sweep's scheduler about trials, in its own terms.
+
+    Attributes:
+        rungs: steps of the scheduler's clock at which a trial may be paused.
+    """
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self._spec = spec
+        self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
+        self.rungs = self._scheduler.rungs
+        self._finals: dict[str, list[float]] = {}
+
+    def fault(self, report: Report) -> str | None:
+        """What shows in a report's objectives that the model diverged, in a few words."""
+        limit = self._spec.failure.diverged_above
+        for name in (o.metric for o in self._spec.objectives):
+            value = report.metrics.get(name, 0.0)
+            beyond = limit is not None and name == self._spec.metric and value > limit
+            if beyond or not math.isfinite(value):
+                return f"{name} is {value}"
+        return None
+
+    def decide(self, trial_id: str, report: Report) -> Decision:
+        """What becomes of a trial; one that did not report every objective just goes on."""
+        values = self._values(report)
+        if values is None:
+            return Decision.CONTINUE
+        self._finals[trial_id] = values
+        signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
+        scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
+        clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
+        return self._scheduler.decide(trial_id, clock, scores)
+
+    def replay(
+        self, history: Iterable[tuple[TrialRecord, Report]]
+    ) -> dict[str, tuple[Report, Decision]]:
+        """Bring the scheduler back to where the recorded reports left it.
+
+        Returns:
+            Of each trial that is not finished, nor paused, nor begun anew since: its last report
+            and the decision upon it, which a killed driver may not have lived to act on.
+        """
+        last: dict[str, tuple[Report, Decision]] = {}
+        records: dict[str, TrialRecord] = {}
+        for record, report in sorted(history, key=lambda h: (h[1].time, h[0].id)):
+            if self.fault(report) is None:
+                records[record.id] = record
+                last[record.id] = report, self.decide(record.id, report)
+        return {i: d for i, d in last.items() if _undecided(records[i], d[0])}
+
+    def went_on(self, trial_id: str) -> None:
+        """The trial was begun, or is no longer paused."""
+        self._scheduler.went_on(trial_id)
+
+    def gone(self, trial_id: str) -> None:
+        """The trial ended."""
+        self._scheduler.gone(trial_id)
+
+    def call(self, *, more: bool, idle: bool) -> str | None:
+        """The paused trial that should go on now: see `Scheduler.call`."""
+        return self._scheduler.call(more=more, idle=idle)
+
+    def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
+        """Whether the trial that was called goes on from another's weights."""
+        return self._scheduler.exploit(trial_id, {i: _history(r) for i, r in records.items()})
+
+    def finals(self, trial_id: str) -> list[float] | None:
+        """The objectives' values in the trial's last report of all of them."""
+        return self._finals.get(trial_id)
+
+    def _values(self, report: Report) -> list[float] | None:
+        names = [o.metric for o in self._spec.objectives]
+        if not all(name in report.metrics for name in names):
+            return None
+        return [report.metrics[name] for name in names]
+
+
+def _undecided(record: TrialRecord, report: Report) -> bool:
+    begun_since = record.attempts and record.attempts[-1].number > report.attempt
+    return record.state.under_way and not begun_since
+
+
+def _history(record: TrialRecord) -> History:
+    first = record.lineage[0].before if record.lineage else record.params
+    later = [Era(i.step, i.after, i.donor) for i in record.lineage]
+    return [Era(0, first, None), *later]

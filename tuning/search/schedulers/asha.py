@@ -1,0 +1,60 @@
+"""Asynchronous successive halving that stops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from results.pareto import merits
+from search_spaces.domains import Domain
+from search_spaces.schema import SchedulerSpec
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+
+Rung = dict[str, Scores]
+"""What trials scored there, in the order in which they came."""
+
+
+def milestones(spec: SchedulerSpec) -> list[float]:
+    """Steps of the rungs, ascending: `grace_period * reduction_factor ** k` below `max_t`."""
+    assert spec.max_t is not None, "the schema demands max_t for schedulers with rungs"
+    found: list[float] = []
+    milestone: float = spec.grace_period
+    while milestone < spec.max_t:
+        found.append(milestone)
+        milestone *= spec.reduction_factor
+    return found
+
+
+class Asha(Scheduler):
+    """Asynchronous successive halving, stopping (Li et al. 2020, "A System for Massively Parallel
+    Hyperparameter Tuning").
+
+    The first report at or beyond a rung is recorded there; the trial stops when it is not in the
+    best `1 / reduction_factor` of what the rung had recorded before. Decides as one bracket of Ray
+    Tune's `AsyncHyperBandScheduler` does, for trials that report between any two rungs. Several
+    objectives are ordered by non-domination, then by crowding (`results.pareto.merits`).
+    """
+
+    def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
+        super().__init__(spec, domains, seed)
+        self._rungs: dict[float, Rung] = {m: {} for m in milestones(spec)}
+
+    def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
+        """STOP at a rung where the trial is not among the best; COMPLETE at `max_t`."""
+        if super().decide(trial_id, step, scores) is Decision.COMPLETE:
+            return Decision.COMPLETE
+        for milestone, rung in sorted(self._rungs.items(), reverse=True):
+            if step >= milestone:
+                return at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
+        return Decision.CONTINUE
+
+
+def at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> Decision:
+    """Record a trial at a rung; STOP unless it is in the best share `keep` of the others."""
+    if trial_id in rung:
+        return Decision.CONTINUE
+    rung[trial_id] = scores
+    *others, mine = merits(list(rung.values()))
+    cutoff = np.percentile(others, (1 - keep) * 100) if others else mine
+    return Decision.STOP if mine < cutoff else Decision.CONTINUE

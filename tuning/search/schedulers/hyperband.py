@@ -1,0 +1,48 @@
+"""Asynchronous Hyperband: several brackets of successive halving, which begin to stop at
+different steps, against the risk that early values mislead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_spaces.domains import Domain
+from search_spaces.schema import SchedulerSpec
+from tuning.search.schedulers.asha import Rung, at_rung, milestones
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+
+
+class Hyperband(Scheduler):
+    """Hyperband (Li et al. 2018) with asynchronous brackets, as in Li et al. 2020.
+
+    Bracket `b` leaves out the first `b` rungs; the last bracket stops nothing. Trials are dealt
+    to brackets in the order of their first reports, in proportion to the sizes that Hyperband
+    gives brackets of equal budget.
+    """
+
+    def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
+        super().__init__(spec, domains, seed)
+        steps = milestones(spec)
+        self._brackets: list[dict[float, Rung]] = [
+            {m: {} for m in steps[b:]} for b in range(len(steps) + 1)
+        ]
+        self._shares = [spec.reduction_factor ** len(b) / (len(b) + 1) for b in self._brackets]
+        self._dealt: dict[str, int] = {}
+
+    def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
+        """STOP at a rung of the trial's bracket where it is not among the best."""
+        rungs = self._brackets[self._deal(trial_id)]
+        if super().decide(trial_id, step, scores) is Decision.COMPLETE:
+            return Decision.COMPLETE
+        for milestone, rung in sorted(rungs.items(), reverse=True):
+            if step >= milestone:
+                return at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
+        return Decision.CONTINUE
+
+    def _deal(self, trial_id: str) -> int:
+        """The bracket that is furthest behind its share."""
+        if trial_id not in self._dealt:
+            held = list(self._dealt.values())
+            lag = [(held.count(b) + 1) / share for b, share in enumerate(self._shares)]
+            self._dealt[trial_id] = lag.index(min(lag))
+        return self._dealt[trial_id]

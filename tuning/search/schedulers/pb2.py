@@ -1,0 +1,70 @@
+"""PBT whose new parameters are chosen by a model of what made the population improve."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tuning.search.gp import GaussianProcess, standardised
+from tuning.search.schedulers.base import Era, History
+from tuning.search.schedulers.mutate import at, mutable, share
+from tuning.search.schedulers.pbt import Pbt
+
+_CANDIDATES = 512
+_CONFIDENCE = 1.5
+_NEWEST = 150
+
+
+class Pb2(Pbt):
+    """Population based bandits (Parker-Holder et al. 2020): a Gaussian process over generation and
+    parameters predicts the change of the score in a generation; the candidate with the highest
+    upper confidence bound is taken.
+    """
+
+    def _explore(
+        self,
+        taken: dict[str, Any],
+        generation: int,
+        histories: dict[str, History],
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """The donor's parameters, those that may change where the model hopes for most."""
+        domains = mutable(self._spec, self._domains, taken)
+        seen = self._changes(list(domains), histories)[-_NEWEST:]
+        if len(seen) < 2 or not domains:
+            return super()._explore(taken, generation, histories, rng)
+        end = max(self._rungs)
+        x = np.array([[g / end, *(share(d, p[n]) for n, d in domains.items())] for g, p, _ in seen])
+        y, _ = standardised(np.array([change for _, _, change in seen]))
+        model = GaussianProcess.fit(x, y)
+        shares = rng.random((_CANDIDATES, len(domains)))
+        when = np.full((_CANDIDATES, 1), (generation + 1) / end)
+        mean, std = model.predict(np.hstack([when, shares]))
+        best = shares[int(np.argmax(mean + _CONFIDENCE * std))]
+        drawn = {n: at(d, float(s)) for (n, d), s in zip(domains.items(), best, strict=True)}
+        return {**taken, **drawn}
+
+    def _changes(
+        self, names: list[str], histories: dict[str, History]
+    ) -> list[tuple[int, dict[str, Any], float]]:
+        """(generation, parameters in it, change of the score over it), by generation."""
+        ends = sorted(self._rungs)
+        found = []
+        for before, after in pairwise(ends):
+            for trial, scores in sorted(self._rungs[after].items()):
+                era = _then(histories.get(trial, []), after)
+                if era is None or not all(n in era.params for n in names):
+                    continue
+                start = era.donor if era.donor is not None and era.since >= before else trial
+                change = scores[0] - self._rungs[before].get(start, (math.nan,))[0]
+                if math.isfinite(change):
+                    found.append((after, dict(era.params), change))
+        return found
+
+
+def _then(history: History, step: int) -> Era | None:
+    """The era in which a trial came to a step."""
+    return next((era for era in reversed(history) if era.since < step), None)

@@ -1,0 +1,113 @@
+"""Population based training: the worst go on from the weights of the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from results.pareto import merits
+from search_spaces.domains import Domain
+from search_spaces.schema import SchedulerSpec
+from tuning.search.schedulers.asha import Rung
+from tuning.search.schedulers.base import Decision, Exploit, History, Scheduler, Scores
+from tuning.search.schedulers.mutate import mutable, perturb
+
+
+class Pbt(Scheduler):
+    """Population based training (Jaderberg et al. 2017), a generation at a time.
+
+    Every trial pauses after each `interval` steps. When all of them have come there, the worst
+    `quantile` are given the checkpoint and the parameters of one of the best `quantile`, and
+    change those that may change (`mutate`). What is decided depends on the scores of the
+    generation alone, never on which trial was faster, so a resumed sweep decides the same.
+    """
+
+    def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
+        super().__init__(spec, domains, seed)
+        assert spec.max_t is not None, "the schema demands max_t for pbt"
+        interval = spec.interval or max(1, spec.max_t // 10)
+        self._rungs: dict[int, Rung] = {g: {} for g in range(interval, spec.max_t, interval)}
+        self._at: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+        self._paused: set[str] = set()
+        self._running: set[str] = set()
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The ends of the generations."""
+        return tuple(self._rungs)
+
+    def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
+        """PAUSE at the end of a generation; COMPLETE at `max_t`."""
+        if step <= self._steps.get(trial_id, -1):
+            return Decision.PAUSE if trial_id in self._paused else Decision.CONTINUE
+        self._steps[trial_id] = step
+        self.went_on(trial_id)
+        if super().decide(trial_id, step, scores) is Decision.COMPLETE:
+            self.gone(trial_id)
+            return Decision.COMPLETE
+        reached = max((g for g in self._rungs if step >= g), default=None)
+        if reached is None or trial_id in self._rungs[reached]:
+            return Decision.CONTINUE
+        self._rungs[reached][trial_id] = scores
+        self._at[trial_id] = reached
+        self._running.discard(trial_id)
+        self._paused.add(trial_id)
+        return Decision.PAUSE
+
+    def went_on(self, trial_id: str) -> None:
+        """It is on its way to the end of its next generation."""
+        self._paused.discard(trial_id)
+        self._running.add(trial_id)
+
+    def gone(self, trial_id: str) -> None:
+        """Nobody waits for it any more; its scores still count."""
+        self._paused.discard(trial_id)
+        self._running.discard(trial_id)
+
+    def call(self, *, more: bool, idle: bool) -> str | None:
+        """Once the population is whole and a generation complete: first those that take weights
+        from others, which may not have gone on by then, then the others.
+        """
+        if more or not self._paused:
+            return None
+        first = min(self._at[t] for t in self._paused)
+        if any(t not in self._rungs[first] for t in self._paused | self._running):
+            return None
+        waiting = sorted(t for t in self._paused if self._at[t] == first)
+        worst = self._ends(first)[0]
+        return next((t for t in waiting if t in worst), waiting[0])
+
+    def exploit(self, trial_id: str, histories: dict[str, History]) -> Exploit | None:
+        """Among the worst of its generation: from one of the best."""
+        generation = self._at[trial_id]
+        worst, best = self._ends(generation)
+        if trial_id not in worst:
+            return None
+        number = sorted(self._rungs[generation]).index(trial_id)
+        rng = np.random.default_rng([self._seed, generation, number])
+        donor = best[int(rng.integers(len(best)))]
+        taken = dict(histories[donor][-1].params)
+        return Exploit(donor, self._explore(taken, generation, histories, rng))
+
+    def _explore(
+        self,
+        taken: dict[str, Any],
+        generation: int,
+        histories: dict[str, History],
+        rng: np.random.Generator,
+    ) -> dict[str, Any]:
+        """The donor's parameters, those that may change drawn anew or moved by a fifth."""
+        return perturb(taken, mutable(self._spec, self._domains, taken), self._spec.resample, rng)
+
+    def _ends(self, generation: int) -> tuple[Sequence[str], Sequence[str]]:
+        """The worst and the best of a generation; ties in the order of their ids."""
+        rung = self._rungs[generation]
+        names = sorted(rung)
+        merit = dict(zip(names, merits([rung[n] for n in names]), strict=True))
+        order = sorted(names, key=lambda t: -merit[t])
+        count = min(math.ceil(len(order) * self._spec.quantile), len(order) // 2)
+        return (order[-count:], order[:count]) if count else ((), ())
