@@ -42,7 +42,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
         SystemExit: it failed, or took too long; what it had started is ended too.
     """
     began, start, peak = time.time(), time.monotonic(), 0
-    with _started(command, log, env) as process:
+    with started(command, log, env) as process:
         while process.poll() is None:
             peak = max(peak, _rss(process.pid))
             if time.monotonic() - start > timeout_s:
@@ -56,7 +56,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
 
 
 @contextlib.contextmanager
-def _started(
+def started(
     command: Sequence[str], log: Path, env: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(_INHERITED)}

@@ -49,6 +49,7 @@ class Attempt(_Model):
 
     `cpus` and `gpus` are what its workers hold together. Of one that failed, `error` says how in
     one line, `remedy` and `cause` what it was taken for, `step` how far the trial had come.
+    `leak` is one line on memory that it left behind, for which its processes were replaced.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Attempt(_Model):
     remedy: Remedy | None = None
     cause: Cause | None = None
     step: int | None = None
+    leak: str | None = None
     cpus: float = 0.0
     gpus: float = 0.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -61,6 +61,8 @@ class Trainable(ABC, Generic[C]):
     Config: ClassVar[type[TrainableConfig]]
     clock: ClassVar[str] = "step"
     """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
+    isolation: ClassVar[Literal["lane", "trial"]] = "lane"
+    """`trial` asks for fresh processes for each trial, for code that leaves something behind."""
 
     @abstractmethod
     def train(self, config: C, worker: Worker) -> None:

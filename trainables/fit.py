@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.redaction import redact
+from trainables.gpu_share import BACKEND, is_shared
 
 if TYPE_CHECKING:
     from ray.train import RunConfig
+    from ray.train.torch import TorchTrainer
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,27 @@ def run_config(name: str, folder: str, **more: Any) -> RunConfig:
     return RunConfig(name=name, storage_path=folder, failure_config=failures, **more)
 
 
-def fit(loop: Callable[..., None], config: dict[str, Any], shape: Shape, run: RunConfig) -> None:
+def fit(
+    loop: Callable[..., None],
+    config: dict[str, Any],
+    shape: Shape,
+    run: RunConfig,
+    trainer: type[TorchTrainer] | None = None,
+) -> None:
     """Run a train loop in a `TorchTrainer` of a shape, to its end.
+
+    Args:
+        loop: run by every worker.
+        config: its argument.
+        shape: what the workers hold.
+        run: Ray Train's settings.
+        trainer: a special kind of trainer, if one is wanted.
 
     Raises:
         Exception: whatever `TorchTrainer.fit` raises; see `describe`.
     """
     from ray.train import ScalingConfig
-    from ray.train.torch import TorchTrainer
+    from ray.train.torch import TorchConfig, TorchTrainer
 
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(shape.start_timeout_s)
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")  # 2 s: reports wait
@@ -64,7 +79,14 @@ def fit(loop: Callable[..., None], config: dict[str, Any], shape: Shape, run: Ru
         use_gpu=shape.gpus_per_worker > 0,
         resources_per_worker={k: v for k, v in per_worker.items() if v},
     )
-    TorchTrainer(loop, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
+    shared = shape.workers > 1 and is_shared(shape.gpus_per_worker)
+    (trainer or TorchTrainer)(
+        loop,
+        train_loop_config=config,
+        torch_config=TorchConfig(backend=BACKEND) if shared else None,
+        scaling_config=scaling,
+        run_config=run,
+    ).fit()
 
 
 def describe(error: BaseException) -> str:

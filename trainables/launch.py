@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.fit import Shape
 from trainables.lane import Lane
-from trainables.mailbox import Mailbox
-from trainables.registry import is_foreign
+from trainables.mailbox import Leak, Mailbox
+from trainables.registry import is_foreign, resolve
 from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
@@ -30,70 +32,134 @@ class Crew(Protocol):
         """
         ...
 
+    def keep(self, idle: int) -> None:
+        """Let go of processes without a trial, but for as many as `idle` trials need."""
+        ...
+
+    def up(self) -> int:
+        """How many trials' processes are there now."""
+        ...
+
+    def leaks(self) -> list[Leak]:
+        """Why processes were replaced, since the last call: trials that left memory behind."""
+        ...
+
     def close(self) -> None:
         """End everything; bounded in time."""
         ...
 
 
+@dataclass(frozen=True)
+class Isolation:
+    """How much trials may share.
+
+    Attributes:
+        kind: `lane` runs trial after trial in the same processes, `trial` in fresh ones.
+        max_trials: of a lane; None for any number.
+        max_growth: bytes that a process may hold beyond what it held after its first trial.
+    """
+
+    kind: str
+    max_trials: int | None
+    max_growth: int
+
+    def trials_per_lane(self, trainable: str) -> int | None:
+        """1 where fresh processes are asked for, by the sweep or by the trainable."""
+        asked = "trial" in (self.kind, resolve(trainable).isolation)
+        return 1 if asked else self.max_trials
+
+
 def launch(
-    trainable: str, isolation: str, shape: Shape, size: int, mailbox: ActorHandle[Mailbox]
+    trainable: str, isolation: Isolation, shape: Shape, size: int, mailbox: ActorHandle[Mailbox]
 ) -> Crew:
     """A crew for a sweep; what can come up before the first trial does so in the background.
 
     Args:
         trainable: registered name, `script.py:function`, `package.module:function` or a class.
-        isolation: `lane` runs trial after trial in the same processes, `trial` in fresh ones. A
-            loop written for Ray Train always gets fresh ones.
+        isolation: how much trials share. Loops written for Ray Train share nothing.
         shape: what the workers of one trial hold.
         size: trials at once.
         mailbox: of the sweep.
     """
     if is_foreign(trainable):
         return ForeignCrew(shape, mailbox)
-    return LaneCrew(shape, size, mailbox, per_lane=1 if isolation == "trial" else None)
+    # Here, because modules that import each other must not be imported by two threads at once.
+    import_module("trainables.lane_trainer")
+    per_lane = isolation.trials_per_lane(trainable)
+    return LaneCrew(shape, size, mailbox, per_lane, isolation.max_growth)
 
 
 class LaneCrew:
     """A number of lanes; one that died or has done its share is replaced when it is needed."""
 
     def __init__(
-        self, shape: Shape, size: int, mailbox: ActorHandle[Mailbox], per_lane: int | None
+        self,
+        shape: Shape,
+        size: int,
+        mailbox: ActorHandle[Mailbox],
+        per_lane: int | None,
+        max_growth: int,
     ) -> None:
-        self._shape, self._mailbox, self._per_lane = shape, mailbox, per_lane
-        self._free = [self._new() for _ in range(size)]
+        self._shape, self._mailbox = shape, mailbox
+        self._per_lane, self._max_growth = per_lane, max_growth
+        first = self._new()
+        self._free = [*(self._new(after=first) for _ in range(size - 1)), first]
         self._busy: dict[str, Lane] = {}
-        self._retired: list[Lane] = []
+        self._leaving: list[Lane] = []
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt on a free lane."""
-        lane = self._free.pop() if self._free else self._new()
-        if not lane.alive:
-            lane = self._new()
-        self._busy[job.key] = lane
+        self._part_from_the_dead()
+        lane = self._busy[job.key] = self._free.pop() if self._free else self._new()
         lane.start(job)
 
     def release(self, key: str, *, ruined: bool = False) -> None:
         """Free the attempt's lane; it takes the next one when this one has left it."""
         self._mailbox.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
-        if ruined or (self._per_lane is not None and lane.trials >= self._per_lane):
-            lane.retire()
-            self._retired.append(lane)
-        elif lane.alive:
+        done = self._per_lane is not None and lane.trials >= self._per_lane
+        if lane.alive and not (ruined or done):
             self._free.append(lane)
+        else:
+            self._retire(lane)
+
+    def keep(self, idle: int) -> None:
+        """Retire free lanes, the longest unused first."""
+        while len(self._free) > idle:
+            self._retire(self._free.pop(0))
+
+    def up(self) -> int:
+        """Lanes whose workers came up and are there."""
+        import ray
+
+        count: Any = self._mailbox.lanes_up.remote()
+        return int(ray.get(count))
+
+    def leaks(self) -> list[Leak]:
+        """Of lanes that have left; those that are asked for are forgotten."""
+        self._part_from_the_dead()
+        gone = [lane for lane in self._leaving if not lane.alive]
+        self._leaving = [lane for lane in self._leaving if lane.alive]
+        return [lane.leak for lane in gone if lane.leak is not None]
 
     def close(self) -> None:
         """Tell all lanes to leave, and wait for it."""
-        lanes = [*self._free, *self._busy.values()]
-        for key in self._busy:
-            self._mailbox.answer.remote(key, Answer.STOP)
-        for lane in lanes:
-            lane.retire()
-        for lane in [*lanes, *self._retired]:
+        for key in list(self._busy):
+            self.release(key)
+        self.keep(0)
+        for lane in self._leaving:
             lane.join()
 
-    def _new(self) -> Lane:
-        return Lane(self._shape, self._mailbox)
+    def _new(self, after: Lane | None = None) -> Lane:
+        return Lane(self._shape, self._mailbox, self._max_growth, after)
+
+    def _part_from_the_dead(self) -> None:
+        self._leaving += [lane for lane in self._free if not lane.alive]
+        self._free = [lane for lane in self._free if lane.alive]
+
+    def _retire(self, lane: Lane) -> None:
+        lane.retire()
+        self._leaving.append(lane)
 
 
 class ForeignCrew:
@@ -128,6 +194,17 @@ class ForeignCrew:
         group: Any = ray.get(self._mailbox.forget.remote(key))
         if group is not None:
             remove_placement_group(group)
+
+    def keep(self, idle: int) -> None:
+        """Nothing: no process outlives its attempt."""
+
+    def up(self) -> int:
+        """Attempts under way."""
+        return len(self._runs)
+
+    def leaks(self) -> list[Leak]:
+        """None: a process runs one attempt."""
+        return []
 
     def close(self) -> None:
         """End what is under way."""

@@ -69,10 +69,12 @@ class Outcome:
     Attributes:
         failure: one line, or None when its code returned.
         fatal: the process is of no more use (its device may be in any state).
+        leak: one line on memory that the trial left behind, if that is too much.
     """
 
     failure: str | None = None
     fatal: bool = False
+    leak: str | None = None
 
 
 class Next(StrEnum):
@@ -80,13 +82,33 @@ class Next(StrEnum):
 
     GO_ON = "go on"
     RENEW = "renew the process group, then go on"
+    RETIRE = "end as after the last trial"
     LEAVE = "leave"
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Why a lane was retired: which attempt (`TrialJob.key`) left memory behind, and how much."""
+
+    key: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is left of a lane that has gone."""
+
+    leak: Leak | None = None
+    group: PlacementGroup | None = None
 
 
 @dataclass
 class _Lane:
     jobs: list[TrialJob | None] = field(default_factory=list)
+    up: bool = False
     taken: int = 0
+    leak: Leak | None = None
+    group: PlacementGroup | None = None
     outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
     ended: set[str] = field(default_factory=set)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -102,22 +124,51 @@ class Mailbox:
         self._lanes: dict[str, _Lane] = defaultdict(_Lane)
         self._gone: dict[str, str] = {}
         self._talks: dict[str, _Talk] = {}
+        self._came_or_went = asyncio.Condition()
 
     async def submit(self, lane: str, job: TrialJob | None) -> None:
         """Driver: the lane's next trial; None tells the lane to end."""
         if job is not None:
             await self.begin(job.key)
-            if lane in self._gone:  # it went while the job was on its way
+        if lane in self._gone:  # it went while the job was on its way
+            if job is not None:
                 await self.post(job.key, Failed(self._gone[lane], began=False))
-                return
+            return
         box = self._lanes[lane]
         async with box.changed:
             box.jobs.append(job)
             box.changed.notify_all()
+        if job is None:
+            await self._tell_who_comes_next()
+
+    async def may_start(self, lane: str, after: str) -> bool:
+        """Driver: waits until the lane `after` is up, or gone; False if `lane` is to end by now."""
+        async with self._came_or_went:
+            await self._came_or_went.wait_for(
+                lambda: (
+                    None in self._lanes[lane].jobs or after in self._gone or self._lanes[after].up
+                )
+            )
+        return None not in self._lanes[lane].jobs
+
+    async def lanes_up(self) -> int:
+        """Driver: how many lanes have workers."""
+        return sum(box.up for box in self._lanes.values())
+
+    async def hold_lane(self, lane: str, group: PlacementGroup | None) -> None:
+        """A worker: the lane's processes hold this placement group."""
+        self._lanes[lane].group = group
+
+    async def _tell_who_comes_next(self) -> None:
+        async with self._came_or_went:
+            self._came_or_went.notify_all()
 
     async def job(self, lane: str, number: int) -> TrialJob | None:
         """Every rank: the lane's trial of that number (from 0), once it is submitted."""
         box = self._lanes[lane]
+        if not box.up:
+            box.up = True
+            await self._tell_who_comes_next()
         async with box.changed:
             await box.changed.wait_for(lambda: len(box.jobs) > number)
         box.taken = max(box.taken, number + 1)
@@ -147,16 +198,21 @@ class Mailbox:
             await self.post(key, _verdict(outcomes))
         if any(o.fatal for o in outcomes.values()):
             return Next.LEAVE
+        if leaks := [f"rank {r}: {o.leak}" for r, o in sorted(outcomes.items()) if o.leak]:
+            box.leak = Leak(key, leaks[0])
+            return Next.RETIRE
         return Next.RENEW if any(o.failure for o in outcomes.values()) else Next.GO_ON
 
-    async def lane_gone(self, lane: str, reason: str) -> None:
+    async def lane_gone(self, lane: str, reason: str) -> Remains:
         """Driver: the lane's processes are no more; tell the trials that were theirs."""
         self._gone[lane] = reason
         box = self._lanes.pop(lane, _Lane())
         for number, job in enumerate(box.jobs):
             if job is not None and job.key not in box.ended:
-                failed = Failed(reason, began=number < box.taken, came_up=box.taken > 0)
+                failed = Failed(reason, began=number < box.taken, came_up=box.up)
                 await self.post(job.key, failed)
+        await self._tell_who_comes_next()
+        return Remains(box.leak, box.group)
 
     async def begin(self, key: str) -> None:
         """Driver: an attempt will be heard of."""

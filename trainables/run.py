@@ -31,20 +31,16 @@ def run_trial(
     """Train one trial to its end, or until it is told to stop.
 
     The process is left as it was: generators, torch's settings, environment. Whatever the
-    trainable raises goes to the caller. torch.distributed must be up when
-    `world_size > 1`.
+    trainable raises goes to the caller. torch.distributed must be up when `world_size > 1`.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
-    environment = dict(os.environ)
     with own_world(job.seed, rank, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
         try:
             trainable.train(config, worker)
         finally:
             worker.close()
-            os.environ.clear()
-            os.environ.update(environment)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from trainables.settings import put_back
 from trainables.state import rng_state, set_rng_state
 
 
@@ -24,20 +25,13 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 def own_world(seed: int, rank: int, device: torch.device) -> Iterator[None]:
     """Run a trial as if it were alone in the process.
 
-    Seeds all generators on entry; on exit puts back the generators and torch's global settings, so
-    that neither the trial before nor the one after can tell. Never changes the thread count: it
-    belongs to the launcher, and sums depend on it in the last bit.
+    Seeds all generators on entry; on exit puts back the generators and whatever else is global
+    (see `trainables.settings`), so that neither the trial before nor the one after can tell.
     """
     before = rng_state(device)
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    strict = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    seed_everything(seed, rank)
-    try:
-        yield
-    finally:
-        set_rng_state(before, device)
-        torch.set_default_dtype(dtype)
-        torch.use_deterministic_algorithms(strict, warn_only=warn_only)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
+    with put_back():
+        seed_everything(seed, rank)
+        try:
+            yield
+        finally:
+            set_rng_state(before, device)

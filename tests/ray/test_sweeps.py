@@ -289,23 +289,6 @@ def test_workers_that_never_come_up_end_the_session(tune: Tune, digits: Path) ->
     assert record.state is TrialState.PENDING
 
 
-def test_a_lane_and_fresh_processes_give_the_same_curves(tune: Tune, digits: Path) -> None:
-    """On the lane the second trial comes after a failure: 63 does not divide by two workers."""
-    changes = [
-        "space.batch_size={grid_search: [63, 64]}",
-        "scheduler={name: none}",
-        "tracking={name: none}",
-        "failure.max_retries=0",
-        "budget.trials=2",
-    ]
-    changes = [arg for change in changes for arg in ("--set", change)]
-    tune("run", digits, "--name", "lane", *changes)
-    tune("run", digits, "--name", "fresh", *changes, "--set", "resources.isolation=trial")
-    assert [r.state for r in tune.trials("lane")] == [TrialState.FAILED, TrialState.COMPLETED]
-    assert "63" in tune.trials("lane")[0].reason
-    assert tune.values("fresh") == tune.values("lane")
-
-
 def test_the_frozen_spec_is_what_was_run(tune: Tune, digits: Path) -> None:
     out = tune("plan", digits, "--set", "budget.trials=3")
     assert "at once    1 of 1 that fit" in out

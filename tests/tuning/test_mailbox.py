@@ -4,7 +4,16 @@ import asyncio
 
 from results.records import Report
 from trainables import mailbox
-from trainables.mailbox import Ended, Failed, Mailbox, Next, Outcome, Reported
+from trainables.mailbox import (
+    Ended,
+    Failed,
+    Leak,
+    Mailbox,
+    Next,
+    Outcome,
+    Remains,
+    Reported,
+)
 from trainables.worker import Answer, TrialJob
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
@@ -121,3 +130,50 @@ def test_a_rank_that_waits_for_ever_ends_the_lane(monkeypatch):
     monkeypatch.setattr(mailbox, "_SETTLE_S", 0.01)
     told, _ = settle_both(Outcome("ValueError: bad"), None)
     assert told == [Next.LEAVE]
+
+
+def test_a_leak_ends_the_lane_after_its_trial_and_is_told():
+    async def scenario():
+        box = Mailbox()
+        await box.submit("lane", A)
+        await box.submit("lane", B)
+        told = await asyncio.gather(
+            box.settle("lane", A.key, 0, 2, Outcome()),
+            box.settle("lane", A.key, 1, 2, Outcome(leak="700 MiB")),
+        )
+        assert told == [Next.RETIRE] * 2
+        assert await box.event(A.key) == Ended(), "the trial itself is fine"
+        left = await box.lane_gone("lane", "left")
+        assert left == Remains(Leak(A.key, "rank 1: 700 MiB"))
+        assert (await box.event(B.key)).began is False, "what came too late goes elsewhere"
+
+    asyncio.run(scenario())
+
+
+def test_lanes_come_up_one_after_the_first():
+    async def scenario():
+        box = Mailbox()
+        second = asyncio.create_task(box.may_start("second", after="first"))
+        third = asyncio.create_task(box.may_start("third", after="first"))
+        await box.submit("third", None)
+        assert await third is False, "the sweep ends before it began"
+        assert await box.lanes_up() == 0
+        first = asyncio.create_task(box.job("first", 0))
+        assert await second is True
+        assert await box.lanes_up() == 1
+        await box.submit("first", None)
+        await first
+        await box.lane_gone("other", "never came up")
+        assert await box.may_start("fourth", after="other") is True
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_kept_for_a_lane_that_has_gone():
+    async def scenario():
+        box = Mailbox()
+        await box.lane_gone("lane", "gone")
+        await box.submit("lane", None)
+        assert not box._lanes
+
+    asyncio.run(scenario())

@@ -41,5 +41,25 @@ def test_the_refusal_has_the_arithmetic():
     assert str(e.value) == (
         "resources: a trial needs 4 CPUs + 4 GPUs (4 x 1 CPU + 1 GPU), but the cluster has 16 CPUs"
         " + 2 GPUs on 1 machine: room for 2 of 4 workers; lower resources.workers or"
-        " resources.cpus_per_worker, or join a larger cluster with --address"
+        " resources.gpus_per_worker, or join a larger cluster with --address"
     )
+
+
+def test_workers_times_fraction():
+    quarter = ResourcesSpec(workers=2, gpus_per_worker=0.25)
+    placement = place(quarter, [Node(64, 1)])
+    assert (placement.fits, placement.need) == (2, "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)")
+    assert placement.shares_gpus
+    assert place(quarter, [Node(64, 2), Node(64, 1)]).fits == 6
+    assert place(quarter, [Node(3, 8)]).fits == 1, "the CPUs are what there is too little of"
+    assert place(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).fits == 10
+
+
+def test_a_fraction_that_cannot_be_placed_is_refused():
+    with pytest.raises(UserError) as e:
+        place(ResourcesSpec(workers=3, gpus_per_worker=0.6), [Node(8, 2)])
+    (line,) = e.value.problems
+    assert "3 CPUs + 1.8 GPUs (3 x 1 CPU + 0.6 GPUs)" in line
+    assert "room for 2 of 3 workers" in line
+    with pytest.raises(ValueError, match=r"a whole number, or below 1 to share a GPU, got 1\.5"):
+        ResourcesSpec(gpus_per_worker=1.5)

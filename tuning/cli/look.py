@@ -166,6 +166,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         remedy = f"{attempt.remedy}: " if attempt.remedy else ""
         error = f": {remedy}{attempt.error}" if attempt.error else ""
         console.print(f"attempt {attempt.number} {spent}{error}", soft_wrap=True)
+        if attempt.leak:
+            console.print(f"  left memory behind: {attempt.leak}", soft_wrap=True)
         console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
     console.print(_checkpoints(files), soft_wrap=True)
     for fault in damaged(files):

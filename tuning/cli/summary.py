@@ -82,6 +82,10 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     if not run.interrupted and (limit := run.limit):
         cost = spent(run.records.values())
         yield f"ended by budget.{limit.key}: {limit.said}; spent {cost}"
+    leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
+    if leaks:
+        more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
+        yield Text(f"left memory behind, lanes replaced: {leaks[0]}{more}", style="yellow")
     if run.problem:
         yield Text(run.problem, style="yellow")
 

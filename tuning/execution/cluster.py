@@ -34,7 +34,7 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
     import ray
 
     if ray.is_initialized():  # the caller's; theirs to end
-        yield _nodes()
+        yield nodes()
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
@@ -49,12 +49,13 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
     try:
-        yield _nodes()
+        yield nodes()
     finally:
         ray.shutdown()
 
 
-def _nodes() -> list[Node]:
+def nodes() -> list[Node]:
+    """What the machines have that are part of the cluster now."""
     import ray
 
     alive = (n["Resources"] for n in ray.nodes() if n["Alive"])

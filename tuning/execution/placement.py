@@ -45,6 +45,11 @@ class Placement:
         return self.workers * self.gpus_per_worker
 
     @property
+    def shares_gpus(self) -> bool:
+        """Whether workers share devices, and so are limited to a part of their memory."""
+        return 0 < self.gpus_per_worker < 1
+
+    @property
     def need(self) -> str:
         """What one trial holds, in words."""
         return (
@@ -65,7 +70,7 @@ def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     gpus = resources.gpus_per_worker
     if gpus == "auto":
         gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.workers)
-    slots = sum(_slots(n, resources.cpus_per_worker, gpus) for n in nodes)
+    slots = _all_slots(resources, gpus, nodes)
     fits = slots // resources.workers
     wanted = resources.concurrency
     placement = Placement(
@@ -80,6 +85,11 @@ def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     return placement
 
 
+def room(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
+    """How many trials these machines could hold at once."""
+    return _all_slots(resources, gpus_per_worker, nodes) // resources.workers
+
+
 def describe_nodes(nodes: Sequence[Node]) -> str:
     """What the cluster has, in words."""
     machines = f"{len(nodes)} machine{'s' * (len(nodes) != 1)}"
@@ -87,11 +97,17 @@ def describe_nodes(nodes: Sequence[Node]) -> str:
 
 
 def _does_not_fit(need: Placement, nodes: Sequence[Node], slots: int) -> str:
+    by_cpus = sum(_slots(n, need.cpus_per_worker, 0) for n in nodes)
+    short = "cpus" if by_cpus < need.workers else "gpus"
     return (
         f"resources: a trial needs {need.need}, but the cluster has {describe_nodes(nodes)}: room "
         f"for {slots} of {need.workers} workers; lower resources.workers or "
-        "resources.cpus_per_worker, or join a larger cluster with --address"
+        f"resources.{short}_per_worker, or join a larger cluster with --address"
     )
+
+
+def _all_slots(resources: ResourcesSpec, gpus: float, nodes: Sequence[Node]) -> int:
+    return sum(_slots(n, resources.cpus_per_worker, gpus) for n in nodes)
 
 
 def _slots(node: Node, cpus: float, gpus: float) -> int:

@@ -16,31 +16,33 @@ from ray.tune.search import Searcher
 from results.failures import Remedy
 from results.faultpoints import reached
 from results.records import Report
-from trainables.fit import Shape
-from trainables.launch import Crew, launch
-from trainables.mailbox import open_mailbox
 from trainables.worker import Answer, TrialJob
-from tuning.execution.placement import Placement
+from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
 from tuning.search.schedulers import Decision
+
+_ACTORS = 1_000
+"""More of Tune's actors than there are ever trials at once."""
 
 
 class SweepSearcher(Searcher):
     """Hands Ray Tune the attempts that are next, and the books what became of them."""
 
-    def __init__(self, run: SweepRun, crew: Crew, size: int) -> None:
+    def __init__(self, run: SweepRun, hired: Hired) -> None:
         super().__init__()
-        self._run, self._crew, self._size = run, crew, size
+        self._run, self._crew, self._capacity = run, hired.crew, hired.capacity
         self.jobs: dict[str, TrialJob] = {}
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
         if self._run.finished:
             return Searcher.FINISHED
-        job = self._run.next_trial() if len(self.jobs) < self._size else None
+        free = len(self.jobs) < self._capacity.trials()
+        job = self._run.next_trial() if free else None
         if job is None:
             return None
+        self._capacity.used()
         self.jobs[trial_id] = job
         self._crew.start(job)
         reached("driver:started")
@@ -57,13 +59,29 @@ class SweepSearcher(Searcher):
         if error:
             remedy = self._run.on_failed(job.trial_id, "the trial's driving process died")
         elif result and ERROR in result and not result[CAME_UP]:
-            self._run.give_up(f"no trial can start: {result[ERROR]}")
+            self._no_room_for(job, result[ERROR])
         elif result and ERROR in result:
             remedy = self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
         else:
             self._run.on_ended(job.trial_id)
         self._crew.release(job.key, ruined=remedy is Remedy.RETRY_ELSEWHERE)
+        self._capacity.used()
         reached("driver:released")
+
+    def _no_room_for(self, job: TrialJob, error: str) -> None:
+        """Its processes never came up; those of other trials may be there all the same."""
+        if there := self._crew.up():
+            self._capacity.no_room_for_more_than(there)
+            self._run.on_failed(job.trial_id, error, began=False)
+        else:
+            self._run.give_up(f"no trial can start: {error}")
+
+    def tend(self) -> None:
+        """Let go of processes that no trial needs any more; called all the time."""
+        needed = 0 if self._capacity.idle else self._capacity.trials() - len(self.jobs)
+        self._crew.keep(max(0, needed))
+        for leak in self._crew.leaks():
+            self._run.on_leak(leak.key, leak.said)
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: the sweep folder is the truth."""
@@ -78,6 +96,7 @@ class BookScheduler(FIFOScheduler):
     def __init__(self, run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._run, self._searcher, self._mailbox = run, searcher, mailbox
+        self._kept = False
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """CONTINUE or STOP; what is stopped is told so when its lane is released."""
@@ -93,42 +112,41 @@ class BookScheduler(FIFOScheduler):
         reached("driver:answered")
         return self.CONTINUE
 
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Let Tune keep its actors between trials.
+
+        It keeps only one by itself, so that of two trials which end at once the next one of the
+        second would wait for a new process. There is no public setting for it.
+        """
+        super().on_trial_add(tune_controller, trial)
+        if not self._kept:
+            self._kept = True
+            tune_controller._actor_cache.increase_max(trial.placement_group_factory, _ACTORS)
+
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
 class _Stopper(tune.Stopper):
-    """Ends Tune's loop when the sweep was interrupted."""
+    """Ends Tune's loop when the sweep was interrupted; is asked after each of its steps."""
 
-    def __init__(self, run: SweepRun) -> None:
-        self._run = run
+    def __init__(self, run: SweepRun, searcher: SweepSearcher) -> None:
+        self._run, self._searcher = run, searcher
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
+        self._searcher.tend()
         return self._run.interrupted
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-def drive(run: SweepRun, placement: Placement) -> None:
+def drive(run: SweepRun, hired: Hired) -> None:
     """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be up."""
-    spec, mailbox = run.spec, open_mailbox()
-    shape = Shape(
-        placement.workers,
-        placement.cpus_per_worker,
-        placement.gpus_per_worker,
-        spec.failure.start_timeout,
-        str(run.paths.ray / "train"),
-    )
-    size = placement.concurrency
-    crew = launch(spec.trainable, spec.resources.isolation, shape, size, mailbox)
-    try:
-        _tune(run, SweepSearcher(run, crew, size), mailbox)
-    finally:
-        crew.close()
+    _tune(run, SweepSearcher(run, hired), hired.mailbox)
 
 
 def _tune(run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
@@ -147,7 +165,7 @@ def _tune(run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(run.paths.ray),
-            stop=_Stopper(run),
+            stop=_Stopper(run, searcher),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             verbose=0,
         ),

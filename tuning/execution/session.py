@@ -71,6 +71,7 @@ def run_session(
     """
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
+    from tuning.execution.hired import hire, imported_meanwhile
     from tuning.execution.placement import place
     from tuning.execution.sweep import SweepRun
     from tuning.search.study import SweepStudy
@@ -86,16 +87,19 @@ def run_session(
         placement = None
         if not run.finished:
             view.say("starting Ray")
-            placement = place(spec.resources, stack.enter_context(cluster(address)))
+            with imported_meanwhile():
+                nodes = stack.enter_context(cluster(address))
+            placement = place(spec.resources, nodes)
             check_spendable(spec.budget, placement)
             view.board.at_once = placement.concurrency
             run.held = (placement.cpus, placement.gpus)
         with _recorded(run, view):
             if placement is not None:
-                from tuning.execution.ray_tune import drive
-
                 view.say(f"starting workers: {placement.need} for each trial")
-                drive(run, placement)
+                with hire(run, placement) as workers:
+                    from tuning.execution.ray_tune import drive  # while the workers come up
+
+                    drive(run, workers)
     return run
 
 

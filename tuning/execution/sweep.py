@@ -281,6 +281,16 @@ class SweepRun:
         self._queue.appendleft(trial_id)
         self._tell_ended(trial_id)
 
+    def on_leak(self, key: str, said: str) -> None:
+        """An attempt (`TrialJob.key`) left memory behind, for which its lane was replaced."""
+        trial_id, _, number = key.rpartition(".")
+        record = self.records[trial_id]
+        attempts = tuple(
+            a.model_copy(update={"leak": said}) if a.number == int(number) else a
+            for a in record.attempts
+        )
+        self._adopt(record.model_copy(update={"attempts": attempts}))
+
     def give_up(self, problem: str) -> None:
         """No trial can run here and now: end the session, and leave all for a resume."""
         self.problem, self.gave_up = problem, True

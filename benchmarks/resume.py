@@ -1,0 +1,89 @@
+"""Measures how long it takes from the command to the first report, for `tune run` on a sweep file
+and for `tune resume` on what is left after it is ended. `python -m benchmarks.resume --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.overhead import machine
+from benchmarks.process import ROOT, started
+
+REPORTS = 100_000
+"""More than a trial makes before it is ended."""
+
+
+def write_sweep(folder: Path, workers: int) -> Path:
+    """A sweep of one trial at a time that reports ten times a second and keeps no checkpoint."""
+    sweep = {
+        "name": "first",
+        "trainable": f"{ROOT / 'benchmarks' / 'trivial.py'}:Trivial",
+        "metric": "loss",
+        "space": {"x": {"uniform": [0.0, 1.0]}},
+        "fixed": {"learning_rate": 0.01, "reports": REPORTS, "step_s": 0.1},
+        "scheduler": {"name": "none"},
+        "budget": {"trials": 1},
+        "resources": {"workers": workers, "cpus_per_worker": 1 / workers, "gpus_per_worker": 0},
+        "storage": str(folder),
+    }
+    file = folder / "sweep.yaml"
+    file.write_text(json.dumps(sweep, indent=1))  # YAML 1.2 holds JSON
+    return file
+
+
+def first_report(command: Sequence[str], folder: Path, timeout_s: float) -> float:
+    """Seconds from the command's start to the next report; ends it then."""
+    file = folder / "first" / "trials" / "t0000" / "reports.jsonl"
+    before = _size(file)
+    with started(command, folder / "output.log", {}) as process:
+        start = time.monotonic()
+        while _size(file) == before:
+            if process.poll() is not None or time.monotonic() - start > timeout_s:
+                raise SystemExit(f"no report; see {folder / 'output.log'}")
+            time.sleep(0.01)
+        seconds = time.monotonic() - start
+        return seconds  # what it started is asked to end, with Ctrl-C
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def measure(workers: int, timeout_s: float) -> tuple[float, float]:
+    """Seconds to the first report of a run, and of its resume."""
+    with tempfile.TemporaryDirectory(prefix="tune-bench-") as name:
+        folder = Path(name)
+        tune = [sys.executable, "-m", "tuning"]
+        run = [*tune, "run", str(write_sweep(folder, workers))]
+        resume = [*tune, "resume", str(folder / "first")]
+        return first_report(run, folder, timeout_s), first_report(resume, folder, timeout_s)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.resume", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3, help="runs and resumes")
+    parser.add_argument("--workers", type=int, default=2, help="DDP workers of the trial")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for each")
+    given = parser.parse_args()
+    load = os.getloadavg()[0]
+    seconds = [measure(given.workers, given.timeout) for _ in range(given.repeats)]
+    print("| command | first report after, median | fastest | slowest |\n|---|---:|---:|---:|")
+    for name, values in zip(("tune run", "tune resume"), zip(*seconds, strict=True), strict=True):
+        low, middle, high = min(values), statistics.median(values), max(values)
+        print(f"| `{name}` | {middle:.1f} s | {low:.1f} s | {high:.1f} s |")
+    print(
+        f"\n{given.repeats} of each, {given.workers} workers; {machine()}; load before: {load:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""What is global in a process and what a trial may change: noted before it, put back after it.
+
+A lane runs trial after trial in one process. A setting that a trial leaves behind would make the
+next one depend on it, so each is one line in `SETTINGS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import active_children
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules import module
+from torch.optim import optimizer
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Something global: how to read it, and how to put it back."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+
+
+def _attribute(owner: Any, name: str) -> Setting:
+    return Setting(partial(getattr, owner, name), partial(setattr, owner, name))
+
+
+def _mapping(owner: Any) -> Setting:
+    def write(before: dict[Any, Any]) -> None:
+        owner.clear()
+        owner.update(before)
+
+    return Setting(lambda: dict(owner), write)
+
+
+def _sequence(owner: list[Any]) -> Setting:
+    def write(before: list[Any]) -> None:
+        owner[:] = before
+
+    return Setting(lambda: list(owner), write)
+
+
+def _default_device(before: torch.device) -> None:
+    torch.set_default_device(None if before.type == "cpu" else before)  # cpu: no mode at all
+
+
+def _deterministic(before: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+def _anomaly(before: tuple[bool, bool]) -> None:
+    torch.set_anomaly_enabled(*before)
+
+
+def _autocast(device_type: str) -> Setting:
+    return Setting(
+        partial(torch.is_autocast_enabled, device_type),
+        partial(torch.set_autocast_enabled, device_type),
+    )
+
+
+_HOOKS = (
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_buffer_registration_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
+)
+
+SETTINGS: dict[str, Setting] = {
+    "environment": _mapping(os.environ),
+    "working directory": Setting(os.getcwd, os.chdir),
+    "sys.path": _sequence(sys.path),
+    "recursion limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit),
+    "log level": Setting(lambda: logging.root.level, logging.root.setLevel),
+    "log handlers": _sequence(logging.root.handlers),
+    "logging disabled": _attribute(logging.root.manager, "disable"),
+    "numpy errors": Setting(np.geterr, lambda before: _ignore(np.seterr(**before))),
+    # Sums depend on the number of threads in the last bit; it belongs to the launcher.
+    "threads": Setting(torch.get_num_threads, torch.set_num_threads),
+    "dtype": Setting(torch.get_default_dtype, torch.set_default_dtype),
+    "device": Setting(torch.get_default_device, _default_device),
+    "gradients": Setting(torch.is_grad_enabled, torch.set_grad_enabled),  # type: ignore[arg-type]
+    "deterministic algorithms": Setting(
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        _deterministic,
+    ),
+    "anomaly detection": Setting(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), _anomaly
+    ),
+    "autocast on CPU": _autocast("cpu"),
+    "autocast on CUDA": _autocast("cuda"),
+    "float32 products": Setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    ),
+    "cudnn": _attribute(torch.backends.cudnn, "enabled"),
+    "cudnn.benchmark": _attribute(torch.backends.cudnn, "benchmark"),
+    "cudnn.deterministic": _attribute(torch.backends.cudnn, "deterministic"),
+    "flash attention": Setting(
+        torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp
+    ),
+    "memory-efficient attention": Setting(
+        torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp
+    ),
+    "plain attention": Setting(
+        torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp
+    ),
+    "cudnn attention": Setting(
+        torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp
+    ),
+    **{f"hooks {name}": _mapping(getattr(module, name)) for name in _HOOKS},
+    "hooks before optimizers": _mapping(optimizer._global_optimizer_pre_hooks),
+    "hooks after optimizers": _mapping(optimizer._global_optimizer_post_hooks),
+}
+
+
+def _ignore(_: object) -> None: ...
+
+
+@contextmanager
+def put_back() -> Iterator[None]:
+    """Restore every setting that the block changes, and end the processes that it left behind.
+
+    What was not changed is not touched: some settings cost something when they are set.
+    """
+    before = {name: setting.read() for name, setting in SETTINGS.items()}
+    children = set(active_children())
+    with warnings.catch_warnings():
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if SETTINGS[name].read() != value:
+                    SETTINGS[name].write(value)
+            _end(set(active_children()) - children)
+            if "torch._dynamo" in sys.modules:
+                torch.compiler.reset()  # compiled code holds on to models
+
+
+def _end(left: set[Any]) -> None:
+    for process in left:
+        process.kill()
+        process.join()
