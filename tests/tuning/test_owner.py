@@ -45,15 +45,15 @@ def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert owner.held_by(lock) is None
-    with owner.own(lock) as fence:
-        assert fence == 2
+    with owner.own(lock) as tenure:
+        assert tenure.fence == 2
 
 
 def test_released_and_taken_again(tmp_path):
     lock = tmp_path / "owner.lock"
     for expected in (1, 2, 3):
-        with owner.own(lock) as fence:
-            assert fence == expected
+        with owner.own(lock) as tenure:
+            assert tenure.fence == expected
             assert owner.held_by(lock)
         assert owner.held_by(lock) is None
 
@@ -69,5 +69,5 @@ def test_another_machine_lives_by_its_heartbeat(tmp_path, age_s, alive):
 def test_a_damaged_lock_holds_nobody(tmp_path):
     lock = tmp_path / "owner.lock"
     lock.write_text('{"host": "x", "pi')
-    with owner.own(lock) as fence:
-        assert fence == 1
+    with owner.own(lock) as tenure:
+        assert tenure.fence == 1

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from results.files import write_atomic
 from results.paths import Storage, SweepPaths, TrialPaths
+from results.tenure import Tenure
 from search_spaces.errors import UserError, suggest
 from search_spaces.explain import rule
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
@@ -183,7 +184,7 @@ def _write_state(paths: SweepPaths, state: Session) -> None:
 
 
 @contextlib.contextmanager
-def accounted(paths: SweepPaths) -> Iterator[float]:
+def accounted(paths: SweepPaths, tenure: Tenure) -> Iterator[float]:
     """Count the seconds of a session; gives those of the sessions before."""
     state = read_state(paths)
     known = _spent(paths, state)
@@ -192,6 +193,7 @@ def accounted(paths: SweepPaths) -> Iterator[float]:
     try:
         yield before
     finally:
+        tenure.check()
         spent = (*known, time.time() - start)
         _write_state(paths, replace(read_state(paths), spent=spent))
 

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from filelock import FileLock
 
 from results.files import write_atomic
+from results.tenure import Owner, read_lock
 from search_spaces.errors import UserError
 
 HEARTBEAT_S = 5.0
@@ -22,36 +24,39 @@ STALE_S = 60.0
 
 
 @contextmanager
-def own(lock: Path) -> Iterator[int]:
-    """Hold a sweep while the block runs; gives the fencing number, one more than any before.
+def own(lock: Path) -> Iterator[Owner]:
+    """Hold a sweep while the block runs.
 
     Raises:
         UserError: another driver that still lives holds it.
     """
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
-        mine = {**_me(), "fence": _next_fence(lock), "released": False}
+        owner = Owner(lock, uuid.uuid4().hex, _next_fence(lock))
+        mine = {**_me(), "fence": owner.fence, "token": owner.token, "released": False}
         write_atomic(lock, json.dumps(mine).encode())
     done = threading.Event()
-    beat = threading.Thread(target=_beat, args=(lock, done), name="owner-heartbeat", daemon=True)
+    beat = threading.Thread(target=_beat, args=(owner, done), name="owner-heartbeat", daemon=True)
     beat.start()
     try:
-        yield mine["fence"]
+        yield owner
     finally:
         done.set()
         beat.join()
-        write_atomic(lock, json.dumps({**mine, "released": True}).encode())
+        with FileLock(f"{lock}.guard"):
+            if owner.holds:
+                write_atomic(lock, json.dumps({**mine, "released": True}).encode())
 
 
 def held_by(lock: Path) -> str | None:
     """Who drives the sweep now ("process 12 on host"), or None when nobody does."""
-    held = _read(lock)
+    held = read_lock(lock)
     if held is None or not _alive(lock, held):
         return None
     return f"process {held['pid']} on {held['host']}"
 
 
 def _next_fence(lock: Path) -> int:
-    held = _read(lock)
+    held = read_lock(lock)
     if held is None:
         return 1
     if _alive(lock, held):
@@ -66,17 +71,10 @@ def _me() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
-def _beat(lock: Path, done: threading.Event) -> None:
+def _beat(owner: Owner, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_S):
-        os.utime(lock)
-
-
-def _read(lock: Path) -> dict[str, Any] | None:
-    try:
-        held = json.loads(lock.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return held if isinstance(held, dict) and {"pid", "host", "fence"} <= held.keys() else None
+        if owner.holds:
+            os.utime(owner.lock)
 
 
 def _alive(lock: Path, held: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
+from results.tenure import Tenure
 from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
 from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
@@ -73,13 +74,12 @@ def run_session(
     from tuning.execution.cluster import cluster
     from tuning.execution.hired import hire, imported_meanwhile
     from tuning.execution.placement import place
-    from tuning.execution.sweep import SweepRun
-    from tuning.search.study import SweepStudy
 
-    with own(paths.lock), accounted(paths) as spent, view.showing(), ExitStack() as stack:
-        study = SweepStudy(paths.study, spec.name, spec)
-        run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
-        run.restore()
+    with ExitStack() as stack:
+        tenure = stack.enter_context(own(paths.lock))
+        spent = stack.enter_context(accounted(paths, tenure))
+        stack.enter_context(view.showing())
+        run = _rebuilt(paths, spec, tenure, spent)
         _tell_again(run, view.board)
         view.board.before_s = spent
         run.observers.append(view)
@@ -100,6 +100,18 @@ def run_session(
                     from tuning.execution.ray_tune import drive  # while the workers come up
 
                     drive(run, workers)
+    return run
+
+
+def _rebuilt(paths: SweepPaths, spec: SweepSpec, tenure: Tenure, spent_s: float) -> SweepRun:
+    """The books of a sweep as its folder has them."""
+    from tuning.execution.sweep import SweepRun
+    from tuning.search.study import SweepStudy
+
+    study = SweepStudy(paths.study, spec.name, spec)
+    run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent_s)
+    run.tenure = tenure
+    run.restore()
     return run
 
 
@@ -155,6 +167,7 @@ def _strike_out_logs(run: SweepRun) -> None:
 
 
 def _conclude(run: SweepRun, tracker: Tracker) -> None:
+    run.tenure.check()
     _strike_out_logs(run)
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{run.spec.metric}": board[0].value} if board else {}

@@ -21,6 +21,7 @@ from results.records import (
     read_trials,
     write_trial,
 )
+from results.tenure import Tenure, Unfenced
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
@@ -45,6 +46,7 @@ class SweepRun:
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
+        tenure: asked before every write, so that a driver that was taken for dead writes nothing.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class SweepRun:
         self.observers: list[Observer] = []
         self.problem: str | None = None
         self.gave_up = False
+        self.tenure: Tenure = Unfenced()
         self._study, self._cache = study, cache
         self._judge = Judge(spec)
         self._queue: deque[str] = deque()
@@ -75,6 +78,7 @@ class SweepRun:
     def restore(self) -> None:
         """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled."""
         records = read_trials(self.paths)
+        self._shut_out_orphans(records)
         told = {r.id: read_reports(self.paths.trial(r.id), r.end_step) for r in records}
         for record in records:
             self.records[record.id], self._curves[record.id] = record, []
@@ -102,6 +106,13 @@ class SweepRun:
             self._pause(trial_id, report.step)
         else:
             self._conclude(trial_id, report.step, decision)
+
+    def _shut_out_orphans(self, records: list[TrialRecord]) -> None:
+        """Claim the next attempts: what the dead driver's workers report now is not heard of."""
+        for record in records:
+            if record.attempts and record.state.under_way:
+                folder = self.paths.trial(record.id).attempt(len(record.attempts) + 1)
+                folder.mkdir(parents=True, exist_ok=True)
 
     # -- what is next --
 
@@ -139,6 +150,7 @@ class SweepRun:
             return self._begin(self.records[self._queue.popleft()])
         if (called := self._called(limit)) is not None:
             return self._begin(self._called_record(called))
+        self.tenure.check()
         proposed = self._study.ask()
         reached("driver:asked")
         return self._begin(self._new_record(*proposed))
@@ -332,6 +344,7 @@ class SweepRun:
         self._finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
 
     def _adopt(self, record: TrialRecord) -> None:
+        self.tenure.check()
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
         write_trial(self.paths.trial(record.id), record)

@@ -1,0 +1,76 @@
+"""Who may write to a sweep folder: each owner has a token, and a stale one is shut out by it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from search_spaces.errors import UserError
+
+_FIELDS = {"pid": int, "host": str, "fence": int}
+
+
+class Tenure(Protocol):
+    """Asked before every durable write of a driver."""
+
+    def check(self) -> None:
+        """Costs a small read.
+
+        Raises:
+            Lost: the sweep has another owner by now.
+        """
+
+
+class Lost(UserError):
+    """The sweep was taken over: a driver that was stopped, or cut off, must not write any more."""
+
+
+class Unfenced:
+    """For a folder that only this process knows of."""
+
+    def check(self) -> None:
+        """Always fine."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The tenure of one driver.
+
+    Attributes:
+        lock: `owner.lock` of the sweep.
+        token: of this owner, never used before: `fence` alone starts again with a lost lock file.
+        fence: one more than any owner's before.
+    """
+
+    lock: Path
+    token: str
+    fence: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the lock still names this owner."""
+        held = read_lock(self.lock)
+        return held is not None and held.get("token") == self.token
+
+    def check(self) -> None:
+        """See `Tenure`."""
+        if self.holds:
+            return
+        held = read_lock(self.lock)
+        by = f"taken over by process {held['pid']} on {held['host']}" if held else "without owner"
+        raise Lost(
+            f"{self.lock.parent}: {by} since this driver was heard of last; "
+            f"it writes nothing more (see: tune show {self.lock.parent})"
+        )
+
+
+def read_lock(lock: Path) -> dict[str, Any] | None:
+    """What `owner.lock` says; None when it is missing or damaged."""
+    try:
+        held = json.loads(lock.read_bytes())
+    except (OSError, ValueError):
+        return None
+    fine = isinstance(held, dict) and all(isinstance(held.get(k), t) for k, t in _FIELDS.items())
+    return held if fine else None
