@@ -58,7 +58,8 @@ class Saver:
         if self._group is None and self._world_size > 1:
             self._group = _own_group()
         barrier()
-        rest = save(folder)
+        made: object = save(folder)
+        rest = made if callable(made) else None  # a lambda that writes returns what write() does
         self._thread = threading.Thread(
             target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
         )
