@@ -55,6 +55,14 @@ class TrialPaths:
         """What one rank of one attempt printed."""
         return self.attempt(attempt) / f"rank_{rank}.log"
 
+    def environment(self, attempt: int) -> Path:
+        """What one attempt ran with: code, data, versions, hardware."""
+        return self.attempt(attempt) / "environment.json"
+
+    def samples(self, attempt: int) -> Path:
+        """What rank 0 of one attempt took of the machine, a sample a line."""
+        return self.attempt(attempt) / "system.jsonl"
+
     @property
     def ray_train(self) -> Path:
         """Ray Train's own run folder, for trainables written for its public API."""
@@ -149,6 +157,10 @@ class SweepPaths:
     def retrained(self, trial_id: str, seed: int) -> TrialPaths:
         """The files of a trial that was trained again with a fresh seed, to confirm it."""
         return TrialPaths(self.root / "confirmations" / trial_id / f"seed_{seed}")
+
+    def reproduction(self, trial_id: str) -> TrialPaths:
+        """The files of a trial that was run again from its record."""
+        return TrialPaths(self.root / "reproductions" / trial_id)
 
     def soup(self, name: str) -> Path:
         """Folder of one average of weights."""

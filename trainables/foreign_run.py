@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ray.train import CheckpointConfig, UserCallback
 
 from results.records import Report, append_report, read_reports
+from trainables.facts import Notes
 from trainables.fit import Shape, describe, fit, run_config
 from trainables.foreign import load
 from trainables.mailbox import Ended, Event, Failed, Mailbox, Reported
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
 def foreign_loop(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
     import ray.train
+    import torch
     from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
-    rank = ray.train.get_context().get_world_rank()
+    at = ray.train.get_context()
+    rank = at.get_world_rank()
     if rank == 0:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        Notes(job.paths, job.attempt, device, at.get_world_size()).begin(job.trainable)
         config["mailbox"].hold.remote(job.key, get_current_placement_group())
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):

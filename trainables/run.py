@@ -37,6 +37,7 @@ def run_trial(
     config = trainable.Config.model_validate(job.config)
     with own_world(job.seed, rank, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
+        worker.begin()
         try:
             trainable.train(config, worker)
         finally:

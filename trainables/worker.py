@@ -14,6 +14,7 @@ from results.checkpoint import Checkpoint, newest_whole, quarantine, remove_left
 from results.paths import TrialPaths
 from results.records import Report, append_report
 from results.retention import Retention
+from trainables.facts import Notes
 from trainables.saving import SaveFn, Saver, Superseded
 
 if TYPE_CHECKING:
@@ -107,9 +108,21 @@ class Worker:
     _last_step: int = field(default=-1, init=False)
     _last_time: float = field(default=0.0, init=False)
     _saver: Saver = field(init=False)
+    _notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
         self._saver = Saver(self.job, self.rank, self.world_size)
+        self._notes = Notes(self.job.paths, self.job.attempt, self.device, self.world_size)
+
+    def begin(self) -> None:
+        """Write down what the trial runs with: once an attempt, before anything is trained."""
+        if self.rank == 0:
+            self._notes.begin(self.job.trainable)
+
+    def trained_on(self, fingerprint: str) -> None:
+        """Say what the data is, by a digest of it: `tune reproduce` compares it."""
+        if self.rank == 0:
+            self._notes.data(fingerprint)
 
     @property
     def seed(self) -> int:
@@ -172,6 +185,7 @@ class Worker:
         if self.rank == 0:
             self._check_owner()
             append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
+            self._notes.look(step)
         save = checkpoint if self._is_sound(report) else None
         last = final or self._is_complete(report) or self._may_pause(report)
         due = self._is_due(report) or last

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,15 @@ from results.checkpoint import newest_whole
 from results.confirmation import Confirmation, Measured
 from results.leaderboard import TrialSummary
 from results.paths import SweepPaths, TrialPaths
-from results.records import Report, TrialRecord, read_reports
+from results.records import TrialRecord, read_reports
 from results.retention import Retention
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
+from trainables.again import Until
 from trainables.base import Trainable
 from trainables.local import run_local
 from trainables.run import output_to
-from trainables.worker import Answer, TrialJob
+from trainables.worker import TrialJob
 from tuning.cli.models import cache_of, config_of
 from tuning.held_out import Judge, on_test
 from tuning.search.study import derive_seed
@@ -27,16 +27,6 @@ _FRESH = 1 << 31
 """Seeds of confirmations are derived from numbers that no trial has."""
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Until:
-    """Lets a trial train as far as the one that it repeats."""
-
-    step: int
-
-    def report(self, report: Report) -> Answer:
-        return Answer.STOP if report.step >= self.step else Answer.CONTINUE
 
 
 class Confirmer:
@@ -103,7 +93,7 @@ class Confirmer:
             time_attr=self._spec.scheduler.time_attr,
         )
         with output_to(files.log(1, 0)):
-            run_local(job, _Until(line.step))
+            run_local(job, Until(line.step))
         return files
 
     def _judge(self, record: TrialRecord) -> Judge:

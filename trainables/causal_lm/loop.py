@@ -44,6 +44,7 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
     with own_world(worker.seed, worker.rank, worker.device):
         dataset = _agreed(prepare(config, worker.cache), worker)
+        worker.trained_on(dataset.key)
         run = _start(config, dataset, worker)
         for step in range(run.step + 1, config.max_steps + 1):
             run.advance(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,7 @@ Images = tuple[torch.Tensor, torch.Tensor]
 def train(config: DigitsConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
     with own_world(worker.seed, worker.rank, worker.device):
+        worker.trained_on(_fingerprint())
         model = _network(config)
         lineage = weights_digest(model)
         found = worker.resume()
@@ -193,3 +195,13 @@ def _images(split: Split) -> Images:
         Split.TEST: (test, y_test),
     }[split]
     return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
+
+
+@cache
+def _fingerprint() -> str:
+    """SHA-256 of all images and labels, in order."""
+    digest = hashlib.sha256()
+    for split in Split:
+        for part in _images(split):
+            digest.update(part.numpy().tobytes())
+    return digest.hexdigest()

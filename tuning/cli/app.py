@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import average, best, check, compare, export, look, run, sync, use
+from tuning.cli import average, best, check, compare, export, look, reproduce, run, sync, use
 
 app = typer.Typer(
     name="tune",
@@ -29,6 +29,7 @@ for command in (
     look.ui,
     compare.report,
     compare.compare,
+    reproduce.reproduce,
     sync.sync,
     average.average,
     export.export,

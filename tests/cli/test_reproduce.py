@@ -1,0 +1,95 @@
+"""`tune reproduce`, on a trial that really trained; and what an attempt's notes say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results import environment
+from results.environment import Environment, differences
+from results.paths import SweepPaths
+from results.records import Report, append_report, read_reports
+from tests.cli.conftest import Tune
+from tests.cli.trained import trained
+from tuning.reproduce import parting
+
+HERE = Environment(
+    source={"a.py": "1"}, data="x", versions={"torch": "2"}, hardware={"device": "c"}
+)
+
+
+def report(step: int, **metrics: float) -> Report:
+    return Report(step=step, metrics=metrics, attempt=1, time=float(step))
+
+
+def test_where_curves_part() -> None:
+    then = [report(1, loss=0.1 + 0.2, rows_per_second=5.0), report(2, loss=float("nan"))]
+    assert parting(then, [*then, report(3, loss=1.0)]) is None
+    assert parting(then, [report(1, loss=0.1 + 0.2, rows_per_second=9.0), then[1]]) is None
+    assert parting(then, [report(1, loss=0.3), then[1]]) == (
+        "step 1: loss was 0.30000000000000004, is 0.3"
+    )
+    assert parting(then, then[:1]) == "step 2 was not reported again"
+
+
+def test_what_differs() -> None:
+    assert differences(HERE, HERE) == []
+    other = Environment(
+        source={"a.py": "2", "b.py": "1"},
+        data="y",
+        versions={"torch": "3"},
+        hardware={"device": "c", "workers": "2"},
+    )
+    assert differences(HERE, other) == [
+        "code: a.py, b.py",
+        "data: x then, y now",
+        "versions: torch 2 then, 3 now",
+        "hardware: workers none then, 2 now",
+    ]
+
+
+@pytest.fixture
+def sweep(tune: Tune) -> SweepPaths:
+    return trained(tune, trials=1)
+
+
+@pytest.mark.slow
+def test_a_trial_is_run_again(tune: Tune, sweep: SweepPaths) -> None:
+    files = sweep.trial("t0000")
+    noted = environment.read(files, 1)
+    assert noted is not None
+    assert "digits/loop.py" in noted.source
+    assert {"worker.py", "training.py"} <= noted.source.keys()
+    assert len(noted.data or "") == 64
+    assert noted.hardware["workers"] == "1"
+    [(step, _, values)] = environment.samples(files, 1)
+    assert step == 1
+    assert values["system/memory_mb"] > 10
+
+    assert tune("reproduce", "mine", "t0000").out == ("t0000: bit-identical in all of 2 reports\n")
+    again = read_reports(sweep.reproduction("t0000"))
+    assert [r.metrics for r in again] == [r.metrics for r in read_reports(files)]
+
+    first = read_reports(files)[0]
+    wrong = {**first.metrics, "loss": 0.125}
+    append_report(files, first.model_copy(update={"metrics": wrong}))
+    changed = noted.model_copy(update={"versions": {**noted.versions, "torch": "1.0"}})
+    environment.write(files, 1, changed)
+    said = tune("reproduce", "mine", "t0000", code=1).out.splitlines()
+    assert said[0].startswith("t0000: not the same; step 1: loss was 0.125, is ")
+    assert said[1].startswith("different versions: torch 1.0 then, ")
+    verdict = json.loads((sweep.reproduction("t0000").root / "verdict.json").read_text())
+    assert (verdict["identical"], verdict["reports"]) == (False, 2)
+
+
+def test_refusals(tune: Tune, tmp_path: Path) -> None:
+    paths = tune.sweep("mine")
+    assert "no trial 't9999'" in tune.refused("reproduce", "mine", "t9999")
+    # a simulated trial is no trial of digits
+    assert "t0000: no longer fits digits: " in tune.refused("reproduce", "mine", "t0000")
+    paths.trial("t0000").reports.unlink()
+    assert tune.refused("reproduce", "mine", "t0000") == (
+        "mine: trial t0000 has no reports to compare with\n"
+    )

@@ -1,0 +1,122 @@
+"""Runs a trial again from its record, in fresh processes, and compares the curves bit by bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from results import environment
+from results.files import write_atomic
+from results.paths import SweepPaths
+from results.records import Report, TrialRecord, read_reports
+from results.retention import Retention
+from search_spaces.errors import UserError
+from search_spaces.schema import SweepSpec
+from trainables.again import Again
+from trainables.registry import is_foreign, resolve
+from trainables.worker import TrialJob
+from tuning.cli.models import cache_of, config_of
+
+_OF_TIME = ("_per_second", "_seconds", "_time")
+"""How metrics end that measure time, and are never the same twice."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of it.
+
+    Attributes:
+        reports: how many were compared.
+        first: where the curves part, in words; None when they are bit-identical.
+        differences: between then and now, a line for each kind; see `environment.differences`.
+        log: what the processes printed.
+    """
+
+    reports: int
+    first: str | None
+    differences: tuple[str, ...]
+    log: str
+
+
+def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdict:
+    """Run a trial from its start to its end, on as many workers as it had.
+
+    Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
+
+    Raises:
+        UserError: the trial has no reports, cannot be run without Ray, or did not run.
+    """
+    then = read_reports(paths.trial(record.id), record.end_step)
+    if not then:
+        raise UserError(f"{paths.name}: trial {record.id} has no reports to compare with")
+    if is_foreign(spec.trainable):
+        raise UserError(
+            f"trainable {spec.trainable}: a Ray Train loop runs under Ray only, and is not "
+            "reproduced"
+        )
+    config_of(spec, resolve(spec.trainable), record)
+    files = paths.reproduction(record.id)
+    shutil.rmtree(files.root, ignore_errors=True)
+    was = environment.read(paths.trial(record.id), then[-1].attempt)
+    workers = int(was.hardware["workers"]) if was else spec.resources.workers
+    job = TrialJob(
+        trial_id=record.id,
+        folder=str(files.root),
+        trainable=spec.trainable,
+        config=record.config,
+        seed=record.seed,
+        attempt=1,
+        cache=str(cache_of(paths)),
+        checkpoint_every=max(1, then[-1].step),
+        retention=Retention(newest=1),
+        max_t=spec.scheduler.max_t,
+        time_attr=spec.scheduler.time_attr,
+    )
+    log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
+    now = environment.read(files, 1)
+    verdict = Verdict(
+        len(then),
+        parting(then, read_reports(files)),
+        tuple(environment.differences(was, now)) if was and now else (),
+        log,
+    )
+    said = {"trial": record.id, "identical": verdict.first is None, "first": verdict.first}
+    more = {"reports": verdict.reports, "differences": verdict.differences}
+    write_atomic(files.root / "verdict.json", json.dumps({**said, **more}, indent=1).encode())
+    return verdict
+
+
+def parting(then: Sequence[Report], now: Sequence[Report]) -> str | None:
+    """Where two curves part; None when every metric that does not measure time has equal bits."""
+    repeated = {r.step: r.metrics for r in now}
+    for report in then:
+        if report.step not in repeated:
+            return f"step {report.step} was not reported again"
+        for name, value in report.metrics.items():
+            again = repeated[report.step].get(name)
+            if not name.endswith(_OF_TIME) and repr(again) != repr(value):
+                return f"step {report.step}: {name} was {value!r}, is {again!r}"
+    return None
+
+
+def _run(again: Again, workers: int, cpus: float) -> str:
+    """Train in fresh processes, with the threads that Ray gives a worker; gives the log's path."""
+    root = again.job.paths.root
+    root.mkdir(parents=True)
+    order = root / "again.json"
+    order.write_bytes(TypeAdapter(Again).dump_json(again))
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    command = [sys.executable, *(launcher if workers > 1 else []), "-m", "trainables.again"]
+    env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}
+    with open(root / "again.log", "wb") as log:
+        done = subprocess.run([*command, str(order)], env=env, stdout=log, stderr=log, check=False)
+    if done.returncode:
+        raise UserError(f"{again.job.trial_id} could not be run again; log {log.name}")
+    return log.name
