@@ -51,7 +51,8 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
     Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
 
     Raises:
-        UserError: the trial has no reports, cannot be run without Ray, or did not run.
+        UserError: the trial has no reports, went on from the weights of another, cannot be run
+            without Ray, or did not run.
     """
     then = read_reports(paths.trial(record.id), record.end_step)
     if not then:
@@ -60,6 +61,12 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
         raise UserError(
             f"trainable {spec.trainable}: a Ray Train loop runs under Ray only, and is not "
             "reproduced"
+        )
+    if record.lineage:
+        taken = record.lineage[0]
+        raise UserError(
+            f"{paths.name}: trial {record.id} took over the weights of {taken.donor} at step "
+            f"{taken.donor_step}, so it cannot be run again by itself"
         )
     config_of(spec, resolve(spec.trainable), record)
     files = paths.reproduction(record.id)

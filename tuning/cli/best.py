@@ -105,6 +105,9 @@ def _measure(
     say: Say = _nothing if quiet else typer.echo
     if spec.resources.workers > 1 and not reevaluate:
         say(f"trained again in one process; the sweep used {spec.resources.workers} workers each")
+    for line in lines:
+        if line.record.lineage and not reevaluate:
+            say(f"{line.record.id} took over weights on its way; it is trained from the start here")
     confirmer = Confirmer(paths, spec, trainable, say)
     made = confirmer.reevaluate(lines) if reevaluate else confirmer.retrain(lines, seeds)
     write(paths, made)
