@@ -10,7 +10,7 @@ from typing import Any
 
 from results.leaderboard import TrialSummary, order, summarize
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, TrialState, read_reports, read_trials
+from results.records import Report, TrialRecord, read_reports, read_trials
 from search_spaces.errors import UserError
 from search_spaces.load import load_sweep
 from search_spaces.schema import SweepSpec
@@ -82,7 +82,7 @@ def _read(paths: SweepPaths) -> Standing:
     records = read_trials(paths)
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
     board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
-    good = [e for e in board if e.value is not None and e.record.state is not TrialState.FAILED]
+    good = [e for e in board if e.value is not None and e.record.eligible]
     return Standing(
         spec,
         sum(r.state.finished for r in records),

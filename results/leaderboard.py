@@ -76,7 +76,9 @@ def summaries(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
 
 
 def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
-    """Best first; then failed trials, then those without a value; ties by id."""
+    """Best first; then trials that break an outcome constraint, then failed ones, then those
+    without a value; ties by id.
+    """
     return sorted(lines, key=lambda line: _rank(line, mode))
 
 
@@ -84,6 +86,8 @@ def _cost(value: float, mode: str) -> float:
     return -value if mode == "max" else value
 
 
-def _rank(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
+def _rank(line: TrialSummary, mode: str) -> tuple[bool, bool, bool, float, str]:
     cost = 0.0 if line.value is None else _cost(line.value, mode)
-    return line.value is None, line.record.state is TrialState.FAILED, cost, line.record.id
+    record = line.record
+    failed = record.state is TrialState.FAILED
+    return line.value is None, failed, bool(record.broken), cost, record.id

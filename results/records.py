@@ -103,6 +103,7 @@ class TrialRecord(_Model):
         adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
             after one that did not fit into memory.
         lineage: whose weights it took over on its way, oldest first; `params` are the newest.
+        violations: by how much it breaks each outcome constraint; zero or less where it keeps it.
     """
 
     id: str
@@ -117,6 +118,17 @@ class TrialRecord(_Model):
     attempts: tuple[Attempt, ...] = ()
     adjusted: dict[str, Any] = Field(default_factory=dict)
     lineage: tuple[Inherited, ...] = ()
+    violations: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The outcome constraints that it breaks."""
+        return tuple(text for text, amount in self.violations.items() if amount > 0)
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may win: it did not fail, and breaks no outcome constraint."""
+        return self.state is not TrialState.FAILED and not self.broken
 
     @property
     def refused(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from results import confirmation
 from results.leaderboard import TrialSummary, order, summarize
 from results.paths import SweepPaths
-from results.records import Report, TrialState, read_reports, read_trial, read_trials
+from results.records import Report, read_reports, read_trial, read_trials
 from search_spaces.errors import UserError
 from search_spaces.schema import SelectSpec, SweepSpec
 
@@ -67,7 +67,8 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
     With several objectives only those on the Pareto front may, in the order of the rule.
 
     Raises:
-        UserError: no trial that did not fail has a finite value of each objective.
+        UserError: no trial that did not fail, and keeps the outcome constraints, has a finite value
+            of each objective.
     """
     objectives = dict(select.objectives) or {spec.metric: spec.mode}
     found: list[tuple[TrialSummary, Point]] = []
@@ -75,11 +76,13 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
         reports = read_reports(paths.trial(record.id), record.end_step)
         values = {name: _value(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
-        if record.state is not TrialState.FAILED and len(point) == len(objectives):
+        if record.eligible and len(point) == len(objectives):
             line = summarize(record, reports, spec.metric, spec.mode)
             found.append((replace(line, value=point.get(spec.metric, line.value)), point))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
+        if any(record.broken for record in read_trials(paths)):
+            names += " and keeps the outcome constraints"
         raise UserError(
             f"{paths.root}: none of {len(paths.trial_ids())} trials has a finite {names} yet; "
             f"see what happened with: tune show {paths.name}"

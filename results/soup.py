@@ -20,7 +20,6 @@ from results.averaging import average
 from results.checkpoint import commit, newest_whole, open_staging
 from results.leaderboard import summaries
 from results.paths import SweepPaths
-from results.records import TrialState
 from results.tensors import difference, read_layout
 from search_spaces.errors import UserError
 
@@ -86,7 +85,7 @@ def candidates(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Cand
     """
     found: list[Candidate] = []
     for line in summaries(paths, metric, mode):
-        if line.value is None or line.record.state is TrialState.FAILED or len(found) == top:
+        if line.value is None or not line.record.eligible or len(found) == top:
             continue
         checkpoint = newest_whole(paths.trial(line.record.id))
         if checkpoint is None or WEIGHTS not in checkpoint.manifest.files:

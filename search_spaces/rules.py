@@ -122,9 +122,15 @@ def places(space: Tree, fixed: Tree) -> dict[str, tuple[str, KeyPath, Derived]]:
 
 
 def check_constraints(
-    constraints: Sequence[str], known: set[str], problems: Problems
+    constraints: Sequence[str], known: set[str] | None, problems: Problems
 ) -> list[Expression]:
-    """The constraints, parsed; what is wrong with one is noted at its index."""
+    """The constraints, parsed; what is wrong with one is noted at its index.
+
+    Args:
+        constraints: as they were written.
+        known: names that they may speak of; None where any will do.
+        problems: of all of them.
+    """
     parsed = []
     for i, text in enumerate(constraints):
         try:
@@ -132,7 +138,7 @@ def check_constraints(
         except ValueError as e:
             problems.add((i,), str(e))
             continue
-        for fault in unknown_names(expression, known):
+        for fault in () if known is None else unknown_names(expression, known):
             problems.add((i,), fault)
         if isinstance(expression.tree, (ast.BinOp, ast.Call, ast.List, ast.Tuple, ast.Constant)):
             problems.add((i,), f"a constraint is true or false, like {text} <= 1, got {text}")

@@ -9,6 +9,8 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 
 from search_spaces.domains import Domain
 from search_spaces.feasible import allowed_points, check_rules
+from search_spaces.outcomes import check_outcome_constraints
+from search_spaces.points import check_points
 from search_spaces.rules import broken, configuration
 from search_spaces.sections.base import EnvText, Section
 from search_spaces.sections.budget import BudgetSpec
@@ -88,6 +90,14 @@ class SweepSpec(Section):
         default_factory=list,
         description="What every configuration keeps: formulas like num_layers * width <= 4096.",
     )
+    outcome_constraints: list[str] = Field(
+        default_factory=list,
+        description="What a trial's metrics keep, or it cannot win: like peak_memory_gb <= 40.",
+    )
+    points: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Configurations to try first; what one leaves out is sampled.",
+    )
     search: SearchSpec = Field(default_factory=SearchSpec)
     scheduler: SchedulerSpec
     budget: BudgetSpec = Field(default_factory=BudgetSpec)
@@ -135,6 +145,21 @@ class SweepSpec(Section):
         if "space" in info.data and "fixed" in info.data:
             check_rules(constraints, info.data["space"], info.data["fixed"])
         return constraints
+
+    @field_validator("outcome_constraints")
+    @classmethod
+    def _can_be_judged(cls, constraints: list[str]) -> list[str]:
+        check_outcome_constraints(constraints)
+        return constraints
+
+    @field_validator("points")
+    @classmethod
+    def _can_be_tried(cls, points: list[Any], info: ValidationInfo) -> list[dict[str, Any]]:
+        if not {"space", "fixed", "constraints"} <= info.data.keys():
+            return points
+        return check_points(
+            points, info.data["space"], info.data["fixed"], info.data["constraints"]
+        )
 
     @field_validator("budget")
     @classmethod

@@ -74,9 +74,8 @@ class SweepData:
 
     @property
     def ranked(self) -> list[TrialSummary]:
-        """The trials that have a value and did not fail, best first."""
-        failed = TrialState.FAILED
-        return [e for e in self.lines if e.value is not None and e.record.state is not failed]
+        """The trials that have a value and may win, best first."""
+        return [e for e in self.lines if e.value is not None and e.record.eligible]
 
     @property
     def sign(self) -> int:

@@ -33,7 +33,7 @@ def plan(
 
     from search_spaces.load import load_sweep
     from tuning.cli.format import make_console
-    from tuning.cli.space_table import space_table
+    from tuning.cli.space_table import rules_of, space_table
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
     from tuning.execution.placement import describe_nodes, place
@@ -48,8 +48,8 @@ def plan(
     goal = f": {spec.trainable}, {spec.mode} {spec.metric}"
     console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
-    for text in spec.constraints:
-        console.print(f"constraint {text}", soft_wrap=True)
+    for line in rules_of(spec):
+        console.print(line, soft_wrap=True)
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
     console.print(f"trial      {placement.need}")

@@ -50,7 +50,6 @@ def ls(storage: StorageDir = None) -> None:
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
     from results.leaderboard import summaries
-    from results.records import TrialState
     from tuning.cli.format import number
     from tuning.execution.folder import read_spec
 
@@ -58,7 +57,7 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     board = summaries(paths, spec.metric, spec.mode)
     done = sum(e.record.state.finished for e in board)
     total = spec.budget.trials
-    best = next((e.value for e in board if e.record.state is not TrialState.FAILED), None)
+    best = next((e.value for e in board if e.record.eligible), None)
     return [
         _sweep_state(paths, spec, done),
         f"{done}/{total}" if total else str(done),

@@ -33,6 +33,14 @@ def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     return table
 
 
+def rules_of(spec: SweepSpec) -> list[str]:
+    """The constraints, and how many points are tried first, one line each."""
+    lines = [f"constraint {text}" for text in (*spec.constraints, *spec.outcome_constraints)]
+    if spec.points:
+        lines.append(f"first      {len(spec.points)} given points: the first samples")
+    return lines
+
+
 def _rows(spec: SweepSpec) -> Iterator[Parameter]:
     yield from (row for row in parameters(spec.space) if not isinstance(row.leaf, Constant))
     for name, formula in formulas(spec.fixed):

@@ -70,12 +70,16 @@ def _cells(params: list[str], row: Row, best: str | None) -> list[Text]:
     record, step, value = row
     return [
         Text(record.id + " *" * (record.id == best)),
-        Text(record.state, style=state_style(record.state)),
+        Text("infeasible", "magenta") if record.broken else _state(record),
         Text(str(step)),
         Text(number(value)),
         *(Text(number(record.params[p]) if p in record.params else "") for p in params),
         Text(duration(record.seconds)),
     ]
+
+
+def _state(record: TrialRecord) -> Text:
+    return Text(record.state, style=state_style(record.state))
 
 
 def _width(columns: list[_Column], gap: int) -> int:

@@ -99,7 +99,7 @@ class Board:
         values = {
             i: sign * v
             for i, (_, v) in self.last.items()
-            if v is not None and v == v and self.rows[i].state is not TrialState.FAILED
+            if v is not None and v == v and self.rows[i].eligible
         }
         return min(values, key=values.__getitem__) if values else None
 

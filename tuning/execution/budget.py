@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from results.records import TrialRecord, TrialState
+from results.records import TrialRecord
 from search_spaces.errors import UserError
 from search_spaces.schema import BudgetSpec
 from tuning.execution.placement import Placement
@@ -106,7 +106,7 @@ def _hard(
             yield Limit(key, f"{limit:g} {key[:3].upper()}-hours", hard=True)
     if budget.target is not None:
         for trial_id, record in records.items():
-            found = None if record.state is TrialState.FAILED else value(trial_id)
+            found = value(trial_id) if record.eligible else None
             if found is not None and sign * found >= sign * budget.target:
                 yield Limit("target", f"{trial_id} reached {budget.target:g}", hard=True)
 
@@ -134,7 +134,7 @@ def _without_a_new_best(records: Mapping[str, TrialRecord], value: Value, sign: 
     """How many trials ended, in the order in which they did, since the best one of them."""
     best, waited = -float("inf"), 0
     for record in sorted((r for r in records.values() if r.state.finished), key=_ended):
-        found = None if record.state is TrialState.FAILED else value(record.id)
+        found = value(record.id) if record.eligible else None
         if found is not None and sign * found > best:
             best, waited = sign * found, 0
         else:

@@ -71,12 +71,14 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
 
 
 def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
-    """Configurations as random search would draw them, with every bound and category among them.
+    """The points to try first, then configurations as random search would draw them, with every
+    bound and category among them.
 
     Each keeps the constraints; bounds and categories that none could be found for are left out.
     """
     rng = random.Random(spec.seed)
-    sampled = [p for _ in range(count) if (p := _drawn(spec, rng, {})) is not None]
+    given = [*spec.points, *({} for _ in range(count))]
+    sampled = [p for point in given if (p := _drawn(spec, rng, point)) is not None]
     for leaf in parameters(spec.space):
         if isinstance(leaf.leaf, Domain):
             for extreme in _extremes(leaf.leaf):

@@ -12,6 +12,7 @@ from collections import deque
 
 from results.failures import Cause, Failure, Remedy
 from results.faultpoints import reached
+from results.feasibility import judged
 from results.paths import SweepPaths
 from results.records import (
     Report,
@@ -330,6 +331,7 @@ class SweepRun:
     def _finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
         update = {"state": state, "reason": reason, "end_step": step}
         record = closed(self.records[trial_id]).model_copy(update=update)
+        record = judged(record, self.paths, self.spec.outcome_constraints)
         self._adopt(record)
         self._live.discard(trial_id)
         self._judge.gone(trial_id)

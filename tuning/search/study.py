@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class SweepStudy:
         self._spec = spec
         self._space = OptunaSpace(spec)
         self._grid = spec.grid_points()
+        self._points = deque(spec.points)
         self._gain: tuple[int, float | None] = (0, None)
         self._study = optuna.create_study(
             storage=JournalStorage(backend),
@@ -56,7 +58,7 @@ class SweepStudy:
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
             number = waiting[0].number
-        elif point := self._grid[number % len(self._grid)]:
+        elif point := self._untried() or self._grid_point(number):
             self._study.enqueue_trial(self._space.encoded(point)[0])
         self._study.sampler = self._sampler(number)
         trial = self._study.ask()
@@ -81,6 +83,8 @@ class SweepStudy:
         if record.refused:  # pruned before its first report: the worst there is
             self._study.tell(record.number, state=OptunaState.PRUNED)
             return
+        for text, amount in record.violations.items():
+            trial.set_constraint(text, amount)
         for step, reported in curve:
             if self._several:  # Optuna has no curves of several values
                 break
@@ -126,6 +130,19 @@ class SweepStudy:
                 continue
             self._study.add_trial(self._as_optuna(record, curve, finals))
 
+    def _untried(self) -> dict[str, Any] | None:
+        """The first of the sweep's `points` that no trial has tried."""
+        trials = self._study.get_trials(deepcopy=False)
+        while self._points:
+            wanted = self._space.encoded(self._points[0])[0].items()
+            if not any(wanted <= t.params.items() for t in trials):
+                return self._points[0]
+            self._points.popleft()
+        return None
+
+    def _grid_point(self, number: int) -> dict[str, Any]:
+        return self._grid[(number - len(self._spec.points)) % len(self._grid)]
+
     def _sampler(self, number: int) -> BaseSampler:
         return make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
 
@@ -155,6 +172,7 @@ class SweepStudy:
             params=sampled,
             distributions=distributions,
             intermediate_values={} if self._several else dict(curve),
+            constraints=record.violations,
         )
 
 
