@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from results.faultpoints import reached
+from search_spaces.seal import is_whole_json
 
 
 def fsync_dir(folder: Path) -> None:
@@ -66,13 +67,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """JSON objects, one a line; lines that are torn or not objects are passed over."""
+    """JSON objects, one a line; lines that are torn, damaged or no objects are passed over."""
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
         except ValueError:  # torn: JSONDecodeError or UnicodeDecodeError
             continue
-        if isinstance(value, dict):
+        if isinstance(value, dict) and is_whole_json(line):
             yield value
 
 

@@ -132,7 +132,8 @@ class SweepPaths:
 
     def trial_ids(self) -> list[str]:
         """Ids of the trials that have a record, ascending."""
-        return sorted(p.parent.name for p in self.trials.glob("*/trial.json"))
+        found = (p.parent.name for p in self.trials.glob("*/trial.json"))
+        return sorted(name for name in found if not name.endswith(".damaged"))
 
     @property
     def results(self) -> Path:

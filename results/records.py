@@ -14,6 +14,7 @@ from results.failures import Cause, Remedy
 from results.files import append_line, parse_lines, read_lines, write_atomic
 from results.paths import SweepPaths, TrialPaths
 from search_spaces.errors import UserError
+from search_spaces.seal import is_whole_json, seal_json
 
 
 class TrialState(StrEnum):
@@ -153,7 +154,7 @@ class Report(_Model):
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
     """Write `trial.json` atomically."""
-    write_atomic(paths.record, record.model_dump_json(indent=1).encode())
+    write_atomic(paths.record, seal_json(record.model_dump_json(indent=1)).encode())
 
 
 def read_trial(paths: TrialPaths) -> TrialRecord:
@@ -163,9 +164,12 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         UserError: the record is missing or damaged.
     """
     try:
-        record = TrialRecord.model_validate_json(paths.record.read_bytes())
+        data = paths.record.read_bytes()
+        record = TrialRecord.model_validate_json(data)
     except (OSError, ValidationError) as e:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
+    if not is_whole_json(data):
+        raise UserError(f"{paths.record}: does not match its checksum")
     if record.id != paths.root.name:  # else it would say where its files are written
         raise UserError(f"{paths.record}: is the record of another trial, {record.id!r}")
     return record
@@ -178,7 +182,7 @@ def read_trials(paths: SweepPaths) -> list[TrialRecord]:
 
 def append_report(paths: TrialPaths, report: Report) -> None:
     """Append one report durably (fsync)."""
-    append_line(paths.reports, report.model_dump_json())
+    append_line(paths.reports, seal_json(report.model_dump_json()))
 
 
 def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:

@@ -14,6 +14,7 @@ from ruamel.yaml.reader import ReaderError
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.plain import KeyPath, show
+from search_spaces.seal import is_whole_yaml
 from search_spaces.source import Problem, Source
 
 _TAG = "tag:yaml.org,2002:"
@@ -84,6 +85,11 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: is a folder; name the sweep file in it") from None
     except OSError as e:
         raise UserError(f"{path}: cannot be read ({e.strerror})") from None
+    if not is_whole_yaml(data):
+        raise UserError(
+            f"{path.name}:1: does not match its checksum: the file is damaged, or was edited; "
+            "if you edited it, delete line 1"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:

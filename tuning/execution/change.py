@@ -17,6 +17,7 @@ from search_spaces.duration import parse_duration
 from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.schema import SweepSpec
+from search_spaces.seal import SEAL, seal_yaml
 from tuning.execution.folder import read_spec, spent_s
 from tuning.execution.owner import own
 from tuning.execution.preflight import preflight
@@ -129,6 +130,8 @@ def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
     if another and paths.study.exists():
         os.replace(paths.study, kept / paths.study.name)
         fsync_dir(kept)
-    header = [line for line in before.decode().splitlines() if line.startswith("#")]
+    comments = [line for line in before.decode().splitlines() if line.startswith("#")]
+    header = [line for line in comments if not line.startswith(SEAL)]
     header += ["# changed by `tune resume`", *(f"# --set {text}" for text in loaded.overrides)]
-    write_atomic(paths.spec, "\n".join([*header, dump_sweep(loaded.spec)]).encode())
+    text = "\n".join([*header, dump_sweep(loaded.spec)])
+    write_atomic(paths.spec, seal_yaml(text).encode())

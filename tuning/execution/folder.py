@@ -23,6 +23,7 @@ from search_spaces.explain import rule
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.plain import show
 from search_spaces.schema import SweepSpec
+from search_spaces.seal import is_whole_json, seal_json, seal_yaml
 from trainables.foreign import canonical
 from trainables.registry import anchored
 
@@ -60,10 +61,10 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
         paths = root.sweep(candidate)
         if _make(paths.root):
             spec = _anywhere(loaded.spec).model_copy(update={"name": candidate})
-            _write_state(paths, Session(uuid.uuid4().hex, (), ()))
+            write_state(paths, Session(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
-            write_atomic(paths.spec, (header + dump_sweep(spec)).encode())
+            write_atomic(paths.spec, seal_yaml(header + dump_sweep(spec)).encode())
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
@@ -172,15 +173,19 @@ def read_state(paths: SweepPaths) -> Session:
         UserError: the file is missing or damaged.
     """
     try:
-        raw = json.loads(paths.state.read_bytes())
+        data = paths.state.read_bytes()
+        raw = json.loads(data)
+        if not is_whole_json(data):
+            raise ValueError("does not match its checksum")
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
         return Session(raw["key"], started, spent, raw.get("ended", ""))
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
 
-def _write_state(paths: SweepPaths, state: Session) -> None:
-    write_atomic(paths.state, json.dumps(asdict(state), indent=1).encode())
+def write_state(paths: SweepPaths, state: Session) -> None:
+    """Write `state.json` atomically."""
+    write_atomic(paths.state, seal_json(json.dumps(asdict(state), indent=1)).encode())
 
 
 @contextlib.contextmanager
@@ -189,18 +194,18 @@ def accounted(paths: SweepPaths, tenure: Tenure) -> Iterator[float]:
     state = read_state(paths)
     known = _spent(paths, state)
     start, before = time.time(), sum(known)
-    _write_state(paths, Session(state.key, (*state.started, start), (*known, None)))
+    write_state(paths, Session(state.key, (*state.started, start), (*known, None)))
     try:
         yield before
     finally:
         tenure.check()
         spent = (*known, time.time() - start)
-        _write_state(paths, replace(read_state(paths), spent=spent))
+        write_state(paths, replace(read_state(paths), spent=spent))
 
 
 def note_end(paths: SweepPaths, why: str) -> None:
     """Write down why the sweep is over, until its next session."""
-    _write_state(paths, replace(read_state(paths), ended=why))
+    write_state(paths, replace(read_state(paths), ended=why))
 
 
 def spent_s(paths: SweepPaths) -> float:

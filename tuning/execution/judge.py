@@ -55,7 +55,7 @@ class Judge:
         """
         last: dict[str, tuple[Report, Decision]] = {}
         records: dict[str, TrialRecord] = {}
-        for record, report in sorted(history, key=lambda h: (h[1].time, h[0].id)):
+        for record, report in _in_order(history):
             if self.fault(report) is None:
                 records[record.id] = record
                 last[record.id] = report, self.decide(record.id, report)
@@ -97,3 +97,15 @@ def _history(record: TrialRecord) -> History:
     first = record.lineage[0].before if record.lineage else record.params
     later = [Era(i.step, i.after, i.donor) for i in record.lineage]
     return [Era(0, first, None), *later]
+
+
+def _in_order(
+    history: Iterable[tuple[TrialRecord, Report]],
+) -> list[tuple[TrialRecord, Report]]:
+    """By time; each trial by its steps, in which it comes, even if a clock was set back."""
+    newest: dict[str, float] = {}
+    timed = []
+    for record, report in history:
+        newest[record.id] = max(newest.get(record.id, 0.0), report.time)
+        timed.append((newest[record.id], record.id, record, report))
+    return [(record, report) for _, _, record, report in sorted(timed, key=lambda t: t[:2])]

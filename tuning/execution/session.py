@@ -11,7 +11,6 @@ from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
-from results.tenure import Tenure
 from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
 from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
@@ -76,10 +75,10 @@ def run_session(
     from tuning.execution.placement import place
 
     with ExitStack() as stack:
-        tenure = stack.enter_context(own(paths.lock))
-        spent = stack.enter_context(accounted(paths, tenure))
+        run, spent = _taken_over(paths, spec, stack)
         stack.enter_context(view.showing())
-        run = _rebuilt(paths, spec, tenure, spent)
+        for line in run.mended:
+            view.say(line)
         _tell_again(run, view.board)
         view.board.before_s = spent
         run.observers.append(view)
@@ -103,16 +102,20 @@ def run_session(
     return run
 
 
-def _rebuilt(paths: SweepPaths, spec: SweepSpec, tenure: Tenure, spent_s: float) -> SweepRun:
-    """The books of a sweep as its folder has them."""
+def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, float]:
+    """The books of a sweep as its folder has them, owned until the stack ends; seconds spent."""
+    from tuning.execution.mend import mend_state, mend_trials, open_study
     from tuning.execution.sweep import SweepRun
-    from tuning.search.study import SweepStudy
 
-    study = SweepStudy(paths.study, spec.name, spec)
-    run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent_s)
-    run.tenure = tenure
+    tenure = stack.enter_context(own(paths.lock))
+    mended = mend_state(paths)
+    spent = stack.enter_context(accounted(paths, tenure))
+    study, said = open_study(paths, spec)
+    mended += [*said, *mend_trials(paths, spec, study)]
+    run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
+    run.tenure, run.mended = tenure, mended
     run.restore()
-    return run
+    return run, spent
 
 
 class Interrupt:

@@ -47,6 +47,7 @@ class SweepRun:
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
+        mended: what was damaged in the folder and what became of it, a line each.
         tenure: asked before every write, so that a driver that was taken for dead writes nothing.
     """
 
@@ -66,6 +67,7 @@ class SweepRun:
         self.problem: str | None = None
         self.gave_up = False
         self.tenure: Tenure = Unfenced()
+        self.mended: list[str] = []
         self._study, self._cache = study, cache
         self._judge = Judge(spec)
         self._queue: deque[str] = deque()

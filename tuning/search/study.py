@@ -128,7 +128,29 @@ class SweepStudy:
                 if record.state.finished:
                     self.tell(record, curve, finals)
                 continue
+            for _ in range(known, record.number):  # of a trial whose record was lost for good
+                self._study.add_trial(create_trial(state=OptunaState.FAIL))
             self._study.add_trial(self._as_optuna(record, curve, finals))
+            known = record.number + 1
+
+    def agrees(self, record: TrialRecord) -> bool:
+        """Whether the study has the same configuration for a trial, if it has the trial."""
+        trials = self._study.get_trials(deepcopy=False)
+        params = fitting(self._spec, record)
+        if record.number >= len(trials) or params is None or record.lineage:
+            return True
+        sampled = trials[record.number].params
+        return not sampled or self._space.encoded(params)[0] == sampled
+
+    def recall(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
+        """Parameters, state and last step of a trial whose record is lost; None if unknown here."""
+        trials = self._study.get_trials(deepcopy=False)
+        params = self._space.params(trials[number].params) if number < len(trials) else None
+        if params is None:
+            return None
+        states = {known: ours for ours, known in _OUTCOME.items()}
+        state = states.get(trials[number].state, TrialState.PENDING)
+        return params, state, trials[number].last_step if state.finished else None
 
     def _untried(self) -> dict[str, Any] | None:
         """The first of the sweep's `points` that no trial has tried."""
