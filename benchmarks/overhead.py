@@ -23,7 +23,6 @@ import psutil
 
 from benchmarks.process import ROOT, Outcome, run
 from benchmarks.work import (
-    GRACE_PERIOD,
     LEARNING_RATE,
     REDUCTION_FACTOR,
     STARTUP_TRIALS,
@@ -100,7 +99,7 @@ def _ours(job: Job, folder: Path) -> list[str]:
         "search": {"name": "tpe", "startup_trials": STARTUP_TRIALS},
         "scheduler": {
             "name": "asha",
-            "grace_period": GRACE_PERIOD,
+            "grace_period": job.grace_period,
             "max_t": job.reports,
             "reduction_factor": REDUCTION_FACTOR,
         },
@@ -246,13 +245,14 @@ def machine() -> str:
     names = ("ray", "torch", "optuna", "mlflow")
     memory = psutil.virtual_memory().total / 2**30
     return (
-        f"{_cores()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} "
+        f"{cores()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} "
         f"{platform.release()}, Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in names)
     )
 
 
-def _cores() -> int:
+def cores() -> int:
+    """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -280,7 +280,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
     given = _arguments()
     ranks = given.workers * given.at_once
-    cpus = min(1.0, int(100 * _cores() / ranks) / 100)
+    cpus = min(1.0, int(100 * cores() / ranks) / 100)
     job = Job(
         given.trials, given.reports, given.work, given.workers, given.at_once, cpus, given.seed
     )

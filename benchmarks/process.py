@@ -21,18 +21,32 @@ _CLOSE_S = 30.0
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A process at a moment: Unix seconds, bytes held, CPU seconds spent; without its children."""
+
+    time: float
+    rss: int
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How a process went.
 
     Attributes:
         began: Unix seconds.
         wall_s: seconds from its start to its end, imports and shutdown included.
-        peak_rss: the most bytes that the process itself held, without its children.
+        samples: the process over time.
     """
 
     began: float
     wall_s: float
-    peak_rss: int
+    samples: tuple[Sample, ...]
+
+    @property
+    def peak_rss(self) -> int:
+        """The most bytes that it held."""
+        return max((s.rss for s in self.samples), default=0)
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str]) -> Outcome:
@@ -41,10 +55,10 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
     Raises:
         SystemExit: it failed, or took too long; what it had started is ended too.
     """
-    began, start, peak = time.time(), time.monotonic(), 0
+    began, start, samples = time.time(), time.monotonic(), list[Sample]()
     with started(command, log, env) as process:
         while process.poll() is None:
-            peak = max(peak, _rss(process.pid))
+            samples += _sample(process.pid)
             if time.monotonic() - start > timeout_s:
                 raise SystemExit(f"not done after {timeout_s:g} s: {_tail(log)}")
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -52,7 +66,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
         wall_s = time.monotonic() - start
     if process.returncode:
         raise SystemExit(f"exit code {process.returncode}: {_tail(log)}")
-    return Outcome(began, wall_s, peak)
+    return Outcome(began, wall_s, tuple(samples))
 
 
 @contextlib.contextmanager
@@ -87,11 +101,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _rss(pid: int) -> int:
+def _sample(pid: int) -> list[Sample]:
+    """One, or none of a process that has just ended."""
     try:
-        return int(psutil.Process(pid).memory_info().rss)
+        process = psutil.Process(pid)
+        cpu = process.cpu_times()
+        return [Sample(time.time(), int(process.memory_info().rss), cpu.user + cpu.system)]
     except psutil.Error:
-        return 0
+        return []
 
 
 def _tail(log: Path) -> str:

@@ -27,7 +27,6 @@ from ray.tune.search.optuna import OptunaSearch
 from ray.util.placement_group import PlacementGroup
 
 from benchmarks.work import (
-    GRACE_PERIOD,
     LEARNING_RATE,
     REDUCTION_FACTOR,
     Job,
@@ -101,7 +100,9 @@ def sweep(job: Job, folder: Path) -> ray.tune.ResultGrid:
             mode="min",
             search_alg=OptunaSearch(seed=job.seed),
             scheduler=ASHAScheduler(
-                max_t=job.reports, grace_period=GRACE_PERIOD, reduction_factor=REDUCTION_FACTOR
+                max_t=job.reports,
+                grace_period=job.grace_period,
+                reduction_factor=REDUCTION_FACTOR,
             ),
             num_samples=job.trials,
             max_concurrent_trials=job.at_once,

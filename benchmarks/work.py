@@ -38,6 +38,7 @@ class Job:
         at_once: trials that run at once.
         cpus_per_worker: cores, as Ray counts them.
         seed: of the search.
+        grace_period: reports before ASHA may stop a trial; as many as `reports` to stop none.
     """
 
     trials: int
@@ -47,6 +48,7 @@ class Job:
     at_once: int
     cpus_per_worker: float
     seed: int
+    grace_period: int = GRACE_PERIOD
 
     @property
     def step_s(self) -> float:

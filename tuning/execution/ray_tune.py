@@ -31,20 +31,18 @@ class SweepSearcher(Searcher):
 
     def __init__(self, run: SweepRun, hired: Hired) -> None:
         super().__init__()
-        self._run, self._crew, self._capacity = run, hired.crew, hired.capacity
+        self._run, self._hired = run, hired
         self.jobs: dict[str, TrialJob] = {}
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
         if self._run.finished:
             return Searcher.FINISHED
-        free = len(self.jobs) < self._capacity.trials()
-        job = self._run.next_trial() if free else None
+        job = self._run.next_trial() if self._hired.room(len(self.jobs)) else None
         if job is None:
             return None
-        self._capacity.used()
         self.jobs[trial_id] = job
-        self._crew.start(job)
+        self._hired.start(job)
         reached("driver:started")
         return {KEY: job.key}
 
@@ -59,29 +57,13 @@ class SweepSearcher(Searcher):
         if error:
             remedy = self._run.on_failed(job.trial_id, "the trial's driving process died")
         elif result and ERROR in result and not result[CAME_UP]:
-            self._no_room_for(job, result[ERROR])
+            self._hired.never_came_up(job, result[ERROR])
         elif result and ERROR in result:
             remedy = self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
         else:
             self._run.on_ended(job.trial_id)
-        self._crew.release(job.key, ruined=remedy is Remedy.RETRY_ELSEWHERE)
-        self._capacity.used()
+        self._hired.release(job, ruined=remedy is Remedy.RETRY_ELSEWHERE)
         reached("driver:released")
-
-    def _no_room_for(self, job: TrialJob, error: str) -> None:
-        """Its processes never came up; those of other trials may be there all the same."""
-        if there := self._crew.up():
-            self._capacity.no_room_for_more_than(there)
-            self._run.on_failed(job.trial_id, error, began=False)
-        else:
-            self._run.give_up(f"no trial can start: {error}")
-
-    def tend(self) -> None:
-        """Let go of processes that no trial needs any more; called all the time."""
-        needed = 0 if self._capacity.idle else self._capacity.trials() - len(self.jobs)
-        self._crew.keep(max(0, needed))
-        for leak in self._crew.leaks():
-            self._run.on_leak(leak.key, leak.said)
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: the sweep folder is the truth."""
@@ -130,14 +112,14 @@ class BookScheduler(FIFOScheduler):
 class _Stopper(tune.Stopper):
     """Ends Tune's loop when the sweep was interrupted; is asked after each of its steps."""
 
-    def __init__(self, run: SweepRun, searcher: SweepSearcher) -> None:
-        self._run, self._searcher = run, searcher
+    def __init__(self, run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
+        self._run, self._searcher, self._hired = run, searcher, hired
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        self._searcher.tend()
+        self._hired.tend(running=len(self._searcher.jobs))
         return self._run.interrupted
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,18 +128,18 @@ class _Stopper(tune.Stopper):
 
 def drive(run: SweepRun, hired: Hired) -> None:
     """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be up."""
-    _tune(run, SweepSearcher(run, hired), hired.mailbox)
+    _tune(run, SweepSearcher(run, hired), hired)
 
 
-def _tune(run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
+def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    actor = tune.with_parameters(TrialActor, mailbox=mailbox)
+    actor = tune.with_parameters(TrialActor, mailbox=hired.mailbox)
     tune.Tuner(
         # No CPU: the workers need them all. Tune demands some resource, so a byte of memory.
         tune.with_resources(actor, {"cpu": 0, "memory": 1}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            scheduler=BookScheduler(run, searcher, mailbox),
+            scheduler=BookScheduler(run, searcher, hired.mailbox),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
@@ -165,7 +147,7 @@ def _tune(run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(run.paths.ray),
-            stop=_Stopper(run, searcher),
+            stop=_Stopper(run, searcher, hired),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             verbose=0,
         ),

@@ -362,8 +362,9 @@ class SweepRun:
         value = report.metrics.get(self.spec.metric)
         curve = self._curves[trial_id]
         if value is not None and math.isfinite(value):
-            kept = [(s, v) for s, v in curve if s < report.step]
-            curve[:] = [*kept, (report.step, value)]
+            while curve and curve[-1][0] >= report.step:
+                curve.pop()
+            curve.append((report.step, value))
 
     def _last_step(self, trial_id: str) -> int | None:
         curve = self._curves[trial_id]

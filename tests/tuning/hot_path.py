@@ -1,0 +1,59 @@
+"""Counts what a piece of code costs, in things that do not depend on the machine's mood."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Cost:
+    """Calls of functions (Python's and C's), files opened and fsyncs, in this thread."""
+
+    calls: int = 0
+    opened: int = 0
+    synced: int = 0
+
+
+_watching: list[Cost] = []
+_hooked: list[bool] = []
+
+
+def _audit(event: str, given: Any) -> None:
+    if _watching and event == "open" and given[1] is not None:  # None: the same file's opener
+        _watching[-1].opened += 1
+
+
+@contextmanager
+def costs() -> Iterator[Cost]:
+    """What the block costs."""
+    if not _hooked:  # a hook stays for good
+        sys.addaudithook(_audit)
+        _hooked.append(True)
+    cost, before = Cost(), sys.getprofile()
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        cost.calls += event in ("call", "c_call")
+
+    fsync = os.fsync
+    with pytest.MonkeyPatch.context() as patch:
+
+        def counted(fd: int) -> None:
+            cost.synced += 1
+            fsync(fd)
+
+        patch.setattr(os, "fsync", counted)
+        _watching.append(cost)
+        sys.setprofile(count)
+        try:
+            yield cost
+        finally:
+            sys.setprofile(before)
+            _watching.pop()

@@ -1,0 +1,135 @@
+"""What a report costs does not grow with the trials of a sweep, nor with the reports of a trial.
+
+Counted, not timed: a thousand trials of twenty reports must not be slower than ten of them.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from results.records import Report, append_report
+from tests.trainables.local import make_worker
+from tests.tuning.hot_path import Cost, costs
+from tests.tuning.simulate import make_spec, open_run, train
+from trainables.mailbox import Mailbox
+from trainables.worker import TrialJob
+from tuning.cli.view import Board, LineView
+from tuning.execution.sweep import SweepRun
+from tuning.search.schedulers import Decision
+
+FEW, MANY = 5, 60
+
+
+def report_of(job: TrialJob, step: int) -> Report:
+    return Report(step=step, metrics={"loss": 1 / step}, attempt=job.attempt, time=time.time())
+
+
+def finished_trials(run: SweepRun, count: int) -> None:
+    for _ in range(count):
+        job = run.next_trial()
+        assert job is not None
+        if train(run, job, upto=2) is Decision.CONTINUE:
+            run.on_ended(job.trial_id)
+
+
+def cost_of_a_report(run: SweepRun, job: TrialJob, step: int) -> Cost:
+    report = report_of(job, step)
+    append_report(job.paths, report)
+    with costs() as cost:
+        assert run.on_report(job.trial_id, report) is Decision.CONTINUE
+    return cost
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> Any:
+    """A sweep with a view, to which trials are added."""
+    spec = make_spec(
+        budget={"trials": 1000}, search={"name": "random"}, scheduler={"name": "none", "max_t": 999}
+    )
+    run = open_run(tmp_path / "sweep", spec)
+    with open(tmp_path / "out", "w") as out:
+        run.observers.append(LineView(Board(spec), Console(file=out)))
+        yield run
+
+
+def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepRun) -> None:
+    finished_trials(big, FEW)
+    job = big.next_trial()
+    assert job is not None
+    cost_of_a_report(big, job, 1)  # imports
+    few = cost_of_a_report(big, job, 2)
+    finished_trials(big, MANY)
+    many = cost_of_a_report(big, job, 3)
+    assert (few.opened, few.synced) == (many.opened, many.synced) == (0, 0)
+    assert many.calls <= few.calls + 20, "something is done for each trial at each report"
+
+
+def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
+    job = big.next_trial()
+    assert job is not None
+    first = [cost_of_a_report(big, job, step) for step in range(1, 4)][-1]
+    last = [cost_of_a_report(big, job, step) for step in range(4, 200)][-1]
+    assert last.calls <= first.calls + 20
+    assert (last.opened, last.synced) == (0, 0)
+
+
+def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
+    """But for the model that proposes, which learns from all of them: here it is random."""
+
+    def cost_of_a_trial() -> Cost:
+        with costs() as cost:
+            finished_trials(big, 1)
+        return cost
+
+    finished_trials(big, FEW)
+    few = cost_of_a_trial()
+    finished_trials(big, MANY)
+    many = cost_of_a_trial()
+    assert (few.opened, few.synced) == (many.opened, many.synced)
+    assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast may look at each trial"
+
+
+def test_a_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
+    worker = make_worker(tmp_path / "t0000", "digits", {})
+    worker.report(step=1, metrics={"loss": 1.0})
+    every = []
+    for step in range(2, 50):
+        with costs() as cost:
+            worker.report(step=step, metrics={"loss": 1.0})
+        every.append((cost.opened, cost.synced))
+    worker.close()
+    assert set(every) == {(1, 1)}
+
+
+def test_a_mailbox_keeps_nothing_of_reports_that_were_answered() -> None:
+    import asyncio
+
+    from trainables.worker import Answer
+
+    async def scenario() -> None:
+        box, heard = Mailbox(), 0
+        await box.begin("t.1")
+
+        async def driver() -> None:
+            nonlocal heard
+            while heard < 100:
+                await box.event("t.1")
+                heard += 1
+                await box.answer("t.1", Answer.CONTINUE)
+
+        async def worker() -> None:
+            for step in range(1, 101):
+                said = Report(step=step, metrics={}, attempt=1, time=0.0)
+                assert await box.report("t.1", said) is Answer.CONTINUE
+
+        await asyncio.gather(driver(), worker())
+        talk = box._talks["t.1"]
+        assert talk.events.empty()
+        assert talk.answers.empty()
+
+    asyncio.run(scenario())
