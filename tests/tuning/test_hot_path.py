@@ -91,6 +91,7 @@ def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
     finished_trials(big, MANY)
     many = cost_of_a_trial()
     assert (few.opened, few.synced) == (many.opened, many.synced)
+    assert many.synced <= 10, "what belongs together is synced together"
     assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast may look at each trial"
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
 
 from results.records import TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
 from tuning.search.fitting import fitting
+from tuning.search.journal import Journal
 from tuning.search.regret import regret_bound
 from tuning.search.searchers import make_sampler
 from tuning.search.space import OptunaSpace
@@ -36,17 +36,14 @@ class SweepStudy:
 
     def __init__(self, path: Path, name: str, spec: SweepSpec) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        _drop_torn_line(path)
-        lock = JournalFileOpenLock(str(path))
-        path.with_name(path.name + ".lock").unlink(missing_ok=True)  # of a driver that was killed
-        backend = JournalFileBackend(str(path), lock_obj=lock)
+        self._journal = Journal(path)
         self._spec = spec
         self._space = OptunaSpace(spec)
         self._grid = spec.grid_points()
         self._points = deque(spec.points)
         self._gain: tuple[int, float | None] = (0, None)
         self._study = optuna.create_study(
-            storage=JournalStorage(backend),
+            storage=JournalStorage(self._journal),
             study_name=name,
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
@@ -54,6 +51,10 @@ class SweepStudy:
 
     def ask(self) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter."""
+        with self._journal.together():
+            return self._ask()
+
+    def _ask(self) -> tuple[int, dict[str, Any]]:
         number = len(self._study.get_trials(deepcopy=False))
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
@@ -79,6 +80,16 @@ class SweepStudy:
         frozen = self._study.get_trials(deepcopy=False)[record.number]
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
+        with self._journal.together():
+            self._tell(record, frozen, curve, finals)
+
+    def _tell(
+        self,
+        record: TrialRecord,
+        frozen: FrozenTrial,
+        curve: Curve,
+        finals: Sequence[float] | None,
+    ) -> None:
         trial = Trial(self._study, frozen._trial_id)
         if record.refused:  # pruned before its first report: the worst there is
             self._study.tell(record.number, state=OptunaState.PRUNED)
@@ -201,10 +212,3 @@ class SweepStudy:
 def derive_seed(seed: int, number: int) -> int:
     """An independent 32-bit seed for each trial number of a sweep (numpy's SeedSequence)."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Cut what a killed writer left after the last newline: Optuna would append to it."""
-    if path.exists():
-        with open(path, "r+b") as f:
-            f.truncate(f.read().rfind(b"\n") + 1)

@@ -1,0 +1,83 @@
+"""The study's journal: entries that are written together, and what a killed writer leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from tests.tuning.hot_path import costs
+from tuning.search.journal import Journal
+
+
+def study_in(backend: JournalFileBackend) -> optuna.Study:
+    return optuna.create_study(
+        storage=JournalStorage(backend),
+        study_name="s",
+        load_if_exists=True,
+        sampler=optuna.samplers.RandomSampler(seed=0),
+    )
+
+
+def a_trial(study: optuna.Study) -> None:
+    trial = study.ask()
+    for i in range(5):
+        trial.suggest_float(f"x{i}", 0, 1)
+    for step in range(20):
+        trial.report(step / 2, step)
+    study.tell(trial, 1.0)
+
+
+def seen(study: optuna.Study) -> list[Any]:
+    return [(t.number, t.state, t.params, t.intermediate_values, t.value) for t in study.trials]
+
+
+def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
+    plain = study_in(JournalFileBackend(str(tmp_path / "plain")))
+    journal = Journal(tmp_path / "together")
+    study = study_in(journal)
+    for each in (plain, study):
+        a_trial(each)
+    a_trial(plain)
+    with costs() as cost, journal.together():
+        a_trial(study)
+        assert seen(study) == seen(plain), "the block reads what it writes"
+    assert cost.synced == 1
+    a_trial(plain)
+    a_trial(study)
+    assert seen(study) == seen(plain)
+    assert seen(study_in(Journal(tmp_path / "together"))) == seen(plain)
+
+
+def test_what_was_done_before_a_failure_is_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    study = study_in(journal)
+    with pytest.raises(ZeroDivisionError), journal.together():
+        raise ZeroDivisionError(a_trial(study))
+    assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
+
+
+def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    study_in(journal)
+    before = (tmp_path / "j").read_bytes()
+    with journal.together():
+        pass
+    assert (tmp_path / "j").read_bytes() == before
+
+
+def test_a_killed_writer_costs_the_torn_line_only(tmp_path: Path) -> None:
+    file = tmp_path / "j"
+    study = study_in(Journal(file))
+    a_trial(study)
+    (tmp_path / "j.lock").touch()
+    with open(file, "ab") as f:
+        f.write(b'{"op_code": 4, "wor')
+    again = study_in(Journal(file))
+    assert seen(again) == seen(study)
+    a_trial(again)
+    assert [t.state.name for t in again.trials] == ["COMPLETE", "COMPLETE"]
