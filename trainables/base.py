@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,6 +36,15 @@ class TrainableConfig(BaseModel):
         share = -(-getattr(self, "batch_size") // workers)  # noqa: B009 - looked up above
         now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
         return {"micro_batch_size": now // 2} if now > 1 else None
+
+    @classmethod
+    def initialised(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """A configuration whose initial weights come from `seed`, unless it says from which.
+
+        This one sets `init_seed`, where the configuration has such a field.
+        """
+        given = "init_seed" in config or "init_seed" not in cls.model_fields
+        return config if given else {**config, "init_seed": seed}
 
 
 C = TypeVar("C", bound=TrainableConfig)
@@ -94,6 +103,34 @@ class Trainable(ABC, Generic[C]):
             NotImplementedError: the trainable has no such form.
         """
         raise NotImplementedError(f"{type(self).__name__} has no exportable()")
+
+    def examples(
+        self, config: C, weights: Path, split: Split, cache: Path
+    ) -> dict[str, list[float]]:
+        """Judge a model as `evaluate` does, example by example, always in the same order.
+
+        From their spread it is known how much of a difference between two models is chance; the
+        mean of each list is what `evaluate` gives, up to rounding. This default knows no examples:
+        then no average is recommended over a single model.
+        """
+        return {k: [v] for k, v in self.evaluate(config, weights, split, cache).items()}
+
+    def initial(self, config: C, target: Path, cache: Path) -> str:
+        """Write the weights of step 0 to `target / "model.safetensors"`; returns their lineage.
+
+        What a trial has learned is the difference from them (methods `ties`, `dare_linear`, …).
+
+        Raises:
+            NotImplementedError: the trainable cannot make them again.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no initial(), for methods like ties")
+
+    def recalibrate(self, config: C, weights: Path, cache: Path) -> None:
+        """Compute statistics that are not learned (BatchNorm's) anew, in `model.safetensors`.
+
+        An average's weights do not go with the average of their statistics. Nothing to do for a
+        model that has none.
+        """
 
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).

@@ -100,6 +100,13 @@ def shrunk(name: str, config: Mapping[str, Any], workers: int) -> dict[str, Any]
     return resolve(name).Config.model_validate(dict(config)).shrunk(workers)
 
 
+def initialised(name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """A trial's configuration with the seed of its initial weights, unless it has its own."""
+    if is_foreign(name):
+        return dict(config)
+    return resolve(name).Config.initialised(dict(config), seed)
+
+
 def anchored(name: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A configuration whose relative paths are taken from `folder`: workers run elsewhere."""
     if is_foreign(name):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from results import soup
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split, Trainable, TrainableConfig
+
+T = TypeVar("T")
 
 Judge = Callable[[Path], float]
 """Value of the sweep's metric for a folder with `model.safetensors`."""
@@ -27,11 +30,31 @@ def on_test(trainable: Trainable[Any], config: TrainableConfig, metric: str, cac
     """
 
     def judge(folder: Path) -> float:
-        scores = trainable.evaluate(config, folder, Split.TEST, cache)
-        if metric not in scores:
-            raise UserError(
-                f"{type(trainable).__name__}.evaluate gives no '{metric}'{suggest(metric, scores)}"
-            )
-        return scores[metric]
+        return _named(metric, trainable.evaluate(config, folder, Split.TEST, cache), trainable)
 
     return judge
+
+
+def beside_single(
+    trainable: Trainable[Any], config: TrainableConfig, metric: str, mode: str, cache: Path
+) -> soup.Judge:
+    """A judge of averages: example by example, on the selection and the test split."""
+
+    def on(split: Split) -> soup.Examples:
+        def examples(folder: Path) -> list[float]:
+            return _named(metric, trainable.examples(config, folder, split, cache), trainable)
+
+        return examples
+
+    def recalibrate(folder: Path) -> None:
+        trainable.recalibrate(config, folder, cache)
+
+    return soup.Judge(metric, mode, on(Split.SELECTION), on(Split.TEST), recalibrate)
+
+
+def _named(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:
+    if metric not in scores:
+        raise UserError(
+            f"{type(trainable).__name__}.evaluate gives no '{metric}'{suggest(metric, scores)}"
+        )
+    return scores[metric]

@@ -16,3 +16,8 @@ class SearchSpec(Section):
     startup_trials: int = Field(
         10, ge=1, description="Random trials before the model proposes any (trials)."
     )
+    shared_init: bool = Field(
+        True,
+        description="Trials of equal sizes start from the same weights, so that they can be "
+        "averaged: init_seed is the sweep's seed; false: the trial's own.",
+    )

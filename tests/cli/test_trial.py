@@ -17,7 +17,7 @@ def test_prints_configuration_and_reports(tune: Tune, listing: Callable[[], list
     assert (config["num_layers"], config["batch_size"], config["epochs"]) == (1, 128, 2)
     assert set(config) == {
         *("epochs", "num_layers", "batch_size", "hidden_units"),
-        *("learning_rate", "weight_decay", "dropout"),
+        *("learning_rate", "weight_decay", "dropout", "init_seed"),
     }
     assert [line.split()[:3:2] for line in said[1:]] == [["step", "accuracy"]] * 2
     assert [line.split()[1] for line in said[1:]] == ["1", "2"]

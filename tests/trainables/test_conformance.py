@@ -84,6 +84,34 @@ class TestTrainable:
         assert expected is not None
         assert expected == pytest.approx(3 * len(weights), rel=0.2)
 
+    def test_examples_are_what_is_judged(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        run_trial(tmp_path / "t", name, example.config, cache=cache)
+        found = newest_whole(TrialPaths(tmp_path / "t"))
+        assert found is not None
+        trainable = resolve(name)
+        config = trainable.Config.model_validate(example.config)
+        each = trainable.examples(config, found.folder, Split.TEST, cache)
+        judged = trainable.evaluate(config, found.folder, Split.TEST, cache)
+        assert {k: sum(v) / len(v) for k, v in each.items()} == pytest.approx(judged, rel=1e-5)
+        assert all(len(values) > 1 for values in each.values())
+        assert trainable.examples(config, found.folder, Split.TEST, cache) == each
+
+    def test_the_initial_weights_can_be_made_again(
+        self, name: str, example: Example, tmp_path: Path, cache: Path
+    ) -> None:
+        run_trial(tmp_path / "t", name, example.config, seed=5, cache=cache)
+        found = newest_whole(TrialPaths(tmp_path / "t"))
+        assert found is not None
+        trainable = resolve(name)
+        config = trainable.Config.model_validate(example.config)
+        (tmp_path / "start").mkdir()
+        assert trainable.initial(config, tmp_path / "start", cache) == read_lineage(found.folder)
+        first = trainable.evaluate(config, tmp_path / "start", Split.SELECTION, cache)
+        last = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
+        assert first[example.judged[-1]] != last[example.judged[-1]]
+
     def test_lineage_tells_initial_weights_and_nothing_else(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:

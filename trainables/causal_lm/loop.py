@@ -68,6 +68,29 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     return {"eval_loss": total / count}
 
 
+def examples(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> list[float]:
+    """Loss of each sequence of a split; see `Trainable.examples`."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with own_world(0, 0, device), torch.no_grad():
+        dataset = dataset_of(config, weights, cache)
+        model = load_model(config, dataset, weights).to(device).eval()
+        rows = _judged(dataset.sequences(split), config.eval_sequences)
+        losses = [
+            _loss(model, _tensor(rows[part], device), config, "none").double()
+            for part in shares(len(rows), EVAL_BATCH, 0, 1)
+        ]
+    each: list[float] = torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()
+    return each
+
+
+def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
+    """Write the weights of step 0; see `Trainable.initial`."""
+    dataset = prepare(config, cache)
+    model = new_model(config, dataset)
+    save_model(model, config, dataset, target)
+    return weights_digest(model)
+
+
 def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
     """The data that weights were trained on, as far as their folder tells."""
     known = weights / DATA_KEY

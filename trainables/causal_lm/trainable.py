@@ -30,6 +30,20 @@ class CausalLM(Trainable[CausalLMConfig]):
 
         return loop.evaluate(config, weights, split, cache)
 
+    def examples(
+        self, config: CausalLMConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, list[float]]:
+        """`eval_loss` of each sequence; see the base class."""
+        from trainables.causal_lm import loop
+
+        return {"eval_loss": loop.examples(config, weights, split, cache)}
+
+    def initial(self, config: CausalLMConfig, target: Path, cache: Path) -> str:
+        """Weights of step 0; see the base class."""
+        from trainables.causal_lm import loop
+
+        return loop.initial(config, target, cache)
+
     def export_hf(self, config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
         """Write a `transformers` folder; see the base class."""
         from trainables.causal_lm import form

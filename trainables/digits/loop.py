@@ -7,9 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model, save_file
+from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import update_bn
 
 from results.exportable import Exportable
 from trainables.base import Split
@@ -107,6 +108,38 @@ def exportable(config: DigitsConfig, weights: Path) -> Exportable:
     return Exportable(model.eval(), "pixels", "logits", examples, classes=True)
 
 
+def examples(config: DigitsConfig, weights: Path, split: Split) -> dict[str, list[float]]:
+    """Judge weights image by image; see `Trainable.examples`."""
+    model = _network(config)
+    load_model(model, weights / WEIGHTS)
+    model.eval()
+    images, labels = _images(split)
+    with torch.inference_mode():
+        logits = model(images)
+        losses = F.cross_entropy(logits, labels, reduction="none")
+    correct = (logits.argmax(1) == labels).double()
+    return {"accuracy": correct.tolist(), "loss": losses.double().tolist()}
+
+
+def initial(config: DigitsConfig, target: Path) -> str:
+    """Write the weights of step 0; see `Trainable.initial`."""
+    model = _network(config)
+    save_model(model, str(target / WEIGHTS))
+    return weights_digest(model)
+
+
+def recalibrate(config: DigitsConfig, weights: Path) -> None:
+    """BatchNorm's statistics over the train split; see `Trainable.recalibrate`."""
+    if not config.batch_norm:
+        return
+    model = _network(config)
+    load_model(model, weights / WEIGHTS)
+    update_bn(torch.split(_images(Split.TRAIN)[0], EVAL_BATCH), model)
+    stored = load_file(weights / WEIGHTS)  # only the statistics change, and no format does
+    stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
+    save_file(stored, weights / WEIGHTS)
+
+
 def _saver(
     model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
 ) -> SaveFn:
@@ -154,7 +187,10 @@ def _network(config: DigitsConfig) -> nn.Module:
         torch.default_generator.manual_seed(config.init_seed)
         width = PIXELS
         for _ in range(config.num_layers):
-            layers += [nn.Linear(width, config.hidden_units), nn.ReLU(), nn.Dropout(config.dropout)]
+            layers.append(nn.Linear(width, config.hidden_units))
+            if config.batch_norm:
+                layers.append(nn.BatchNorm1d(config.hidden_units))
+            layers += [nn.ReLU(), nn.Dropout(config.dropout)]
             width = config.hidden_units
         layers.append(nn.Linear(width, CLASSES))
     return nn.Sequential(*layers)

@@ -28,16 +28,22 @@ class DigitsConfig(TrainableConfig):
     micro_batch_size: int | None = Field(
         None, gt=0, description="images that a worker computes at once; null: all of its share"
     )
+    batch_norm: bool = Field(False, description="normalise the input of each ReLU over the batch")
     epochs: int = Field(10, gt=0, description="passes over the 1,077 images of the train split")
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
 
+    def shrunk(self, workers: int) -> dict[str, int] | None:
+        """BatchNorm looks at all of its batch, so that in two halves it does something else."""
+        return None if self.batch_norm else super().shrunk(workers)
+
     @property
     def num_parameters(self) -> int:
         """Weights of the network."""
         hidden = (self.num_layers - 1) * (self.hidden_units + 1) * self.hidden_units
-        return 65 * self.hidden_units + hidden + 10 * (self.hidden_units + 1)
+        norms = 2 * self.num_layers * self.hidden_units if self.batch_norm else 0
+        return 65 * self.hidden_units + hidden + norms + 10 * (self.hidden_units + 1)
 
 
 class Digits(Trainable[DigitsConfig]):
@@ -65,3 +71,23 @@ class Digits(Trainable[DigitsConfig]):
         from trainables.digits import loop
 
         return loop.exportable(config, weights)
+
+    def examples(
+        self, config: DigitsConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, list[float]]:
+        """Of each image; see the base class."""
+        from trainables.digits import loop
+
+        return loop.examples(config, weights, split)
+
+    def initial(self, config: DigitsConfig, target: Path, cache: Path) -> str:
+        """Weights of step 0; see the base class."""
+        from trainables.digits import loop
+
+        return loop.initial(config, target)
+
+    def recalibrate(self, config: DigitsConfig, weights: Path, cache: Path) -> None:
+        """BatchNorm's statistics over the train split; see the base class."""
+        from trainables.digits import loop
+
+        loop.recalibrate(config, weights)

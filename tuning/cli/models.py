@@ -46,13 +46,14 @@ def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -
     """
     from search_spaces.errors import UserError
     from trainables.registry import check_config
+    from tuning.execution.job import started
 
     if problems := check_config(spec.trainable, record.config):
         told = (
             f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
         )
         raise UserError(*told)
-    return trainable.Config.model_validate(record.config)
+    return trainable.Config.model_validate(started(spec, record.config, record.seed))
 
 
 def cache_of(paths: SweepPaths) -> Path:
@@ -104,7 +105,7 @@ def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, v
     spec = read_spec(paths)
     trainable = trainable_of(spec, verb)
     found = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
-    config = config_of(spec, trainable, record_of(paths, found[2].parents[0]))
+    config = config_of(spec, trainable, record_of(paths, found[2].parents[0].partition("@")[0]))
     return Picked(paths, spec, trainable, found[1], found[0], config, *found[2:])
 
 
@@ -134,7 +135,7 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
 
 def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     from results.export.folder import Card
-    from results.soup import read_recipe
+    from results.soup import read_soup
     from search_spaces.errors import UserError, suggest
     from tuning.execution.folder import handle
 
@@ -143,10 +144,8 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     if soup not in names:
         hint = suggest(soup, names) if names else f"; make one with: tune average {handle(paths)}"
         raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
-    made = read_recipe(folder)
-    first = record_of(paths, made.members[0])
-    value = made.scores.get(made.method)
+    made = read_soup(folder)
+    first = record_of(paths, made.trial_id)
+    value = made.scores[made.method].mean
     card = Card(spec.name, spec.metric, value, made.members, first.params)
-    sign = 1 if spec.mode == "max" else -1
-    better = sign * made.scores[made.method] > sign * made.scores["single"]
-    return folder, soup, card, better, "the average is no better than its best single member"
+    return folder, soup, card, made.promoted, f"the average is not surely better than {made.single}"

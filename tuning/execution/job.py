@@ -9,6 +9,7 @@ from typing import Any
 from results.retention import Retention
 from search_spaces.schema import SweepSpec
 from search_spaces.sections.scheduler import SchedulerSpec
+from trainables.registry import initialised
 from trainables.worker import TrialJob
 
 
@@ -28,7 +29,7 @@ def make_job(
         trial_id=trial_id,
         folder=str(folder),
         trainable=spec.trainable,
-        config=config,
+        config=started(spec, config, seed),
         seed=seed,
         attempt=attempt,
         cache=cache,
@@ -39,6 +40,11 @@ def make_job(
         time_attr=spec.scheduler.time_attr,
         rungs=rungs,
     )
+
+
+def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A trial's configuration with its initial weights settled, see `search.shared_init`."""
+    return initialised(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
 
 
 def _retention(spec: SweepSpec) -> Retention:

@@ -1,0 +1,26 @@
+"""Soups: averages of a sweep's models, each judged beside the best single one.
+
+Wortsman et al. 2022, "Model soups" (arXiv 2203.05482). An average can be much worse than its
+members, so none is recommended that is not better by more than the evaluation can err.
+"""
+
+from results.soup.candidates import LINEAGE, Candidate, best, checkpoints, clients, named, weights
+from results.soup.gate import Examples, Judge, Score
+from results.soup.make import Recipe, Soup, make_soup, read_soup
+
+__all__ = [
+    "LINEAGE",
+    "Candidate",
+    "Examples",
+    "Judge",
+    "Recipe",
+    "Score",
+    "Soup",
+    "best",
+    "checkpoints",
+    "clients",
+    "make_soup",
+    "named",
+    "read_soup",
+    "weights",
+]

@@ -1,0 +1,108 @@
+"""`tune average` on models that were really trained."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from results.checkpoint import newest_whole, verify
+from results.paths import SweepPaths
+from results.soup import read_soup
+from tests.cli.batch_norm_sweep import trained
+from tests.cli.conftest import Tune
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepPaths:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("TUNE_STORAGE", raising=False)
+        return trained()
+
+
+@pytest.fixture
+def paths(sweep: SweepPaths, tune: Tune) -> SweepPaths:
+    """A copy of the trained sweep, where the program runs."""
+    shutil.copytree(sweep.root.parent, tune.cwd / "sweeps")
+    return SweepPaths(tune.cwd / "sweeps" / sweep.name)
+
+
+def newest(paths: SweepPaths, trial_id: str) -> Path:
+    found = newest_whole(paths.trial(trial_id))
+    assert found is not None
+    return found.folder
+
+
+def test_greedy_is_reported_beside_single_and_uniform(tune: Tune, paths: SweepPaths) -> None:
+    said = tune("average", "trained", "--top", "3").lines
+    assert " ".join(said[0]) == ("accuracy on the test split, which the search did not see (max):")
+    assert [words[0] for words in said[1:4]] == ["single", "uniform", "greedy"]
+    made = read_soup(paths.soup("greedy-3"))
+    low, high = made.scores["single"].interval or (0, 0)
+    single = made.scores["single"].mean
+    assert said[1] == ["single", f"{single:.4g}", f"[{low:.4g},", f"{high:.4g}]"]
+    assert made.promoted == (said[5][:2] == ["better", "than"])
+    assert said[-1] == ["soup", str(paths.soup("greedy-3"))]
+
+
+def test_trials_share_their_initial_weights(paths: SweepPaths) -> None:
+    assert len({(newest(paths, t) / "lineage.json").read_text() for t in paths.trial_ids()}) == 1
+
+
+def test_trials_of_their_own_starts_are_refused(tune: Tune) -> None:
+    trained(name="apart", search={"startup_trials": 3, "shared_init": False}, budget={"trials": 2})
+    said = tune.refused("average", "apart")
+    assert "started from different initial weights (share them with search.shared_init" in said
+    forced = tune("average", "apart", "--method", "uniform", "--force").out
+    assert "no better than" in forced
+
+
+def test_the_average_of_batch_norm_is_recalibrated(tune: Tune, paths: SweepPaths) -> None:
+    tune("average", "trained", "--method", "uniform")
+    soup = load_file(paths.soup("uniform-3") / "model.safetensors")
+    single = load_file(newest(paths, "t0000") / "model.safetensors")
+    assert soup["1.num_batches_tracked"] == 9, "batches of the train split"
+    assert single["1.num_batches_tracked"] == 4 * 16
+
+
+def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
+    tune("average", "trained", "--trials", "t0002,t0000", "--method", "slerp", "--weights", "1,3")
+    made = read_soup(paths.soup("slerp-t0002-t0000"))
+    assert [(c["label"], c["share"]) for c in made.candidates] == [("t0002", 0.25), ("t0000", 0.75)]
+    tune("average", "trained", "--last", "3", "--trial", "t0001", "--method", "ema")
+    assert read_soup(paths.soup("ema-t0001-last-3")).members == ("t0001@2", "t0001@3", "t0001@4")
+    tune("average", "trained", "--method", "dare_ties", "--set", "density=0.7", "--name", "mine")
+    made = read_soup(paths.soup("mine"))
+    assert made.options["density"] == 0.7
+    assert made.scores.keys() == {"single", "uniform", "greedy", "dare_ties"}
+    tune("average", "trained", "--method", "uniform", "--dtype", "bfloat16", "--name", "half")
+    assert str(load_file(paths.soup("half") / "model.safetensors")["0.weight"].dtype) == (
+        "torch.bfloat16"
+    )
+    tune("average", "trained", "--max-shard-size", "2kB", "--name", "parts")
+    assert "model.safetensors.index.json" in verify(paths.soup("parts")).files
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["--method", "tise"], "unknown method 'tise' (did you mean 'ties'?)"),
+        (["--method", "ties", "--set", "denisty=1"], "unknown option 'denisty' (did you mean 'den"),
+        (["--method", "ties", "--set", "density"], "--set density: give it as KEY=VALUE"),
+        (["--method", "slerp"], "method slerp goes from model to model, and takes 2, not 3"),
+        (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
+        (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
+        (["--trials", "t0000,t0001", "--last", "3"], "one of --trials, --last"),
+        (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),
+        (["--max-memory", "much"], "--max-memory: a size like 64MB or 5GB, not 'much'"),
+        (["--max-memory", "1kB"], "needs at least"),
+        (["--name", "../mine"], "--name: a plain name"),
+    ],
+)
+def test_mistakes(tune: Tune, paths: SweepPaths, args: list[str], reason: str) -> None:
+    assert reason in tune.refused("average", "trained", *args)
+    assert not list(paths.soup("x").parent.glob("*"))
