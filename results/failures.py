@@ -57,7 +57,8 @@ _OOM = (
 )
 _DIED = (
     r"ActorDiedError|ActorUnavailableError|WorkerCrashedError|NodeDiedError|OwnerDiedError"
-    r"|RayActorError|the workers left|driving process died|Connection closed by peer"
+    r"|RayActorError|WorkerHealthCheck\w+Error|the workers left|driving process died"
+    r"|Connection closed by peer"
 )
 _HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
 """How faulthandler begins the stacks of a rank that was silent for `failure.hang_timeout`."""

@@ -10,8 +10,10 @@ from typing import Any
 
 from results.faultpoints import reached
 from search_spaces.seal import is_whole_json
+from results.steady import steady
 
 
+@steady
 def fsync_dir(folder: Path) -> None:
     """Make the entries of a folder (renames, new files) durable."""
     fd = os.open(folder, os.O_RDONLY)
@@ -21,6 +23,7 @@ def fsync_dir(folder: Path) -> None:
         os.close(fd)
 
 
+@steady
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -37,6 +40,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     reached(f"{path.name}:durable")
 
 
+@steady
 def append_line(path: Path, line: str) -> None:
     """Append one line durably, on a line of its own even after a torn one.
 

@@ -14,6 +14,7 @@ from trainables.fit import in_one_line
 from trainables.gpu_share import before_cuda, limit_memory
 from trainables.mailbox import Mailbox, Next, Outcome
 from trainables.memory import Gauge
+from trainables.preemption import Preempted, heed_sigterm_soon
 from trainables.run import output_to, run_trial
 from trainables.worker import Answer, TrialJob
 
@@ -67,6 +68,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     rank, world, number = at.get_world_rank(), at.get_world_size(), 0
     if rank == 0:
         task.mailbox.hold_lane.remote(task.lane, get_current_placement_group())
+    heed_sigterm_soon()
     gauge = Gauge(device, task.max_growth)
     while (job := _next(task, number)) is not None:
         channel = MailboxChannel(task.mailbox, job.key)
@@ -112,10 +114,11 @@ def _run(
 
 
 def _ruins_the_process(error: Exception | None) -> bool:
-    """Out of memory, or a device error, after which the device may be in any state."""
+    """Out of memory, a device error, after which the device may be in any state, or a SIGTERM."""
     import torch
 
-    return isinstance(error, MemoryError | torch.OutOfMemoryError | torch.AcceleratorError)
+    ends = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | Preempted
+    return isinstance(error, ends)
 
 
 def _renew_process_group(number: int) -> None:

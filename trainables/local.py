@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from search_spaces.errors import UserError
+from trainables.preemption import heed_sigterm
 from trainables.registry import is_foreign
 from trainables.run import run_trial
 from trainables.worker import Channel, TrialJob
@@ -15,6 +16,7 @@ def run_local(job: TrialJob, channel: Channel) -> None:
 
     Raises:
         UserError: the trainable is a loop for Ray Train, which runs only under Ray.
+        Preempted: a rank got a SIGTERM; the trial has a whole checkpoint.
     """
     import torch
     import torch.distributed as dist
@@ -31,8 +33,10 @@ def run_local(job: TrialJob, channel: Channel) -> None:
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    restore = heed_sigterm()
     try:
         run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
     finally:
+        restore()
         if world > 1:
             dist.destroy_process_group()

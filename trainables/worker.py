@@ -15,7 +15,9 @@ from results.paths import TrialPaths
 from results.records import Report, append_report
 from results.retention import Retention
 from trainables.facts import Notes
+from trainables.preemption import Preempted, asked_to_go
 from trainables.saving import SaveFn, Saver, Superseded
+from trainables.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +49,7 @@ class TrialJob:
         max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric that the scheduler counts by.
         rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
+        hang_timeout_s: a rank that is silent for so long is ended; None watches nothing.
     """
 
     trial_id: str
@@ -62,6 +65,7 @@ class TrialJob:
     max_t: int | None = None
     time_attr: str = "step"
     rungs: tuple[int, ...] = ()
+    hang_timeout_s: float | None = None
 
     @property
     def key(self) -> str:
@@ -109,8 +113,10 @@ class Worker:
     _last_time: float = field(default=0.0, init=False)
     _saver: Saver = field(init=False)
     _notes: Notes = field(init=False)
+    _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
+        self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._saver = Saver(self.job, self.rank, self.world_size)
         self._notes = Notes(self.job.paths, self.job.attempt, self.device, self.world_size)
 
@@ -138,7 +144,12 @@ class Worker:
         """The newest whole checkpoint of this trial, or None for a fresh start.
 
         Those that are damaged are put aside, with a word in the log. All ranks get the same one.
+
+        Raises:
+            Preempted: this process, or another of the trial's, is told to go.
         """
+        self.beat()
+        self._leave_if(self.sum({"": float(asked_to_go())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
             quarantine(paths)
@@ -174,7 +185,11 @@ class Worker:
 
         Returns:
             The same answer on every rank. When it is not CONTINUE, the newest checkpoint is whole.
+
+        Raises:
+            Preempted: a process of the trial is told to go; the newest checkpoint is whole.
         """
+        self.beat()
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         self._last_step = step
@@ -187,19 +202,29 @@ class Worker:
             append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
             self._notes.look(step)
         save = checkpoint if self._is_sound(report) else None
-        last = final or self._is_complete(report) or self._may_pause(report)
+        ends = final or self._is_complete(report)
+        last = ends or self._may_pause(report)
         due = self._is_due(report) or last
         if save is not None and due:
             self._save(step, save, wait=last)
-        answer = self._agree(self.channel.report(report) if self.rank == 0 else Answer.CONTINUE)
-        if answer is not Answer.CONTINUE:
+        answer, leave = self._ask(report)
+        if answer is not Answer.CONTINUE or leave:
             if save is not None and not due:
                 self._save(step, save)
             self._saver.wait()  # what ends here can be gone on with from here
+        self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
+
+    def beat(self) -> None:
+        """Say that this rank is alive, where the time between two reports may be long.
+
+        Called as often as you like; a report is a sign of life too.
+        """
+        self._watchdog.beat()
 
     def close(self) -> None:
         """The trial is over on this rank: a checkpoint that is under way comes to its end."""
+        self._watchdog.pause()
         self._saver.close()
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -228,9 +253,21 @@ class Worker:
         if self.job.superseded:
             raise Superseded(f"attempt {self.job.attempt} was superseded by a newer one")
 
-    def _agree(self, answer: Answer) -> Answer:
+    def _ask(self, report: Report) -> tuple[Answer, bool]:
+        """The driver's answer, and whether any rank is told to go; the same on every rank."""
+        self._watchdog.pause()  # the driver may take its time
+        answer = self.channel.report(report) if self.rank == 0 else Answer.CONTINUE
+        if self.rank == 0:
+            self.beat()
         order = list(Answer)
-        return order[int(self.sum({"": order.index(answer) if self.rank == 0 else 0})[""])]
+        index = order.index(answer) if self.rank == 0 else 0
+        agreed = self.sum({"answer": index, "leave": float(asked_to_go())})
+        self.beat()
+        return order[int(agreed["answer"])], agreed["leave"] > 0
+
+    def _leave_if(self, leave: bool) -> None:
+        if leave:
+            raise Preempted(f"a process was told to go; left after step {max(0, self._last_step)}")
 
     def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
         self._saver.begin(step, save, self.barrier)

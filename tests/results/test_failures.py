@@ -9,6 +9,12 @@ CASES = [
     ("rank 0: RuntimeError: boom", "", Remedy.RETRY, Cause.BUG),
     ("rank 0: Preempted: SIGTERM; left at step 4", "", Remedy.RETRY, Cause.PREEMPTION),
     (DIED, "step 3\n", Remedy.RETRY, Cause.INFRASTRUCTURE),
+    (
+        "rank 0: WorkerHealthCheckFailedError: A worker health check failed.",
+        "",
+        Remedy.RETRY,
+        Cause.INFRASTRUCTURE,
+    ),
     (DIED, "what():  std::bad_alloc\n", Remedy.SHRINK, Cause.BUG),
     (DIED, "\nTimeout (0:10:00)!\nThread 0x00007f", Remedy.RETRY, Cause.BUG),
     ("the trial's driving process died", "", Remedy.RETRY, Cause.INFRASTRUCTURE),

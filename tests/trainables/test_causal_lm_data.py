@@ -1,7 +1,10 @@
 import json
+import logging
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -206,3 +209,69 @@ def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": TEXTS}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"no column 'text' .* it has body"):
         prepare(config_of(tmp_path / "a.parquet"), tmp_path / "cache")
+
+
+def write_parquet(path: Path) -> Path:
+    """Four row groups of 20 texts, the third of them damaged on the disk."""
+    texts = [f"{t} {i}" for i, t in enumerate(TEXTS + TEXTS[:20])]
+    pq.write_table(
+        pa.table({"text": texts}),
+        path,
+        row_group_size=20,
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    meta = pq.read_metadata(path).row_group(2).column(0)
+    data = bytearray(path.read_bytes())
+    start = meta.data_page_offset + meta.total_compressed_size // 2  # behind the page's header
+    data[start : start + 40] = bytes(40)
+    path.write_bytes(bytes(data))
+    return path
+
+
+def write_lines(path: Path) -> Path:
+    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
+    lines[7], lines[9], lines[11] = b"{", b'{"text": "\xff\xfe"}', b'{"txt": 1}'
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+BAD = [
+    (write_parquet, "data.parquet", [r"data\.parquet: row group 2: cannot be read"]),
+    (
+        write_lines,
+        "data.jsonl",
+        [
+            rf"data\.jsonl:{line}: {why}"
+            for line, why in ((8, "not a"), (10, "not a"), (12, "no te"))
+        ],
+    ),
+    (
+        lambda path: (path.write_bytes(b"PAR1 no"), write_texts(path.parent / "more"), path)[2],
+        "data.parquet",
+        [r"data\.parquet: not a Parquet file"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("write", "name", "said"), BAD, ids=["row group", "lines", "file"])
+def test_bad_data_is_named_and_skipped_or_refused(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    write: Callable[[Path], Path],
+    name: str,
+    said: list[str],
+) -> None:
+    write(tmp_path / name)
+    paths = tmp_path / "**"
+    with pytest.raises(UserError, match=f"{said[0]}.*on_bad_data: skip"):
+        prepare(config_of(paths), tmp_path / "cache")
+    with caplog.at_level(logging.WARNING):
+        dataset = prepare(config_of(paths, on_bad_data="skip"), tmp_path / "cache")
+    assert len(dataset.meta["skipped"]) == len(said)
+    for line, expected in zip(dataset.meta["skipped"], said, strict=True):
+        assert re.search(expected, line)
+        assert line in caplog.text
+    assert dataset.meta["sequences"]["train"] > 0
+    with pytest.raises(UserError):  # what was built by skipping is not there for who wants it whole
+        prepare(config_of(paths), tmp_path / "cache")

@@ -35,6 +35,11 @@ class DataConfig(BaseModel):
         "auto", description="files: auto goes by the ending (.jsonl, .parquet; else plain text)"
     )
     text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
+    on_bad_data: Literal["fail", "skip"] = Field(
+        "fail",
+        description="files: what follows a file, row group or line that cannot be read; skip counts"
+        " them in the log and in the cache's meta.json",
+    )
     max_bytes: int | None = Field(
         None,
         gt=0,

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,17 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Bad:
+    """A part of the data that cannot be read: which one, and why."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+@dataclass(frozen=True)
 class Corpus:
     """Files in a fixed order, and how to read them."""
 
@@ -53,17 +64,32 @@ class Corpus:
         """SHA-256 over the content of every file, in order; names do not matter."""
         return _digest(f"{_content_digest(f, self.cache)}\n" for f in self.files)
 
-    def documents(self) -> Iterator[Document]:
-        """Every document up to the limit of bytes, always in the same order."""
+    def documents(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[Document]:
+        """Every document up to the limit of bytes, always in the same order.
+
+        Args:
+            tell: is given a line for each part that cannot be read, with `on_bad_data: skip`.
+
+        Raises:
+            UserError: a part cannot be read, with `on_bad_data: fail`.
+        """
         left = self.data.limit
         for path in self.files:
             unit = _content_digest(path, self.cache) if self.by_file else None
             for text in _texts(path, self.data, whole=self.by_file):
+                if isinstance(text, Bad):
+                    self._refuse(text, tell)
+                    continue
                 if left is not None:
                     left -= len(text.encode())
                     if left < 0:
                         return
                 yield Document(unit or _digest([text]), text)
+
+    def _refuse(self, bad: Bad, tell: Callable[[str], None]) -> None:
+        if self.data.on_bad_data == "fail":
+            raise UserError(f"{bad}; mend it, or pass over such parts with data.on_bad_data: skip")
+        tell(str(bad))
 
 
 def open_corpus(data: DataConfig, cache: Path) -> Corpus:
@@ -143,7 +169,7 @@ def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
         yield root / path
 
 
-def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str]:
+def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad]:
     known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
     kind = known.get(path.suffix, "text") if data.format == "auto" else data.format
     if kind == "jsonl":
@@ -156,30 +182,46 @@ def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str]:
         yield from _blocks(path)
 
 
-def _jsonl(path: Path, field: str) -> Iterator[str]:
-    with open(path, encoding="utf-8") as lines:
+def _jsonl(path: Path, field: str) -> Iterator[str | Bad]:
+    with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as e:
-                raise UserError(f"{path}:{number}: not a JSON object ({e})") from e
-            if not isinstance(row, dict) or not isinstance(row.get(field), str):
-                raise UserError(f"{path}:{number}: no text under '{field}' (set data.text_field)")
-            yield row[field]
+            except ValueError as e:  # also bytes that are no UTF-8
+                yield Bad(f"{path}:{number}", f"not a JSON object ({e})")
+                continue
+            if isinstance(row, dict) and isinstance(row.get(field), str):
+                yield row[field]
+            else:
+                yield Bad(f"{path}:{number}", f"no text under '{field}' (set data.text_field)")
 
 
-def _parquet(path: Path, field: str) -> Iterator[str]:
+def _parquet(path: Path, field: str) -> Iterator[str | Bad]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as table:
+    try:
+        table = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as e:
+        yield Bad(str(path), f"not a Parquet file ({_short(e)})")
+        return
+    with table:
         names = table.schema_arrow.names
         if field not in names:
             have = ", ".join(names)
             raise UserError(f"{path}: no column '{field}' (set data.text_field; it has {have})")
-        for batch in table.iter_batches(columns=[field]):
-            yield from (str(text) for text in batch.column(0).to_pylist() if text is not None)
+        for group in range(table.num_row_groups):
+            try:
+                for batch in table.iter_batches(row_groups=[group], columns=[field]):
+                    yield from (str(t) for t in batch.column(0).to_pylist() if t is not None)
+            except (pa.ArrowException, OSError, ValueError) as e:
+                yield Bad(f"{path}: row group {group}", f"cannot be read ({_short(e)})")
+
+
+def _short(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _blocks(path: Path) -> Iterator[str]:

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 VERSION = 1
 """Of the packing; a change of code that changes the arrays raises it."""
 PACK_AT_ONCE = 4096
+NAMED = 20
+"""How many bad parts are named in the log; the rest is counted."""
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
@@ -100,10 +102,11 @@ def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -
     else:
         described = f"{encoder.tokenizer.to_str()} ends with {encoder.end}"
         tokenizer = hashlib.sha256(described.encode()).hexdigest()
+    fails = {"on_bad_data"} if config.data.on_bad_data == "fail" else set()  # is as if not there
     return {
         "version": VERSION,
         "text": corpus.fingerprint(),
-        "data": config.data.model_dump(exclude={"paths"}),
+        "data": config.data.model_dump(exclude={"paths", *fails}),
         "sequence_length": config.sequence_length,
         "tokenizer": tokenizer,
     }
@@ -127,7 +130,9 @@ def _publish(
 
 
 def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None) -> None:
-    splits = assign_splits(d.unit for d in corpus.documents())
+    bad: list[str] = []
+    splits = assign_splits(d.unit for d in corpus.documents(bad.append))
+    _tell(bad)
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
         train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
@@ -138,7 +143,15 @@ def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Enco
     length = int(settings["sequence_length"])
     counts = {split.value: _pack(folder, split, length, dtype) for split in Split}
     meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
+    meta["skipped"] = bad
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def _tell(bad: list[str]) -> None:
+    for line in bad[:NAMED]:
+        log.warning("data skipped: %s", line)
+    if bad:
+        log.warning("data: %d parts could not be read and are skipped", len(bad))
 
 
 def _encode(

@@ -48,6 +48,7 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
         run = _start(config, dataset, worker)
         for step in range(run.step + 1, config.max_steps + 1):
             run.advance(step)
+            worker.beat()
             if step % config.eval_every and step != config.max_steps:
                 continue
             metrics = run.metrics()

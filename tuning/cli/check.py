@@ -154,10 +154,12 @@ def trial(
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
+    from dataclasses import replace
+
     from results.paths import Storage
     from tuning.execution.job import make_job
 
-    return make_job(
+    job = make_job(
         spec,
         trial_id="trial",
         folder=folder.resolve(),
@@ -166,6 +168,7 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
         attempt=1,
         cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
     )
+    return replace(job, hang_timeout_s=None)  # it may stand in a debugger
 
 
 class _Printer:

@@ -39,6 +39,7 @@ def make_job(
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
         rungs=rungs,
+        hang_timeout_s=spec.failure.hang_timeout,
     )
 
 

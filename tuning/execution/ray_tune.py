@@ -22,6 +22,8 @@ from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
 from tuning.search.schedulers import Decision
 
+_SPOILS = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
+"""After these the processes of an attempt take no other."""
 _ACTORS = 1_000
 """More of Tune's actors than there are ever trials at once."""
 
@@ -62,7 +64,7 @@ class SweepSearcher(Searcher):
             remedy = self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
         else:
             self._run.on_ended(job.trial_id)
-        self._hired.release(job, ruined=remedy is Remedy.RETRY_ELSEWHERE)
+        self._hired.release(job, ruined=remedy in _SPOILS)
         reached("driver:released")
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:

@@ -1,0 +1,227 @@
+"""One sweep in which every trial meets another fault, for real, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from results.failures import Cause, Remedy
+from results.records import Attempt, TrialRecord, TrialState
+from tests.ray.conftest import Tune
+
+STEPS = 6
+
+FAULTY = '''
+import os, signal, threading
+from pathlib import Path
+from pydantic import Field
+from trainables.base import Trainable, TrainableConfig
+from trainables.preemption import asked_to_go
+from trainables.worker import Answer
+
+
+class Config(TrainableConfig):
+    kind: str = Field(description="what goes wrong")
+    marks: str = Field(description="folder in which it is noted that it went wrong")
+    batch_size: int = Field(8, description="samples per step, of all workers together")
+    micro_batch_size: int | None = Field(None, description="samples of one worker at once")
+
+
+class Faulty(Trainable):
+    Config = Config
+
+    def train(self, config, worker):
+        found = worker.resume()
+        value = float((found.folder / "value.txt").read_text()) if found else 0.0
+        print("from step", found.step if found else 0, flush=True)
+        for step in range(found.step + 1 if found else 1, 7):
+            value = 0.9 * value + step
+            if step == 4:
+                worker.barrier()
+                fault = getattr(self, config.kind, None)
+                if fault:
+                    fault(config, worker)
+            bad = config.kind == "diverges" and step == 3
+            answer = worker.report(
+                step=step,
+                metrics={"loss": float("nan") if bad else value},
+                checkpoint=lambda folder: self.save(folder, worker, value),
+                final=step == 6,
+            )
+            if answer is not Answer.CONTINUE:
+                return
+
+    def save(self, folder, worker, value):
+        if worker.rank == 0:
+            (folder / "value.txt").write_text(repr(value))
+
+    def once(self, config):
+        """True for the rank that asks, the first time only."""
+        mark = Path(config.marks) / f"{config.kind}.mark"
+        new = not mark.exists()
+        mark.touch()
+        return new
+
+    def rank_0_is_killed(self, config, worker):
+        if worker.rank == 0 and self.once(config):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def rank_1_is_killed(self, config, worker):
+        if worker.rank == 1 and self.once(config):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def rank_1_hangs(self, config, worker):
+        if worker.rank == 1 and self.once(config):
+            threading.Event().wait()
+
+    def is_preempted(self, config, worker):
+        if worker.rank == 1 and self.once(config):
+            heard = threading.Event()
+            while getattr(signal.getsignal(signal.SIGTERM), "__module__", "") != (
+                "trainables.preemption"
+            ):
+                heard.wait(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not asked_to_go():
+                heard.wait(0.01)
+
+    def is_poison(self, config, worker):
+        raise ValueError(f"bad shape {os.getpid()}")
+
+    def needs_much_memory(self, config, worker):
+        import torch
+
+        share = config.batch_size // worker.world_size
+        if (config.micro_batch_size or share) > 2:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+
+    def loses_a_checkpoint(self, config, worker):
+        first = worker.rank == 0 and self.once(config)
+        if first:
+            os.truncate(worker.job.paths.checkpoint(3) / "value.txt", 1)
+        if worker.sum({"first": float(first)})["first"]:
+            raise RuntimeError("the disk is worn")
+
+    def evaluate(self, config, weights, split, cache):
+        return {"loss": 0.0}
+'''
+
+ONCE = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "is_preempted"]
+KINDS = ["well", "is_poison", "diverges", "loses_a_checkpoint", "needs_much_memory", *ONCE]
+
+
+@dataclass
+class Sweep:
+    """The sweep after its end: its program, what it printed, its trials by fault."""
+
+    tune: Tune
+    out: str
+    trials: dict[str, TrialRecord]
+
+    def curve(self, kind: str) -> list[tuple[int, float]]:
+        reports = self.tune.curve("faulty", self.trials[kind].id)
+        return [(r.step, r.metrics["loss"]) for r in reports]
+
+    def tried(self, kind: str) -> list[Attempt]:
+        """Attempts that began: one that was handed to a lane on its way out did not."""
+        attempts = self.trials[kind].attempts
+        return [a for a in attempts if a.error is not None or a is attempts[-1]]
+
+    def log(self, kind: str, index: int) -> str:
+        """What both ranks printed in an attempt that began, by its place among these."""
+        paths = self.tune.paths("faulty").trial(self.trials[kind].id)
+        number = self.tried(kind)[index].number
+        return "\n".join(paths.log(number, rank).read_text() for rank in range(2))
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory, address: str) -> Sweep:
+    tune = Tune(tmp_path_factory.mktemp("faulty"), address)
+    (tune.cwd / "faulty.py").write_text(FAULTY)
+    (tune.cwd / "faulty.yaml").write_text(
+        "name: faulty\ntrainable: faulty.py:Faulty\nmetric: loss\nmode: max\n"
+        f"space: {{kind: {{grid_search: [{', '.join(KINDS)}]}}}}\n"
+        f"fixed: {{marks: {tune.cwd}}}\nscheduler: {{name: none}}\n"
+        "resources: {workers: 2}\ntracking: {name: none}\ncheckpoint: {every: 1}\n"
+        "failure: {max_retries: 1, hang_timeout: 15s}\n"
+    )
+    out = tune("run", "faulty.yaml")
+    return Sweep(tune, out, {r.params["kind"]: r for r in tune.trials("faulty")})
+
+
+def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
+    states = Counter(r.state for r in sweep.trials.values())
+    assert states == {TrialState.COMPLETED: len(KINDS) - 2, TrialState.FAILED: 2}
+    said = sweep.tune("show", "faulty")
+    assert "failures: " in said
+    assert "1 shrink" in said
+
+
+@pytest.mark.parametrize("kind", [*ONCE, "loses_a_checkpoint", "needs_much_memory"])
+def test_a_fault_changes_no_curve_and_costs_one_interval(sweep: Sweep, kind: str) -> None:
+    record = sweep.trials[kind]
+    assert sweep.curve(kind) == sweep.curve("well")
+    assert len(sweep.tried(kind)) == 2, [a.error for a in record.attempts]
+    assert sweep.tried(kind)[1].error is None
+    lines = sweep.tune.paths("faulty").trial(record.id).reports.read_text().splitlines()
+    assert len(lines) <= STEPS + 1 + (kind == "loses_a_checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy", "cause"),
+    [
+        ("rank_0_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
+        ("rank_1_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
+        ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
+        ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
+        ("is_poison", Remedy.RETRY, Cause.BUG),
+        ("needs_much_memory", Remedy.SHRINK, Cause.BUG),
+        ("diverges", Remedy.DIVERGED, Cause.BUG),
+    ],
+)
+def test_each_failure_is_recorded_for_what_it_is(
+    sweep: Sweep, kind: str, remedy: Remedy, cause: Cause
+) -> None:
+    first = sweep.trials[kind].attempts[0]
+    assert (first.remedy, first.cause) == (remedy, cause), first.error
+
+
+def test_a_hang_leaves_stacks(sweep: Sweep) -> None:
+    assert "hung: " in (sweep.trials["rank_1_hangs"].attempts[0].error or "")
+    log = sweep.log("rank_1_hangs", 0)
+    assert "Timeout (0:00:15)" in log
+    assert "in report" in log or "in rank_1_hangs" in log
+
+
+def test_who_is_told_to_go_leaves_a_checkpoint_of_that_moment(sweep: Sweep) -> None:
+    assert "left after step 4" in (sweep.trials["is_preempted"].attempts[0].error or "")
+    assert "from step 4" in sweep.log("is_preempted", 1)
+
+
+def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
+    record = sweep.trials["is_poison"]
+    assert record.state is TrialState.FAILED
+    assert record.reason.endswith("(the same error 2 times)")
+    assert "ValueError: bad shape" in record.reason
+
+
+def test_what_diverged_is_never_the_winner(sweep: Sweep) -> None:
+    record = sweep.trials["diverges"]
+    assert record.reason == "diverged: loss is nan"
+    steps = sweep.tune.paths("faulty").trial(record.id).checkpoint_steps()
+    assert max(steps) < 3
+    assert sweep.tune.best("faulty")["trial"] != record.id
+
+
+def test_a_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
+    record = sweep.trials["needs_much_memory"]
+    assert record.adjusted == {"micro_batch_size": 2}
+    assert "out of memory" in (record.attempts[0].error or "")
+
+
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep) -> None:
+    record = sweep.trials["loses_a_checkpoint"]
+    assert "from step 2" in sweep.log("loses_a_checkpoint", 1)
+    assert "step_00000003.damaged" in sweep.tune("show", "faulty", record.id)

@@ -1,0 +1,58 @@
+"""SIGTERM to a worker: the ranks agree at the next report, save, and leave, within the grace time.
+
+The handler only notes that it was asked to go. A second SIGTERM does what it did before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_asked = threading.Event()
+
+
+class Preempted(Exception):
+    """The process was told to go; its trial goes on elsewhere, from the checkpoint it left."""
+
+
+def asked_to_go() -> bool:
+    """Whether this process was sent a SIGTERM."""
+    return _asked.is_set()
+
+
+def heed_sigterm() -> Callable[[], None]:
+    """Note SIGTERM from now on; main thread only. Returns what puts the old handler back."""
+    before: Any = signal.getsignal(signal.SIGTERM)
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        _asked.set()
+        signal.signal(signal.SIGTERM, before)
+
+    signal.signal(signal.SIGTERM, note)
+
+    def restore() -> None:
+        signal.signal(signal.SIGTERM, before)
+        _asked.clear()
+
+    return restore
+
+
+def heed_sigterm_soon() -> None:
+    """As `heed_sigterm`, from another thread: Ray Train runs train loops beside the main one.
+
+    The interpreter runs a pending call in the main thread as soon as that one runs any Python,
+    which under Ray Train is its next poll.
+    """
+    ctypes.pythonapi.Py_AddPendingCall(_IN_MAIN_THREAD, None)
+
+
+def _install(_: int | None) -> int:
+    heed_sigterm()
+    return 0
+
+
+_IN_MAIN_THREAD = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_install)
