@@ -10,9 +10,8 @@ import ctypes
 import hashlib
 import logging
 import os
-import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,8 +27,6 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 DAMAGED = ".damaged"
 
-_HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
-_ATTEMPT = re.compile(r"attempt_(\d+)")
 _HASHED_AT_ONCE = 4
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -138,26 +135,11 @@ def verify(folder: Path, *, hashes: bool = True) -> Manifest:
 
 def newest_whole(paths: TrialPaths) -> Checkpoint | None:
     """The newest checkpoint that is whole; each damaged one on the way is warned of."""
-    for found in _examine(paths):
+    for found in examine(paths):
         if isinstance(found, Checkpoint):
             return found
         log.warning("checkpoint passed over, %s", found)
     return None
-
-
-def quarantine(paths: TrialPaths) -> None:
-    """Put the damaged checkpoints that are newer than the newest whole one out of the way.
-
-    Their folders are renamed to `step_….damaged`: nobody takes them for checkpoints, and what went
-    wrong can still be looked into.
-    """
-    for found in _examine(paths):
-        if isinstance(found, Checkpoint):
-            return
-        aside = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(found.folder, aside)
-        log.warning("checkpoint put aside as %s: %s", aside.name, found.reason)
 
 
 def damaged(paths: TrialPaths) -> list[CheckpointError]:
@@ -165,69 +147,9 @@ def damaged(paths: TrialPaths) -> list[CheckpointError]:
 
     After those that would be taken for whole come those that a resume has put aside.
     """
-    found = [c for c in _examine(paths) if isinstance(c, CheckpointError)]
+    found = [c for c in examine(paths) if isinstance(c, CheckpointError)]
     aside = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
     return [*found, *(CheckpointError(p, "was damaged, and put aside by a resume") for p in aside)]
-
-
-def prune(
-    paths: TrialPaths,
-    keep: int,
-    *,
-    committed: int | None = None,
-    protected: Collection[int] = (),
-) -> None:
-    """Delete all but the newest whole checkpoints, and what dead attempts left half written.
-
-    Args:
-        paths: of the trial.
-        keep: how many whole ones stay, at least 1. Damaged ones between them stay too.
-        committed: a step the caller has just committed, whose bytes are not read again. Otherwise
-            the newest is verified first, so that the last whole checkpoint is never deleted.
-        protected: steps that stay for another reason than being new.
-    """
-    if keep < 1:
-        raise ValueError(f"at least one checkpoint is kept, not {keep}")
-    whole = 0
-    for step in reversed(paths.checkpoint_steps()):
-        folder = paths.checkpoint(step)
-        if whole >= keep:
-            if step not in protected:
-                _discard(folder)
-        else:
-            whole += _is_whole(folder, hashes=whole == 0 and step != committed)
-    remove_leftovers(paths)
-    reached("checkpoint:pruned")
-
-
-def remove_leftovers(paths: TrialPaths) -> None:
-    """Delete the hidden folders that dead attempts left half written or half deleted."""
-    for left in _leftovers(paths):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def take_over(paths: TrialPaths, donor: Checkpoint) -> None:
-    """Make another trial's checkpoint the newest of this one; its own at or beyond it are deleted.
-
-    Files are linked where the file system can: a committed file never changes.
-
-    Args:
-        paths: of the trial that goes on from it; nothing of it may be running.
-        donor: whole; its trial may go on meanwhile.
-    """
-    folder = staging(paths, donor.step, 0)
-    open_staging(folder)
-    for name in donor.manifest.files:
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(donor.folder / name, target)
-        except OSError:
-            shutil.copyfile(donor.folder / name, target)
-    for step in paths.checkpoint_steps():
-        if step > donor.step:
-            _discard(paths.checkpoint(step))
-    commit(folder, paths.checkpoint(donor.step), step=donor.step)
 
 
 def _names(folder: Path) -> list[str]:
@@ -271,7 +193,8 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
     return None if same else "has another SHA-256 than its manifest says"
 
 
-def _examine(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+def examine(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+    """Every committed checkpoint of a trial, newest first: whole, or what is wrong with it."""
     for step in reversed(paths.checkpoint_steps()):
         folder = paths.checkpoint(step)
         try:
@@ -283,14 +206,6 @@ def _examine(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
             yield Checkpoint(step, folder, manifest)
         else:
             yield CheckpointError(folder, f"{MANIFEST} is of step {manifest.step}")
-
-
-def _is_whole(folder: Path, *, hashes: bool) -> bool:
-    try:
-        verify(folder, hashes=hashes)
-    except CheckpointError:
-        return False
-    return True
 
 
 def _rename_over(folder: Path, final: Path) -> None:
@@ -316,24 +231,3 @@ def _exchange(a: Path, b: Path) -> bool:
         return False
     names = os.fsencode(a), os.fsencode(b)
     return bool(renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0)
-
-
-def _discard(folder: Path) -> None:
-    # renamed first: a deletion that dies half way leaves nothing that looks like a checkpoint
-    gone = folder.with_name(f".{folder.name}.pruned")
-    shutil.rmtree(gone, ignore_errors=True)
-    os.rename(folder, gone)
-    reached("checkpoint:discarding")
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-def _leftovers(paths: TrialPaths) -> list[Path]:
-    """Hidden folders that nobody can be writing: those of attempts before the newest one."""
-    if not paths.checkpoints.is_dir():
-        return []
-    hidden = [(p, m) for p in paths.checkpoints.iterdir() if (m := _HIDDEN.fullmatch(p.name))]
-    logs = paths.logs.iterdir() if paths.logs.is_dir() else iter(())
-    claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
-    writing = [int(m.group(1)) for _, m in hidden if m.group(1)]
-    newest = max([*claimed, *writing], default=0)
-    return [p for p, m in hidden if m.group(1) is None or int(m.group(1)) < newest]

@@ -12,9 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.checkpoint import commit, open_staging, prune, staging
+from results.checkpoint import commit, open_staging, staging
 from results.faultpoints import reached
 from results.records import read_reports
+from results.tidy import prune
 
 if TYPE_CHECKING:
     from trainables.worker import TrialJob

@@ -10,10 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from results.checkpoint import Checkpoint, newest_whole, quarantine, remove_leftovers, verify
+from results.checkpoint import Checkpoint, newest_whole, verify
 from results.paths import TrialPaths
 from results.records import Report, append_report
 from results.retention import Retention
+from results.tidy import quarantine, remove_leftovers
 from trainables.facts import Notes
 from trainables.preemption import Preempted, asked_to_go
 from trainables.saving import SaveFn, Saver, Superseded

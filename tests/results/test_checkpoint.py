@@ -15,12 +15,11 @@ from results.checkpoint import (
     damaged,
     newest_whole,
     open_staging,
-    prune,
-    quarantine,
     staging,
     verify,
 )
 from results.paths import TrialPaths
+from results.tidy import prune, quarantine
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from results.checkpoint import newest_whole, take_over
+from results.checkpoint import newest_whole
 from results.paths import SweepPaths
 from results.records import Inherited, TrialRecord
+from results.tidy import take_over
 from search_spaces.schema import SweepSpec
 from tuning.search.schedulers import Exploit
 
