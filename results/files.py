@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from results.faultpoints import reached
-from search_spaces.seal import is_whole_json
 from results.steady import steady
+from search_spaces.seal import is_whole_json
 
 
 @steady
