@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
+from results.confirmation import half_width
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, TrialState, read_reports, read_trials
+from results.replicates import family
 from search_spaces.load import load_sweep
 
 
@@ -27,6 +30,9 @@ class TrialSummary:
         best_value: the best finite value by mode, at `best_step`; None when there is none.
         step: of the newest report; 0 without reports.
         reports: how many there are.
+        mean: of the values of all seeds of its configuration, where it has several.
+        half_width: of that mean's 95 % t-interval.
+        seeds: how many of them have a value.
     """
 
     record: TrialRecord
@@ -35,6 +41,9 @@ class TrialSummary:
     best_step: int | None
     step: int
     reports: int
+    mean: float | None = None
+    half_width: float | None = None
+    seeds: int = 1
 
 
 def read_goal(paths: SweepPaths) -> tuple[str, str]:
@@ -78,16 +87,41 @@ def summaries(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
 def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     """Best first; then trials that break an outcome constraint, then failed ones, then those
     without a value; ties by id.
+
+    Configurations that were tried under several seeds are compared by their mean, and stand
+    together, the best seed first; one that broke a constraint or failed under any seed did.
     """
-    return sorted(lines, key=lambda line: _rank(line, mode))
+    groups: dict[str, list[TrialSummary]] = {}
+    for line in lines:
+        groups.setdefault(family(line.record.id), []).append(line)
+    ranked = [_with_mean(group) for group in groups.values()]
+    ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
+    return [line for group in ranked for line in sorted(group, key=lambda e: _own(e, mode))]
+
+
+def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:
+    values = [line.value for line in group if line.value is not None]
+    if len(group) < 2 or not values:
+        return group
+    mean, half = fmean(values), half_width(values)
+    return [replace(e, mean=mean, half_width=half, seeds=len(values)) for e in group]
 
 
 def _cost(value: float, mode: str) -> float:
     return -value if mode == "max" else value
 
 
-def _rank(line: TrialSummary, mode: str) -> tuple[bool, bool, bool, float, str]:
+def _rank(
+    line: TrialSummary, group: Sequence[TrialSummary], mode: str
+) -> tuple[bool, bool, bool, float, str]:
+    """Of a configuration, by one of its trials."""
+    value = line.value if line.mean is None else line.mean
+    cost = 0.0 if value is None else _cost(value, mode)
+    failed = any(e.record.state is TrialState.FAILED for e in group)
+    broken = any(e.record.broken for e in group)
+    return line.value is None, failed, broken, cost, line.record.id
+
+
+def _own(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
     cost = 0.0 if line.value is None else _cost(line.value, mode)
-    record = line.record
-    failed = record.state is TrialState.FAILED
-    return line.value is None, failed, bool(record.broken), cost, record.id
+    return line.value is None, not line.record.eligible, cost, line.record.id

@@ -92,7 +92,7 @@ class TrialRecord(_Model):
 
     Attributes:
         id: `t0000`, `t0001`, … in the order in which they were proposed.
-        number: the trial's number in the Optuna study.
+        number: its configuration's number in the Optuna study.
         params: what varies, flat: dotted name to value.
         config: what the trainable is given, nested: fixed and varying.
         seed: of this trial.
@@ -104,6 +104,7 @@ class TrialRecord(_Model):
         adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
             after one that did not fit into memory.
         lineage: whose weights it took over on its way, oldest first; `params` are the newest.
+        replicate: which one of its configuration's seeds it has, from 0; see `results.replicates`.
         violations: by how much it breaks each outcome constraint; zero or less where it keeps it.
     """
 
@@ -119,6 +120,7 @@ class TrialRecord(_Model):
     attempts: tuple[Attempt, ...] = ()
     adjusted: dict[str, Any] = Field(default_factory=dict)
     lineage: tuple[Inherited, ...] = ()
+    replicate: int = 0
     violations: dict[str, float] = Field(default_factory=dict)
 
     @property

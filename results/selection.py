@@ -104,6 +104,10 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
         names = ", ".join(f"{mode} {name}" for name, mode in select.objectives.items())
         return Choice(first, f"the {select.rule} of a Pareto front of {among} ({names})")
     word = "lowest" if spec.mode == "min" else "highest"
+    if first.mean is not None:
+        spread = "" if first.half_width is None else f" ± {first.half_width:.3g}"
+        mean = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
+        return Choice(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
     return Choice(first, f"its {select.at} {spec.metric} is the {word} of {among}")
 
 

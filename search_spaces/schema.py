@@ -98,6 +98,9 @@ class SweepSpec(Section):
         default_factory=list,
         description="Configurations to try first; what one leaves out is sampled.",
     )
+    replicates: int = Field(
+        1, ge=1, description="Seeds under which each configuration is tried (trials)."
+    )
     search: SearchSpec = Field(default_factory=SearchSpec)
     scheduler: SchedulerSpec
     budget: BudgetSpec = Field(default_factory=BudgetSpec)

@@ -14,6 +14,7 @@ from rich.text import Text
 from results.leaderboard import TrialSummary, summaries
 from results.paths import SweepPaths
 from results.records import TrialState
+from results.replicates import family
 from results.selection import decide
 from results.soup import LINEAGE
 from search_spaces.errors import UserError
@@ -33,7 +34,21 @@ def leaderboard_table(
     spec: SweepSpec, board: Sequence[TrialSummary], best: str | None, width: int
 ) -> Table:
     """The leaderboard, or the head of it, in `width` characters; the winner is marked."""
-    return trials_table(spec, [(e.record, e.step, e.value) for e in board], best, width)
+    rows = [(e.record, e.step, e.value) for e in board]
+    return trials_table(spec, rows, best, width, _means(board))
+
+
+def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
+    """Of each configuration with several seeds, beside the first of its trials that is shown."""
+    means: dict[str, str] = {}
+    seen: set[str] = set()
+    for line in board:
+        of = family(line.record.id)
+        if line.mean is not None and of not in seen:
+            spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
+            means[line.record.id] = f"{number(line.mean)}{spread} of {line.seeds}"
+        seen.add(of)
+    return means
 
 
 def summarise(run: SweepRun, console: Console) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,20 +30,25 @@ class _Column:
 
 
 def trials_table(
-    spec: SweepSpec, rows: Iterable[Row], best: str | None = None, width: int | None = None
+    spec: SweepSpec,
+    rows: Iterable[Row],
+    best: str | None = None,
+    width: int | None = None,
+    means: Mapping[str, str] | None = None,
 ) -> Table:
     """Trials with the parameters that vary, in the order given; `best` is marked.
 
+    `means` has, by the id of the first trial of each configuration, its mean over several seeds.
     No value is ever cut: parameters that do not fit into `width` characters are left out, the
     last ones first, and named below.
     """
     rows = list(rows)
     params = list(spec.domains())
     shown = list(params)
-    columns = _columns(spec, shown, rows, best)
+    columns = _columns(spec, shown, rows, best, means or {})
     while width is not None and shown and _width(columns, gap=1) > width:
         shown.pop()
-        columns = _columns(spec, shown, rows, best)
+        columns = _columns(spec, shown, rows, best, means or {})
     gap = 2 if width is None or _width(columns, gap=2) <= width else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
@@ -59,20 +64,22 @@ def trials_table(
 
 
 def _columns(
-    spec: SweepSpec, params: list[str], rows: list[Row], best: str | None
+    spec: SweepSpec, params: list[str], rows: list[Row], best: str | None, means: Mapping[str, str]
 ) -> list[_Column]:
-    names = ("trial", "state", "step", spec.metric, *params, "time")
-    cells = [_cells(params, row, best) for row in rows]
+    names = ("trial", "state", "step", spec.metric, *["mean ± 95 %"] * bool(means))
+    names = (*names, *params, "time")
+    cells = [_cells(params, row, best, means) for row in rows]
     return [_Column(Text(heading(n)), [c[i] for c in cells]) for i, n in enumerate(names)]
 
 
-def _cells(params: list[str], row: Row, best: str | None) -> list[Text]:
+def _cells(params: list[str], row: Row, best: str | None, means: Mapping[str, str]) -> list[Text]:
     record, step, value = row
     return [
         Text(record.id + " *" * (record.id == best)),
         Text("infeasible", "magenta") if record.broken else _state(record),
         Text(str(step)),
         Text(number(value)),
+        *[Text(means.get(record.id, ""))] * bool(means),
         *(Text(number(record.params[p]) if p in record.params else "") for p in params),
         Text(duration(record.seconds)),
     ]

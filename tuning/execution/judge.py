@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from results.records import Report, TrialRecord
+from results.replicates import JointScores, family
 from search_spaces.schema import SweepSpec
 from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
 
@@ -22,6 +23,8 @@ class Judge:
         self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
         self.rungs = self._scheduler.rungs
         self._finals: dict[str, list[float]] = {}
+        self._joint = JointScores(spec.replicates)
+        self._stopped: set[str] = set()
 
     def fault(self, report: Report) -> str | None:
         """What shows in a report's objectives that the model diverged, in a few words."""
@@ -42,7 +45,20 @@ class Judge:
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
-        return self._scheduler.decide(trial_id, clock, scores)
+        return self._together(trial_id, clock, scores)
+
+    def _together(self, trial_id: str, clock: int, scores: tuple[float, ...]) -> Decision:
+        """Ask about the mean of all replicates, when the last of them has come to a step."""
+        first, joint = family(trial_id), self._joint.add(trial_id, clock, scores)
+        decision = Decision.CONTINUE
+        if joint is not None:
+            decision = self._scheduler.decide(first, clock, joint)
+        if decision is Decision.STOP:
+            self._stopped.add(first)
+        max_t = self._spec.scheduler.max_t
+        if joint is None and max_t is not None and clock >= max_t:
+            return Decision.COMPLETE
+        return Decision.STOP if first in self._stopped else decision
 
     def replay(
         self, history: Iterable[tuple[TrialRecord, Report]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from results.failures import Cause, Failure, Remedy
 from results.faultpoints import reached
@@ -22,6 +23,7 @@ from results.records import (
     read_trials,
     write_trial,
 )
+from results.replicates import due, grouped, joint, mean_curve, mean_values, replicate_id
 from results.tenure import Tenure, Unfenced
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
@@ -88,7 +90,7 @@ class SweepRun:
             for report in told[record.id]:
                 self._note(record.id, report)
         undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
-        self._study.rebuild((r, self._curves[r.id], self._judge.finals(r.id)) for r in records)
+        self._study.rebuild(self._jointly(group) for group in grouped(records).values())
         known = {r.number for r in records}
         for number, params in self._study.proposals(known):
             # the driver was killed between proposal and record
@@ -142,7 +144,8 @@ class SweepRun:
         """Whether a trial may begin: one that waits, or a new one."""
         if self.interrupted or limit is None:
             return not self.interrupted
-        return not limit.hard and bool(self._queue or self._called(limit) is not None)
+        called = self._called(limit) is not None
+        return not limit.hard and (called or bool(self._queue) or self._replicate() is not None)
 
     def next_trial(self) -> TrialJob | None:
         """The next attempt to launch, or None when there is none to launch now."""
@@ -153,6 +156,8 @@ class SweepRun:
             return self._begin(self.records[self._queue.popleft()])
         if (called := self._called(limit)) is not None:
             return self._begin(self._called_record(called))
+        if (record := self._replicate()) is not None:
+            return self._begin(record)
         self.tenure.check()
         proposed = self._study.ask()
         reached("driver:asked")
@@ -170,13 +175,33 @@ class SweepRun:
             return record
         return inherit(record, self._last_step(trial_id) or 0, exploit, self.spec, self.paths)
 
-    def _new_record(self, number: int, params: dict[str, object]) -> TrialRecord:
+    def _replicate(self) -> TrialRecord | None:
+        """The next seed of a configuration that has not had all of them."""
+        found = due(self.records.values(), self.spec.replicates)
+        if found is None:
+            return None
+        first, replicate = found
+        return self._new_record(first.number, dict(first.params), replicate)
+
+    def _jointly(
+        self, group: Sequence[TrialRecord]
+    ) -> tuple[TrialRecord, Curve, list[float] | None]:
+        """What the searcher is told of a configuration."""
+        curve = mean_curve([self._curves[r.id] for r in group])
+        finals = mean_values(self._judge.finals(r.id) for r in group)
+        return joint(group, self.spec.replicates), curve, finals
+
+    def _new_record(
+        self, number: int, params: dict[str, object], replicate: int = 0
+    ) -> TrialRecord:
+        seed = derive_seed(self.spec.seed, number)
         return TrialRecord(
-            id=f"t{number:04d}",
+            id=replicate_id(number, replicate),
             number=number,
+            replicate=replicate,
             params=params,
             config=self.spec.nest(params),
-            seed=derive_seed(self.spec.seed, number),
+            seed=derive_seed(seed, replicate) if replicate else seed,
             created=time.time(),
         )
 
@@ -338,7 +363,9 @@ class SweepRun:
         self._live.discard(trial_id)
         self._judge.gone(trial_id)
         reached("driver:finished")
-        self._study.tell(record, self._curves[trial_id], self._judge.finals(trial_id))
+        told, curve, finals = self._jointly(grouped(self.records.values())[record.number])
+        if told.state.finished:
+            self._study.tell(told, curve, finals)
         reached("driver:told")
         self._tell_ended(trial_id)
 
