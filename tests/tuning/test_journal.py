@@ -81,3 +81,12 @@ def test_a_killed_writer_costs_the_torn_line_only(tmp_path: Path) -> None:
     assert seen(again) == seen(study)
     a_trial(again)
     assert [t.state.name for t in again.trials] == ["COMPLETE", "COMPLETE"]
+
+
+def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    study = study_in(journal)
+    for _ in range(3):
+        with journal.together():
+            a_trial(study)
+        assert max(journal._log_number_offset.values()) == (tmp_path / "j").stat().st_size

@@ -6,6 +6,7 @@ tens of syncs a trial, during which the driver answers nobody.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,8 @@ class Journal(JournalFileBackend):
             held, self._held = self._held, None
             if held:
                 super().append_logs(held)
+            if self._first is not None:  # so that the next reader need not look for the place
+                deque(super().read_logs(self._first), maxlen=0)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append log entries, one a line."""
