@@ -76,7 +76,7 @@ def lane_loop(config: dict[str, Any]) -> None:
         outcome = Outcome(
             None if error is None else in_one_line(error),
             fatal=_ruins_the_process(error),
-            leak=gauge.after_trial(),
+            leak=gauge.after_trial(failed=error is not None),
         )
         then: Any = ray.get(task.mailbox.settle.remote(task.lane, job.key, rank, world, outcome))
         if then is Next.RETIRE:

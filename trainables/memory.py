@@ -31,8 +31,8 @@ class Held:
 class Gauge:
     """Compares what a process holds after each trial with what it held after its first one.
 
-    The first trial is the baseline because it brings what is meant to stay: imports, prepared
-    data, the allocators' pools.
+    The first trial that does not fail is the baseline, because it brings what is meant to stay:
+    imports, prepared data, the allocators' pools.
 
     Args:
         device: that the process computes on.
@@ -43,11 +43,13 @@ class Gauge:
         self._device, self._limit = device, limit
         self._baseline: Held | None = None
 
-    def after_trial(self) -> str | None:
+    def after_trial(self, *, failed: bool = False) -> str | None:
         """Free what can be freed, and measure; says how much was left behind if it is too much."""
         gc.collect()  # what the trial held in cycles is gone before the next one begins
         now = held(self._device)
         if self._baseline is None:
+            if failed:  # perhaps before it imported anything
+                return None
             self._baseline = now
             gc.freeze()  # what is imported by now stays: looking at it again would cost 0.1 s
         return leak(self._baseline, now, self._limit)

@@ -8,6 +8,8 @@ import torch
 from trainables.memory import Gauge
 
 kept, gauge = [], Gauge(torch.device("cpu"), 64 * 2**20)
+gauge.after_trial(failed=True)
+kept.append(b"x" * (100 * 2**20))  # imports, say
 for leaves, uses in [(0, 200), (0, 200), (32, 300), (0, 0), (64, 0)]:
     kept.append(b"x" * (leaves * 2**20))
     used = b"x" * (uses * 2**20)
