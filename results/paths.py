@@ -102,6 +102,15 @@ class SweepPaths:
         return self.history / f"{number:04d}"
 
     @property
+    def inbox(self) -> Path:
+        """Folder of commands that the driver has not carried out yet."""
+        return self.root / "inbox"
+
+    def command(self, command_id: str) -> Path:
+        """File of one command."""
+        return self.inbox / f"{command_id}.json"
+
+    @property
     def study(self) -> Path:
         """The Optuna study's journal."""
         return self.root / "study.journal"

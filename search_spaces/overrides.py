@@ -42,17 +42,22 @@ def apply_overrides(document: Document, texts: Iterable[str]) -> Document:
     return document
 
 
-def parse(text: str) -> Override:
+def parse(text: str, label: str | None = None, form: str = "--set budget.trials=3") -> Override:
     """Split `a.b=c` and read `c` as YAML 1.2.
+
+    Args:
+        text: as it was given.
+        label: what messages call it.
+        form: what they say that it should have looked like.
 
     Raises:
         UserError: there is no `=`, an empty key, or no YAML behind it.
     """
-    label = f"--set {text}"
+    label = label or f"--set {text}"
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
-        raise UserError(f"{label}: expected key=value, like --set budget.trials=3")
+        raise UserError(f"{label}: expected key=value, like {form}")
     return Override(label, path, read_value(value, label))
 
 

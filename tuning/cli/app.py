@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import average, best, check, compare, export, look, reproduce, run, sync, use
+from tuning.cli import (
+    average,
+    best,
+    byhand,
+    check,
+    compare,
+    export,
+    look,
+    reproduce,
+    run,
+    sync,
+    use,
+)
 
 app = typer.Typer(
     name="tune",
@@ -21,6 +33,9 @@ app = typer.Typer(
 for command in (
     run.run,
     run.resume,
+    byhand.add,
+    byhand.stop,
+    byhand.pause,
     check.plan,
     check.trial,
     look.ls,

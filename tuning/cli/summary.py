@@ -96,7 +96,7 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
             yield Text.assemble(("failed", "red"), said)
     if not run.interrupted and (limit := run.limit):
         cost = spent(run.records.values())
-        yield f"ended by budget.{limit.key}: {limit.said}; spent {cost}"
+        yield f"ended by {limit.why}; spent {cost}"
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)

@@ -44,9 +44,19 @@ class Limit:
     hard: bool = False
 
     @property
+    def why(self) -> str:
+        """Why the sweep is over, in words."""
+        return self.said if self is BY_HAND else f"budget.{self.key}: {self.said}"
+
+    @property
     def cause(self) -> str:
         """Why it stops a trial, for the trial's record."""
-        return self.key if self.key == "target" else f"{self.key.replace('_', '-')} budget"
+        plain = self.key in ("target", BY_HAND.key)
+        return self.key if plain else f"{self.key.replace('_', '-')} budget"
+
+
+BY_HAND = Limit("by hand", "tune stop", hard=True)
+"""Not a limit of the budget, but it ends a sweep in the same way."""
 
 
 def spent(records: Iterable[TrialRecord]) -> Cost:

@@ -7,6 +7,7 @@ of the same trial id, because we keep the books (configuration, rungs, budgets) 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from ray import tune
@@ -114,26 +115,37 @@ class BookScheduler(FIFOScheduler):
 class _Stopper(tune.Stopper):
     """Ends Tune's loop when the sweep was interrupted; is asked after each of its steps."""
 
-    def __init__(self, run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
-        self._run, self._searcher, self._hired = run, searcher, hired
+    def __init__(
+        self,
+        run: SweepRun,
+        searcher: SweepSearcher,
+        hired: Hired,
+        between: Callable[[], None],
+    ) -> None:
+        self._run, self._searcher, self._hired, self._between = run, searcher, hired, between
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
         self._hired.tend(running=len(self._searcher.jobs))
+        self._between()
         return self._run.interrupted
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-def drive(run: SweepRun, hired: Hired) -> None:
-    """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be up."""
-    _tune(run, SweepSearcher(run, hired), hired)
+def drive(run: SweepRun, hired: Hired, between: Callable[[], None]) -> None:
+    """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be up.
+
+    `between` is called again and again, between the trials' events.
+    """
+    searcher = SweepSearcher(run, hired)
+    _tune(run, searcher, hired, _Stopper(run, searcher, hired, between))
 
 
-def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
+def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stopper) -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     actor = tune.with_parameters(TrialActor, mailbox=hired.mailbox)
     tune.Tuner(
@@ -149,7 +161,7 @@ def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(run.paths.ray),
-            stop=_Stopper(run, searcher, hired),
+            stop=stopper,
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             verbose=0,
         ),

@@ -72,6 +72,7 @@ def run_session(
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
     from tuning.execution.hired import hire, imported_meanwhile
+    from tuning.execution.inbox import Attendant
     from tuning.execution.placement import place
 
     with ExitStack() as stack:
@@ -79,10 +80,10 @@ def run_session(
         stack.enter_context(view.showing())
         for line in run.mended:
             view.say(line)
-        _tell_again(run, view.board)
-        view.board.before_s = spent
-        run.observers.append(view)
+        _show(run, view, spent)
         stop.watch(run)
+        attend = Attendant(run)
+        attend.begin()
         placement = None
         if not run.finished:
             view.say("starting Ray")
@@ -98,7 +99,7 @@ def run_session(
                 with hire(run, placement) as workers:
                     from tuning.execution.ray_tune import drive  # while the workers come up
 
-                    drive(run, workers)
+                    drive(run, workers, attend)
     return run
 
 
@@ -116,6 +117,13 @@ def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[S
     run.tenure, run.mended = tenure, mended
     run.restore()
     return run, spent
+
+
+def _show(run: SweepRun, view: View, before_s: float) -> None:
+    """Show what earlier sessions left, and from now on what happens."""
+    _tell_again(run, view.board)
+    view.board.before_s = before_s
+    run.observers.append(view)
 
 
 class Interrupt:
@@ -178,7 +186,7 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
         write_parquet(run.paths, to_frame(board))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
-        note_end(run.paths, f"budget.{limit.key}: {limit.said}")
+        note_end(run.paths, limit.why)
     ending = Ending(status, {k: v for k, v in best.items() if v is not None})
     undelivered = tracker.close(ending, timeout=60.0)
     if undelivered and not run.problem:

@@ -29,7 +29,7 @@ from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
 from tuning.execution.attempts import begun, closed, last_sign
-from tuning.execution.budget import Limit, limit_reached
+from tuning.execution.budget import BY_HAND, Limit, limit_reached
 from tuning.execution.inherit import inherit
 from tuning.execution.job import make_job
 from tuning.execution.judge import Judge
@@ -46,6 +46,7 @@ class SweepRun:
         records: every trial by id, as it is on disk.
         observers: told what happens, in this order.
         held: CPUs and GPUs that one trial holds.
+        stopped: it was ended by hand.
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
@@ -64,7 +65,7 @@ class SweepRun:
         self.spec, self.paths = spec, paths
         self.records: dict[str, TrialRecord] = {}
         self.held = (spec.resources.workers * spec.resources.cpus_per_worker, 0.0)
-        self.interrupted = False
+        self.interrupted = self.stopped = False
         self.observers: list[Observer] = []
         self.problem: str | None = None
         self.gave_up = False
@@ -74,6 +75,7 @@ class SweepRun:
         self._judge = Judge(spec)
         self._queue: deque[str] = deque()
         self._live: set[str] = set()
+        self._to_stop: set[str] = set()
         self._curves: dict[str, Curve] = {}
         self._reported: dict[str, set[str]] = {}
         self._started = time.monotonic() - spent_s
@@ -129,6 +131,8 @@ class SweepRun:
     @property
     def limit(self) -> Limit | None:
         """The limit of the budget that is reached."""
+        if self.stopped:
+            return BY_HAND
         gain = self._study.regret_bound
         spec = self.spec
         return limit_reached(
@@ -247,12 +251,16 @@ class SweepRun:
             self._finish(trial_id, TrialState.STOPPED, f"{name} at step {step}", step)
         elif decision is Decision.COMPLETE:
             self._finish(trial_id, TrialState.COMPLETED, f"max_t at step {step}", step)
-        elif (limit := self.limit) and limit.hard:
-            self._finish(trial_id, TrialState.STOPPED, f"{limit.cause} at step {step}", step)
+        elif cause := self._cause_to_stop(trial_id):
+            self._finish(trial_id, TrialState.STOPPED, f"{cause} at step {step}", step)
             return Decision.STOP
         elif decision is Decision.PAUSE:
             return self._pause_or_go_on(trial_id, step)
         return decision
+
+    def _cause_to_stop(self, trial_id: str) -> str | None:
+        limit = BY_HAND if trial_id in self._to_stop else self.limit
+        return limit.cause if limit and limit.hard else None
 
     def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
         """Pause a trial, unless its turn to go on is now."""
@@ -339,6 +347,24 @@ class SweepRun:
     def interrupt(self) -> None:
         """Propose and retry nothing more; what runs is left unfinished, for a resume."""
         self.interrupted = True
+
+    def add(self, params: dict[str, object], tag: str) -> None:
+        """Queue a configuration, once for each tag; parameters that it lacks are proposed."""
+        self._study.enqueue(params, tag)
+        while self._study.has_waiting:
+            self._adopt(record := self._new_record(*self._study.ask()))
+            self._queue.append(record.id)
+
+    def stop(self, trial_id: str | None) -> bool:
+        """End a trial, or all and the sweep; False while what runs has not reported yet."""
+        self.stopped |= trial_id is None
+        unfinished = [i for i, r in self.records.items() if not r.state.finished]
+        asked = {i for i in unfinished if i == trial_id or trial_id is None}
+        for waiting in asked - self._live:
+            self._queue = deque(i for i in self._queue if i != waiting)
+            self._finish(waiting, TrialState.STOPPED, BY_HAND.cause, self._last_step(waiting))
+        self._to_stop |= asked
+        return asked.isdisjoint(self._live)
 
     def release(self) -> None:
         """The session ends: what still runs is unfinished in the books; in a sweep that is done,

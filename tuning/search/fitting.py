@@ -1,4 +1,4 @@
-"""Whether a trial of an earlier space is evidence in the one that is searched now."""
+"""Whether a space could have given values: those of an earlier trial, or what a person adds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from results.records import TrialRecord
 from search_spaces.branches import active
 from search_spaces.domains import Domain
+from search_spaces.errors import UserError, suggest
+from search_spaces.plain import show
 from search_spaces.schema import SweepSpec
 
 _ABSENT = object()
@@ -29,6 +31,29 @@ def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
         return None
     params = {name: had[name] for name in leaves}
     return params if spec.nest(params) == record.config else None
+
+
+def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
+    """Refuse what the space does not have.
+
+    Raises:
+        UserError: every mistake, a line each.
+    """
+    known, problems = spec.domains(), []
+    there = {n: leaf for n, leaf, _ in active(spec.space, lambda name, _: params.get(name))}
+    for name, value in params.items():
+        domain = there.get(name)
+        if name not in known:
+            problems.append(f"{name}: not in the space{suggest(name, known)}")
+        elif not isinstance(domain, Domain):
+            problems.append(f"{name}: not active in this configuration; choose its option too")
+        elif not domain.contains(value):
+            kind, bounds = next(iter(domain.dump().items()))
+            problems.append(f"{name}: must be of {kind} {show(bounds)}, got {show(value)}")
+    if problems:
+        raise UserError(*problems)
+    if params.keys() >= there.keys() and (rule := spec.broken(params)):
+        raise UserError(f"constraints: the configuration breaks {rule}")
 
 
 def _value(record: TrialRecord, name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ _OUTCOME = {
     TrialState.STOPPED: OptunaState.PRUNED,
     TrialState.FAILED: OptunaState.FAIL,
 }
+_TAG = "command"
 Curve = list[tuple[int, float]]
 """(step, value) of the sweep's metric, ascending."""
 
@@ -64,6 +65,16 @@ class SweepStudy:
         self._study.sampler = self._sampler(number)
         trial = self._study.ask()
         return trial.number, self._space.propose(self._study, trial)
+
+    def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
+        """Let `ask` propose these values next, once for each tag."""
+        if all(t.user_attrs.get(_TAG) != tag for t in self._study.get_trials(deepcopy=False)):
+            self._study.enqueue_trial(self._space.encoded(params)[0], user_attrs={_TAG: tag})
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something was enqueued that was not asked for yet."""
+        return bool(self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)))
 
     def tell(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None = None

@@ -1,0 +1,112 @@
+"""`tune add`, `stop` and `pause` without a driver, and what they say with one."""
+
+from __future__ import annotations
+
+import pytest
+
+from results.records import TrialState, read_trial, read_trials
+from tests.cli.conftest import Tune
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.execution.folder import read_spec
+from tuning.execution.inbox import Attendant, waiting
+from tuning.execution.owner import own
+
+
+def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    assert tune("add", "mine", "x=2.5e-1", "space.opt.k=2").out == (
+        "queued; run it with: tune resume mine\n"
+    )
+    (command,) = waiting(paths)
+    assert command.params == {"x": 0.25, "opt.k": 2}
+    run = open_run(paths.root, make_spec(name="mine"))
+    Attendant(run).begin()
+    finish(run)
+    assert read_trials(paths)[-1].params == {"x": 0.25, "opt.k": 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["x=2"], "x: must be of uniform [-1.0, 1.0], got 2"),
+        (["opt.k=7"], "opt.k: must be of choice [1, 2], got 7"),
+        (["y=1"], "y: not in the space"),
+        (["opt.kk=1"], "opt.kk: not in the space (did you mean 'opt.k'?)"),
+        (["x"], "x: expected key=value, like lr=3e-4"),
+        (["x=2", "opt.k=7"], "x: must be of uniform [-1.0, 1.0], got 2\nopt.k: must be"),
+    ],
+)
+def test_add_refuses_what_the_space_does_not_have(tune: Tune, values: list[str], said: str) -> None:
+    paths = tune.sweep("mine")
+    assert tune.refused("add", "mine", *values).startswith(said)
+    assert waiting(paths) == []
+
+
+def test_add_into_a_space_of_options(tune: Tune) -> None:
+    branches = {"choice": {"sgd": {"momentum": {"uniform": [0.0, 1.0]}}, "adam": {}}}
+    space = {"x": {"uniform": [0.0, 1.0]}, "opt": branches}
+    paths = tune.sweep("mine", done=False, space=space, constraints=["x <= 0.9"])
+    assert tune.refused("add", "mine", "momentum=0.5") == (
+        "momentum: not active in this configuration; choose its option too\n"
+    )
+    assert "breaks x <= 0.9" in tune.refused("add", "mine", "x=0.95", "opt=adam")
+    tune("add", "mine", "opt=sgd", "momentum=0.5")
+    run = open_run(paths.root, read_spec(paths))
+    Attendant(run).begin()
+    params = run.records["t0000"].params
+    assert (params["opt"], params["momentum"]) == ("sgd", 0.5)
+    assert params["x"] <= 0.9
+
+
+def test_stop_without_a_driver_acts_on_the_folder(tune: Tune) -> None:
+    paths = tune.sweep("mine", done=False)
+    run = open_run(paths.root, make_spec(name="mine"))
+    for upto in (2, 3, 9):
+        train(run, run.next_trial(), upto=upto, value=lambda c, s: 1.0)
+    assert tune("stop", "mine", "t0000").out == "stopped t0000\n"
+    record = read_trial(paths.trial("t0000"))
+    assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
+    assert tune.refused("stop", "mine", "t0000") == ("mine: t0000 has ended: stopped, by hand\n")
+    assert "no trial 't0009'" in tune.refused("stop", "mine", "t0009")
+
+    assert tune("ls").lines[1][1] == "interrupted"
+    assert tune("stop", "mine").out == "stopped the sweep; 1 trials were unfinished\n"
+    assert [r.state.finished for r in read_trials(paths)] == [True] * 3
+    assert tune("ls").lines[1][1] == "done"
+    assert "done, ended by tune stop" in tune("show", "mine").out
+    again = open_run(paths.root, make_spec(name="mine"))
+    finish(again)
+    assert len(again.records) == 6
+
+
+def test_with_a_driver_they_are_left_to_it(tune: Tune) -> None:
+    paths = tune.sweep("mine", done=False)
+    run = open_run(paths.root, make_spec(name="mine"))
+    train(run, run.next_trial(), upto=2)
+    with own(paths.lock):
+        said = [
+            tune("add", "mine", "x=0").out,
+            tune("stop", "mine", "t0000").out,
+            tune("stop", "mine").out,
+            tune("pause", "mine").out,
+        ]
+    me = said[3].partition(" pauses now; go on with: tune resume mine\n")[0]
+    assert said == [
+        f"queued: it is the next trial that {me} begins\n",
+        f"{me} stops t0000 at the next report\n",
+        f"{me} stops what runs at the next report\n",
+        f"{me} pauses now; go on with: tune resume mine\n",
+    ]
+    assert [(c.do, c.trial) for c in waiting(paths)] == [
+        ("add", None),
+        ("stop", "t0000"),
+        ("stop", None),
+        ("pause", None),
+    ]
+
+
+def test_pause_without_a_driver_is_refused(tune: Tune) -> None:
+    tune.sweep("mine")
+    assert tune.refused("pause", "mine") == (
+        "mine: nobody drives it, so there is nothing to pause; go on with: tune resume mine\n"
+    )
