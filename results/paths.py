@@ -111,6 +111,11 @@ class SweepPaths:
         return self.inbox / f"{command_id}.json"
 
     @property
+    def evidence(self) -> Path:
+        """`evidence.json`: what the sweeps of `search.warm_start` had found at the start."""
+        return self.root / "evidence.json"
+
+    @property
     def study(self) -> Path:
         """The Optuna study's journal."""
         return self.root / "study.journal"

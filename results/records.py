@@ -103,6 +103,7 @@ class TrialRecord(_Model):
         attempts: every launch, oldest first.
         adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
             after one that did not fit into memory.
+        identity: digest of all that decides how it comes out: code, data, configuration, seed.
         lineage: whose weights it took over on its way, oldest first; `params` are the newest.
         replicate: which one of its configuration's seeds it has, from 0; see `results.replicates`.
         violations: by how much it breaks each outcome constraint; zero or less where it keeps it.
@@ -119,6 +120,7 @@ class TrialRecord(_Model):
     created: float
     attempts: tuple[Attempt, ...] = ()
     adjusted: dict[str, Any] = Field(default_factory=dict)
+    identity: str = ""
     lineage: tuple[Inherited, ...] = ()
     replicate: int = 0
     violations: dict[str, float] = Field(default_factory=dict)

@@ -13,7 +13,7 @@ from search_spaces.outcomes import check_outcome_constraints
 from search_spaces.points import check_points
 from search_spaces.rules import broken, configuration
 from search_spaces.sections.base import EnvText, Section
-from search_spaces.sections.budget import BudgetSpec
+from search_spaces.sections.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.sections.checkpoint import CheckpointSpec
 from search_spaces.sections.failure import FailureSpec
 from search_spaces.sections.objectives import (
@@ -170,6 +170,9 @@ class SweepSpec(Section):
         scheduler = info.data.get("scheduler")
         if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
             raise ValueError(f"{scheduler.name} needs trials, the size of its population")
+        single = [name for name in ONE_OBJECTIVE if getattr(budget, name) is not None]
+        if single and isinstance(info.data.get("metrics"), list):
+            raise ValueError(f"{single[0]} takes one metric, not several")
         if budget.bounded or "space" not in info.data:
             return budget
         domains = flatten(info.data["space"]).values()

@@ -8,6 +8,8 @@ from search_spaces.sections.base import Seconds, Section
 
 HARD = ("trials", "time", "cpu_hours", "gpu_hours")
 """Limits that every sweep reaches; one of them is needed."""
+ONE_OBJECTIVE = ("target", "patience", "min_improvement")
+"""Limits that speak of a best value; of several objectives there is none."""
 
 
 class BudgetSpec(Section):

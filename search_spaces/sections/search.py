@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from search_spaces.sections.base import Section
 
@@ -21,3 +21,18 @@ class SearchSpec(Section):
         description="Trials of equal sizes start from the same weights, so that they can be "
         "averaged: init_seed is the sweep's seed; false: the trial's own.",
     )
+    warm_start: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="Sweeps whose trials are evidence from the start: names, or folders.",
+    )
+    reuse: bool = Field(
+        False,
+        description="Take a completed trial of those sweeps instead of running it again, where "
+        "configuration, seed, code and data are the same.",
+    )
+
+    @model_validator(mode="after")
+    def _reused_from(self) -> Self:
+        if self.reuse and not self.warm_start:
+            raise ValueError("reuse needs warm_start, the sweeps whose trials may be reused")
+        return self

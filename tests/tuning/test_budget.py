@@ -87,6 +87,11 @@ def test_a_sweep_needs_a_limit_that_it_is_sure_to_reach():
         make_spec(budget={"target": 0.1, "patience": 3})
 
 
+def test_several_objectives_have_no_best_value():
+    with pytest.raises(ValidationError, match="patience takes one metric, not several"):
+        make_spec(metric=["loss", "size"], budget={"trials": 9, "patience": 3})
+
+
 def test_gpu_hours_that_nobody_spends_are_refused():
     budget, resources = BudgetSpec(gpu_hours=2.0), ResourcesSpec()
     check_spendable(budget, place(resources, [Node(cpus=2, gpus=1)]))

@@ -37,11 +37,13 @@ def run(
     from search_spaces.load import load_sweep
     from tuning.execution.folder import create, discard
     from tuning.execution.preflight import preflight
+    from tuning.execution.sources import sources
     from tuning.execution.trust import check_trust
 
     check_trust(address, insecure)
     loaded = load_sweep(file, set_)
     preflight(loaded)
+    sources(loaded.spec, storage or loaded.spec.storage)
     paths = create(loaded, name, storage)
     try:
         _drive(paths, address)

@@ -21,9 +21,16 @@ from search_spaces.seal import SEAL, seal_yaml
 from tuning.execution.folder import read_spec, spent_s
 from tuning.execution.owner import own
 from tuning.execution.preflight import preflight
+from tuning.execution.sources import sources
 from tuning.search.fitting import fitting
 
-FOR_GOOD = ("name", "trainable", "metric", "mode", "seed")
+FOR_GOOD = {
+    "name": "name",
+    "trainable": "trainable",
+    "metric": "metrics",
+    "mode": "modes",
+    "seed": "seed",
+}
 """What a sweep is about: its trials could not be compared if it changed."""
 _TASK = {"space", "fixed"}
 
@@ -76,6 +83,7 @@ def change(
         loaded = load_sweep(paths.spec, texts)
         _refuse(old, loaded.spec)
         preflight(loaded)
+        sources(loaded.spec, str(paths.root.parent))
         _replace(paths, old, loaded)
         records = read_trials(paths)
         misfits = tuple(r.id for r in records if fitting(loaded.spec, r) is None)
@@ -110,11 +118,12 @@ def _seconds(text: str, given: str) -> float:
 
 
 def _refuse(old: SweepSpec, new: SweepSpec) -> None:
-    for key in FOR_GOOD:
-        if getattr(old, key) != getattr(new, key):
+    for key, field in FOR_GOOD.items():
+        if (before := getattr(old, field)) != getattr(new, field):
             raise UserError(
-                f"--set {key}: cannot change in a sweep that has begun ({getattr(old, key)!r}); "
-                "start another with tune run"
+                f"--set {key}: cannot change in a sweep that has begun ({before!r}); "
+                "start another with tune run, and learn from this one with "
+                f"--set 'search.warm_start=[{old.name}]'"
             )
 
 
@@ -129,6 +138,9 @@ def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
     another = old.model_dump(include=_TASK) != loaded.spec.model_dump(include=_TASK)
     if another and paths.study.exists():
         os.replace(paths.study, kept / paths.study.name)
+        fsync_dir(kept)
+    if old.search.warm_start != loaded.spec.search.warm_start and paths.evidence.exists():
+        os.replace(paths.evidence, kept / paths.evidence.name)
         fsync_dir(kept)
     comments = [line for line in before.decode().splitlines() if line.startswith("#")]
     header = [line for line in comments if not line.startswith(SEAL)]

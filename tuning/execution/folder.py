@@ -107,9 +107,15 @@ def discard(paths: SweepPaths) -> None:
 def _anywhere(spec: SweepSpec) -> SweepSpec:
     """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
     update: dict[str, Any] = {"fixed": anchored(spec.trainable, spec.fixed, Path.cwd())}
+    named = [_absolute(sweep) for sweep in spec.search.warm_start]
+    update["search"] = spec.search.model_copy(update={"warm_start": named})
     if ":" in spec.trainable:
         update["trainable"] = canonical(spec.trainable)
     return spec.model_copy(update=update)
+
+
+def _absolute(sweep: str) -> str:
+    return str(Path(sweep).resolve()) if (Path(sweep) / "sweep.yaml").is_file() else sweep
 
 
 def find(sweep: str, storage: str | None) -> SweepPaths:

@@ -9,8 +9,16 @@ from typing import Any
 from results.retention import Retention
 from search_spaces.schema import SweepSpec
 from search_spaces.sections.scheduler import SchedulerSpec
+from trainables.identity import identity
 from trainables.registry import initialised
 from trainables.worker import TrialJob
+
+
+def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
+    """The digest of all that decides how a trial of a sweep comes out."""
+    clock = spec.scheduler.time_attr, spec.scheduler.max_t
+    begun = started(spec, config, seed)
+    return identity(spec.trainable, begun, seed, spec.resources.workers, *clock)
 
 
 def make_job(

@@ -106,6 +106,8 @@ def run_session(
 def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, float]:
     """The books of a sweep as its folder has them, owned until the stack ends; seconds spent."""
     from tuning.execution.mend import mend_state, mend_trials, open_study
+    from tuning.execution.reuse import Reuse
+    from tuning.execution.sources import frozen
     from tuning.execution.sweep import SweepRun
 
     tenure = stack.enter_context(own(paths.lock))
@@ -115,6 +117,8 @@ def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[S
     mended += [*said, *mend_trials(paths, spec, study)]
     run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
     run.tenure, run.mended = tenure, mended
+    study.learn(found := frozen(paths, spec))
+    run.reuse = Reuse(found if spec.search.reuse else ())
     run.restore()
     return run, spent
 

@@ -31,9 +31,10 @@ from trainables.worker import TrialJob
 from tuning.execution.attempts import begun, closed, last_sign
 from tuning.execution.budget import BY_HAND, Limit, limit_reached
 from tuning.execution.inherit import inherit
-from tuning.execution.job import make_job
+from tuning.execution.job import make_job, trial_identity
 from tuning.execution.judge import Judge
 from tuning.execution.observer import Observer
+from tuning.execution.reuse import Reuse, take
 from tuning.execution.verdict import diagnose, shrink, verdict
 from tuning.search.schedulers import Decision
 from tuning.search.study import Curve, SweepStudy, derive_seed
@@ -51,6 +52,7 @@ class SweepRun:
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
         mended: what was damaged in the folder and what became of it, a line each.
+        reuse: trials of other sweeps that are taken instead of run.
         tenure: asked before every write, so that a driver that was taken for dead writes nothing.
     """
 
@@ -71,6 +73,7 @@ class SweepRun:
         self.gave_up = False
         self.tenure: Tenure = Unfenced()
         self.mended: list[str] = []
+        self.reuse = Reuse(())
         self._study, self._cache = study, cache
         self._judge = Judge(spec)
         self._queue: deque[str] = deque()
@@ -153,19 +156,40 @@ class SweepRun:
 
     def next_trial(self) -> TrialJob | None:
         """The next attempt to launch, or None when there is none to launch now."""
-        limit = self.limit
-        if not self._may_begin(limit):
-            return None
+        while self._may_begin(limit := self.limit):
+            record = self._next_record(limit)
+            if record.attempts or not self._reused(record):
+                return self._begin(record)
+        return None
+
+    def _next_record(self, limit: Limit | None) -> TrialRecord:
         if self._queue:
-            return self._begin(self.records[self._queue.popleft()])
+            return self.records[self._queue.popleft()]
         if (called := self._called(limit)) is not None:
-            return self._begin(self._called_record(called))
+            return self._called_record(called)
         if (record := self._replicate()) is not None:
-            return self._begin(record)
+            return record
         self.tenure.check()
         proposed = self._study.ask()
         reached("driver:asked")
-        return self._begin(self._new_record(*proposed))
+        return self._new_record(*proposed)
+
+    def _reused(self, record: TrialRecord) -> bool:
+        """Whether another sweep had run just this trial: then it is finished in the books."""
+        if (found := self.reuse.find(record)) is None:
+            return False
+        self._adopt(record)
+        self._judge.went_on(record.id)
+        for observer in self.observers:
+            observer.trial_started(record)
+        for report in (reports := take(found, self.paths.trial(record.id))):
+            self._note(record.id, report)
+            self._judge.decide(record.id, report)
+            for observer in self.observers:
+                observer.reported(record, report)
+        reason = f"reused from {found.source}"
+        self._finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
+        return True
 
     def _called(self, limit: Limit | None) -> str | None:
         """The paused trial that goes on before a new one is proposed, if any."""
@@ -198,15 +222,17 @@ class SweepRun:
     def _new_record(
         self, number: int, params: dict[str, object], replicate: int = 0
     ) -> TrialRecord:
-        seed = derive_seed(self.spec.seed, number)
+        config, seed = self.spec.nest(params), derive_seed(self.spec.seed, number)
+        seed = derive_seed(seed, replicate) if replicate else seed
         return TrialRecord(
             id=replicate_id(number, replicate),
             number=number,
             replicate=replicate,
             params=params,
-            config=self.spec.nest(params),
-            seed=derive_seed(seed, replicate) if replicate else seed,
+            config=config,
+            seed=seed,
             created=time.time(),
+            identity=trial_identity(self.spec, config, seed),
         )
 
     def _begin(self, record: TrialRecord) -> TrialJob:

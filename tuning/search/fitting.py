@@ -24,13 +24,29 @@ def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
     narrower or wider, and its value lies in it; when a parameter is pinned to the value that it
     had.
     """
-    had = {n: v for n in spec.domains() if (v := _value(record, n)) is not _ABSENT}
+    params = matching(spec, record.params, record.config)
+    return params if params is not None and spec.nest(params) == record.config else None
+
+
+def matching(
+    spec: SweepSpec, params: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The values of a space's parameters in a configuration, whatever else it holds.
+
+    Args:
+        spec: of the space.
+        params: what varied where the configuration is from, by dotted name.
+        config: all of it, nested.
+
+    Returns:
+        By dotted name; None when one lies outside its domain.
+    """
+    had = {n: v for n in spec.domains() if (v := _value(params, config, n)) is not _ABSENT}
     walked = active(spec.space, lambda name, _: had.get(name))
     leaves = {n: leaf for n, leaf, _ in walked if n in had and isinstance(leaf, Domain)}
     if not all(leaf.contains(had[name]) for name, leaf in leaves.items()):
         return None
-    params = {name: had[name] for name in leaves}
-    return params if spec.nest(params) == record.config else None
+    return {name: had[name] for name in leaves}
 
 
 def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
@@ -56,10 +72,10 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
         raise UserError(f"constraints: the configuration breaks {rule}")
 
 
-def _value(record: TrialRecord, name: str) -> Any:
-    if name in record.params:
-        return record.params[name]
-    node: Any = record.config
+def _value(params: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Any:
+    if name in params:
+        return params[name]
+    node: Any = config
     for key in name.split("."):
         if not isinstance(node, Mapping) or key not in node:
             return _ABSENT

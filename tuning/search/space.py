@@ -131,7 +131,7 @@ class OptunaSpace:
         Raises:
             UserError: none was found.
         """
-        frozen = study.get_trials(deepcopy=False)[trial.number]
+        frozen = study._storage.get_trial(trial._trial_id)
         given = frozen.system_attrs.get("fixed_params", {})
         for attempt in _drafts(study, trial, frozen, given):
             params = draw(self._spec.space, partial(self._pick, attempt))

@@ -21,6 +21,7 @@ from tuning.search.journal import Journal
 from tuning.search.regret import regret_bound
 from tuning.search.searchers import make_sampler
 from tuning.search.space import OptunaSpace
+from tuning.search.warm import Finding, Findings, InformedStudy
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -43,12 +44,18 @@ class SweepStudy:
         self._grid = spec.grid_points()
         self._points = deque(spec.points)
         self._gain: tuple[int, float | None] = (0, None)
+        storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
-            storage=JournalStorage(self._journal),
+            storage=storage,
             study_name=name,
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
+        self._seen = InformedStudy(name, storage)
+
+    def learn(self, found: Sequence[Finding]) -> None:
+        """Show the sampler what other sweeps found out, from the next proposal on."""
+        self._seen.findings = Findings(self._spec, self._space, found)
 
     def ask(self) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter."""
@@ -62,9 +69,9 @@ class SweepStudy:
             number = waiting[0].number
         elif point := self._untried() or self._grid_point(number):
             self._study.enqueue_trial(self._space.encoded(point)[0])
-        self._study.sampler = self._sampler(number)
-        trial = self._study.ask()
-        return trial.number, self._space.propose(self._study, trial)
+        self._seen.sampler = self._sampler(number)
+        trial = self._seen.ask()
+        return trial.number, self._space.propose(self._seen, trial)
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
@@ -194,8 +201,8 @@ class SweepStudy:
         """The configuration of a trial, even of one whose driver was killed while it proposed."""
         params = self._space.params(frozen.params)
         if params is None:
-            self._study.sampler = self._sampler(frozen.number)
-            params = self._space.propose(self._study, Trial(self._study, frozen._trial_id))
+            self._seen.sampler = self._sampler(frozen.number)
+            params = self._space.propose(self._seen, Trial(self._seen, frozen._trial_id))
         return params
 
     def _as_optuna(

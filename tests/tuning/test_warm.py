@@ -1,0 +1,331 @@
+"""Warm starts: what other sweeps found out, frozen at the start; and trials taken from them."""
+
+import json
+import os
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from results.checkpoint import newest_whole
+from results.records import TrialState, read_reports, read_trial, read_trials
+from results.tenure import Unfenced
+from search_spaces.errors import UserError
+from search_spaces.load import LoadedSweep, Source, dump_sweep, load_sweep
+from tests.tuning.simulate import finish, make_spec, outcome, train
+from trainables.identity import code_digest, identity
+from tuning.execution.folder import create
+from tuning.execution.reuse import Reuse
+from tuning.execution.session import _taken_over
+from tuning.execution.sources import findings, frozen, same_task, sources
+from tuning.search.warm import value_at
+
+
+def sweep(tmp_path, name="mine", run=True, **changes):
+    """A sweep in a storage, run to its end."""
+    spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
+    loaded = LoadedSweep(spec, Source("simulated.yaml"), tmp_path / "simulated.yaml", ())
+    paths = create(loaded, name, str(tmp_path))
+    if run:
+        finish(session(paths))
+    return paths
+
+
+def session(paths):
+    """A session of a sweep, as the driver begins it."""
+    with ExitStack() as stack:
+        run, _ = _taken_over(paths, load_sweep(paths.spec).spec, stack)
+    run.tenure = Unfenced()
+    return run
+
+
+def warm(*names, reuse=False, **search):
+    return {"search": {"startup_trials": 3, "warm_start": list(names), "reuse": reuse, **search}}
+
+
+def seen(run):
+    """Evidence that a sampler sees, oldest first."""
+    return [t for t in run._study._seen.get_trials(deepcopy=False) if t.number < 0]
+
+
+def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
+    first = sweep(tmp_path, "first", budget={"trials": 8})
+    run = session(sweep(tmp_path, run=False, **warm("first")))
+    known = seen(run)
+    assert [t.number for t in known] == list(range(-8, 0))
+    theirs = {r.params["x"]: r for r in read_trials(first)}
+    for trial in known:
+        record = theirs[trial.params["x"]]
+        complete = record.state is TrialState.COMPLETED
+        assert trial.state.name == ("COMPLETE" if complete else "PRUNED")
+        curve = [r.metrics["loss"] for r in read_reports(first.trial(record.id), record.end_step)]
+        assert list(trial.intermediate_values.values()) == curve
+    # its own trials are counted by themselves
+    job = run.next_trial()
+    assert job.trial_id == "t0000"
+    assert len(run._study._study.trials) == 1
+
+
+def test_it_makes_a_difference(tmp_path):
+    """With enough evidence the model proposes from the first trial on, and near the optimum."""
+    sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
+    changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
+    cold = session(sweep(tmp_path, "cold", **changes))
+    hot = session(sweep(tmp_path, "hot", **changes, **warm("first", name="tpe")))
+
+    def miss(run):
+        return sum(abs(r.params["x"] - 0.3) for r in run.records.values())
+
+    assert miss(hot) < miss(cold)
+
+
+def test_what_they_find_out_later_changes_nothing(tmp_path):
+    first = sweep(tmp_path, "first", run=False)
+    early = session(first)
+    for _ in range(3):
+        train(early, early.next_trial())
+    whole = sweep(tmp_path, "whole", **warm("first"))
+    cut = sweep(tmp_path, "cut", run=False, **warm("first"))
+    run = session(cut)
+    train(run, run.next_trial())
+    frozen_then = cut.evidence.read_bytes()
+    assert frozen_then == whole.evidence.read_bytes()
+
+    finish(session(first))
+    assert len(read_trials(first)) == 6
+    again = session(cut)
+    finish(again)
+    assert cut.evidence.read_bytes() == frozen_then
+    assert outcome(again) == outcome(session(whole))
+
+
+def test_spaces_may_differ(tmp_path):
+    space = {"x": {"uniform": [-1.0, 0.5]}, "opt": {"k": {"choice": [1, 2]}}}
+    searched = {**space, "old": {"uniform": [0.0, 1.0]}}
+    first = sweep(tmp_path, "first", space=searched, budget={"trials": 20})
+    k = {"k": {"choice": [2, 3]}}
+    other = {"x": {"uniform": [0.0, 2.0]}, "opt": k, "new": {"uniform": [0.0, 1.0]}}
+    run = session(sweep(tmp_path, run=False, space=other, **warm("first")))
+    theirs = [r.params for r in read_trials(first)]
+    inside = sorted(p["x"] for p in theirs if p["x"] >= 0 and p["opt.k"] == 2)
+    assert inside
+    assert sorted(t.params["x"] for t in seen(run)) == inside
+    assert all(t.params.keys() == {"x", "opt.k"} for t in seen(run))
+    finish(run)
+    nothing = {"y": {"uniform": [0.0, 1.0]}}
+    assert (
+        seen(session(sweep(tmp_path, "strange", run=False, space=nothing, **warm("first")))) == []
+    )
+
+
+def test_of_another_task_only_the_order_counts(tmp_path):
+    sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
+    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first"))
+    run = session(paths)
+    ranked = sorted(frozen(paths, run.spec), key=lambda f: f.rank)
+    assert [f.rank for f in ranked] == [(i + 0.5) / 8 for i in range(8)]
+    complete = [f.complete for f in ranked]
+    assert complete == sorted(complete, reverse=True)
+    finals = [f.curve[-1][1] for f in ranked if f.complete]
+    assert finals == sorted(finals)
+
+    by_x = {t.params["x"]: t for t in seen(run)}
+    values = [by_x[f.params["x"]].value for f in ranked]
+    assert {t.state.name for t in by_x.values()} == {"COMPLETE"}
+    assert values == sorted(values)
+    finish(run)
+    own = [t.value for t in run._study._study.trials if t.state.name == "COMPLETE"]
+    assert len(own) > 1
+    values = [t.value for t in seen(run)]
+    assert min(own) <= min(values) <= max(values) <= max(own)
+
+
+def test_a_rank_has_a_value_among_ones_own():
+    assert value_at(0.0, [3.0, 1.0, 2.0], "min") == 1.0
+    assert value_at(1.0, [3.0, 1.0, 2.0], "min") == 3.0
+    assert value_at(0.0, [3.0, 1.0, 2.0], "max") == 3.0
+    assert value_at(0.25, [], "min") < value_at(0.75, [], "min")
+    assert value_at(0.25, [7.0], "max") > 7.0 > value_at(0.75, [7.0], "max")
+
+
+def test_what_makes_a_task():
+    spec = make_spec(fixed={"data": "a", "deep": {"er": 1}})
+    assert same_task(spec, make_spec(fixed={"data": "a", "deep": {"er": 1}}, seed=9))
+    assert not same_task(spec, make_spec(fixed={"data": "b", "deep": {"er": 1}}))
+    assert not same_task(spec, make_spec(fixed={"data": "a"}))
+    other_metric = make_spec(fixed={"data": "a", "deep": {"er": 1}}, metric="acc")
+    assert not same_task(spec, other_metric)
+    longer = make_spec(
+        fixed={"data": "a", "deep": {"er": 1}}, scheduler={"name": "asha", "max_t": 99}
+    )
+    assert not same_task(spec, longer)
+    # one of them searches it: it is of the search
+    searched = make_spec(
+        fixed={"deep": {"er": 1}},
+        space={"x": {"uniform": [0.0, 1.0]}, "data": {"choice": ["a", "b"]}},
+    )
+    assert same_task(spec, searched)
+
+
+def test_sources_are_named_or_refused(tmp_path):
+    paths = sweep(tmp_path, "first", run=False)
+    elsewhere = str(tmp_path / "first")
+    spec = make_spec(**warm("first", elsewhere))
+    assert [p.root for p in sources(spec, str(tmp_path))] == [paths.root] * 2
+    with pytest.raises(UserError, match=r"search\.warm_start: no sweep 'frist'.*'first'"):
+        sources(make_spec(**warm("frist")), str(tmp_path))
+    with pytest.raises(ValidationError, match="reuse needs warm_start"):
+        make_spec(search={"reuse": True})
+
+
+def test_a_relative_folder_is_frozen_as_an_absolute_one(tmp_path, monkeypatch):
+    sweep(tmp_path / "there", "first")
+    monkeypatch.chdir(tmp_path)
+    paths = sweep(tmp_path / "here", run=False, **warm("there/first"))
+    monkeypatch.chdir("/")
+    assert len(seen(session(paths))) == 6
+
+
+def test_a_damaged_file_of_evidence_is_told(tmp_path):
+    sweep(tmp_path, "first")
+    paths = sweep(tmp_path, run=False, **warm("first"))
+    session(paths)
+    paths.evidence.write_text('[{"source": 1}]')
+    with pytest.raises(UserError, match=r"evidence.json: not readable .* remove it"):
+        session(paths)
+
+
+# -- reuse --
+
+GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
+PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
+
+
+def checkpointed(paths):
+    """Give each trial a checkpoint."""
+    from results.checkpoint import commit, open_staging, staging
+
+    for trial in map(paths.trial, paths.trial_ids()):
+        folder = staging(trial, 9, 1)
+        open_staging(folder)
+        (folder / "model.safetensors").write_bytes(trial.root.name.encode())
+        commit(folder, trial.checkpoint(9), step=9)
+
+
+def test_the_same_trial_is_taken_not_run(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    checkpointed(first)
+    told = []
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    run = session(paths)
+    run.observers.append(
+        SimpleNamespace(
+            trial_started=lambda r: told.append(("started", r.id)),
+            reported=lambda r, p: None,
+            trial_ended=lambda r: told.append((r.state, r.id)),
+        )
+    )
+    assert run.next_trial() is None
+    assert run.finished
+    assert told[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]
+    for ours, theirs in zip(read_trials(paths), read_trials(first), strict=True):
+        assert ours.reason == f"reused from first/{theirs.id}"
+        assert (ours.config, ours.seed, ours.end_step) == (
+            theirs.config,
+            theirs.seed,
+            theirs.end_step,
+        )
+        assert ours.attempts == ()
+        curves = [
+            [(p.step, p.metrics) for p in read_reports(s.trial(ours.id))] for s in (paths, first)
+        ]
+        assert curves[0] == curves[1] != []
+        taken = newest_whole(paths.trial(ours.id)).folder / "model.safetensors"
+        assert taken.read_bytes() == ours.id.encode()
+        assert os.stat(taken).st_nlink == 2
+    assert outcome(session(paths)) == outcome(run)
+
+
+def test_only_what_is_the_same_is_taken(tmp_path):
+    sweep(tmp_path, "first", **PLAIN)
+    for name, changes in {
+        "seed": {"seed": 4},
+        "workers": {"resources": {"workers": 2}},
+        "length": {"scheduler": {"name": "none", "max_t": 12}},
+        "fixed": {"fixed": {"width": 3}},
+    }.items():
+        paths = sweep(
+            tmp_path, name, run=False, **{**PLAIN, **warm("first", reuse=True), **changes}
+        )
+        assert session(paths).next_trial() is not None, name
+    unasked = sweep(tmp_path, "unasked", run=False, **PLAIN, **warm("first"))
+    assert session(unasked).next_trial() is not None
+    more = {**PLAIN, "space": {**GRID["space"], "x": {"grid_search": [0.0, 0.5, 2.0]}}}
+    partly = session(sweep(tmp_path, "partly", run=False, **more, **warm("first", reuse=True)))
+    job = partly.next_trial()
+    assert (job.trial_id, job.config["x"]) == ("t0002", 2.0)
+
+
+def test_killed_while_it_takes_it_takes_it_again(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    checkpointed(first)
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    run = session(paths)
+    record = run._next_record(None)
+    run._adopt(record)
+    half = paths.trial(record.id).checkpoint(9)
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"ha")
+    again = session(paths)
+    assert again.next_trial() is None
+    assert [r.reason for r in again.records.values()] == [
+        f"reused from first/t000{i}" for i in range(3)
+    ]
+    assert newest_whole(paths.trial(record.id)) is not None
+
+
+def test_a_source_that_is_gone_is_run(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    session(paths)
+    first.root.rename(tmp_path / "moved")
+    assert session(paths).next_trial().trial_id == "t0000"
+
+
+def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
+    script = tmp_path / "loop.py"
+    script.write_text("def train(config): ...\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.txt").write_text("a")
+    loop, config = f"{script}:train", {"path": str(data), "lr": 0.1}
+    base = identity(loop, config, 1, 2)
+    assert identity(loop, dict(reversed(config.items())), 1, 2) == base
+    assert len({base, identity(loop, config, 2, 2), identity(loop, config, 1, 3)}) == 3
+    assert identity(loop, {**config, "lr": 0.2}, 1, 2) != base
+    (data / "b.txt").write_text("b")
+    assert identity(loop, config, 1, 2) != base
+    (data / "b.txt").unlink()
+    assert identity(loop, config, 1, 2) == base
+    script.write_text("def train(config): pass\n")
+    code_digest.cache_clear()
+    assert identity(loop, config, 1, 2) != base
+
+
+def test_old_records_are_no_match(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    for trial_id in first.trial_ids():
+        file = first.trial(trial_id).record
+        raw = json.loads(file.read_text())
+        del raw["identity"]
+        file.write_text(json.dumps(raw))
+    assert read_trial(first.trial("t0000")).identity == ""
+    found = findings(first, load_sweep(first.spec).spec)
+    assert Reuse(found).find(read_trial(first.trial("t0000"))) is None
+
+
+def test_the_frozen_file_keeps_the_names(tmp_path):
+    spec = make_spec(**warm("first", reuse=True))
+    (tmp_path / "sweep.yaml").write_text(dump_sweep(spec))
+    assert load_sweep(tmp_path / "sweep.yaml").spec == spec

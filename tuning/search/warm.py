@@ -1,0 +1,127 @@
+"""What other sweeps found out, as trials that a sampler sees beside the sweep's own.
+
+Findings of the same task count as they are. Of another task (other training code, data, metric or
+length of training) only the order is taken over: each becomes a complete trial whose value lies
+where its rank lies among the sweep's own values, so that scales never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import BaseModel, ConfigDict
+
+from search_spaces.schema import SweepSpec
+from tuning.search.fitting import matching
+from tuning.search.space import OptunaSpace
+
+
+class Finding(BaseModel):
+    """A trial of another sweep, that completed or was stopped early.
+
+    Attributes:
+        source: the sweep and the trial, for people: `digits/t0003`.
+        folder: of the trial.
+        params: what varied, by dotted name.
+        config: all that the trainable was given, nested.
+        complete: whether it was not stopped early.
+        curve: (step, value) of its sweep's metric, ascending; never empty.
+        rank: where it stands in its sweep: 0 is the best, 1 the worst.
+        same: whether its sweep had the same task.
+        identity, violations: see `TrialRecord`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    folder: str
+    params: dict[str, Any]
+    config: dict[str, Any]
+    complete: bool
+    curve: list[tuple[int, float]]
+    rank: float
+    same: bool
+    identity: str = ""
+    violations: dict[str, float] = {}
+
+
+class Findings:
+    """The findings that a space can have, for its sampler."""
+
+    def __init__(self, spec: SweepSpec, space: OptunaSpace, found: Sequence[Finding]) -> None:
+        self._spec, self._space = spec, space
+        pairs = ((f, matching(spec, f.params, f.config)) for f in found)
+        self._found = [(f, params) for f, params in pairs if params]
+        self._made: tuple[int, list[FrozenTrial]] = (-1, [])
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def trials(self, own: Sequence[float]) -> list[FrozenTrial]:
+        """They as Optuna's trials, numbered up to -1.
+
+        Args:
+            own: values of the sweep's own completed trials.
+        """
+        if self._made[0] != len(own):
+            made = [self._trial(f, params, own) for f, params in self._found]
+            for number, trial in enumerate(made, -len(made)):
+                trial.number = trial._trial_id = number
+            self._made = len(own), made
+        return self._made[1]
+
+    def _trial(self, found: Finding, params: dict[str, Any], own: Sequence[float]) -> FrozenTrial:
+        sampled, distributions = self._space.encoded(params)
+        if found.same:
+            curve = dict(found.curve)
+            state = TrialState.COMPLETE if found.complete else TrialState.PRUNED
+        else:
+            last = self._spec.scheduler.max_t or found.curve[-1][0]
+            curve = {last: value_at(found.rank, own, self._spec.mode)}
+            state = TrialState.COMPLETE
+        return create_trial(
+            state=state,
+            value=list(curve.values())[-1] if state is TrialState.COMPLETE else None,
+            params=sampled,
+            distributions=distributions,
+            intermediate_values=curve,
+            constraints=found.violations,
+        )
+
+
+def value_at(rank: float, own: Sequence[float], mode: str) -> float:
+    """The value that stands at a rank (0 is the best, 1 the worst) among own ones.
+
+    While there are fewer than two, it is as far from their mean as the rank is from the middle.
+    """
+    worse = 1.0 if mode == "min" else -1.0
+    if len(own) < 2:
+        return float(sum(own) + worse * (rank - 0.5))
+    return float(np.quantile(own, rank if mode == "min" else 1 - rank))
+
+
+class InformedStudy(optuna.Study):
+    """A sweep's study as its sampler sees it: findings of other sweeps, then the sweep's trials.
+
+    It is asked for proposals only; whoever counts trials uses the plain study of the same storage.
+    """
+
+    findings: Findings | None = None
+
+    def _get_trials(
+        self,
+        deepcopy: bool = True,
+        states: Any = None,
+        use_cache: bool = False,
+    ) -> list[FrozenTrial]:
+        own = super()._get_trials(deepcopy, states, use_cache)
+        if self.findings is None or not len(self.findings):
+            return own
+        complete = super()._get_trials(False, (TrialState.COMPLETE,), use_cache)
+        values = [t.value for t in complete if t.value is not None]
+        found = self.findings.trials(values)
+        return [*(t for t in found if states is None or t.state in states), *own]
