@@ -29,7 +29,8 @@ def test_an_added_configuration_is_next(tmp_path):
     send(run.paths, "add", params=GIVEN)
     attend()
     job = run.next_trial()
-    assert (job.trial_id, job.config) == ("t0001", POINT)
+    assert job.trial_id == "t0001"
+    assert run.records["t0001"].config == POINT
     assert waiting(run.paths) == []
     train(run, job)
     finish(run)
