@@ -70,7 +70,12 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
         UserError: no trial that did not fail, and keeps the outcome constraints, has a finite value
             of each objective.
     """
-    objectives = dict(select.objectives) or {spec.metric: spec.mode}
+    objectives = goals(spec, select)
+    if len(objectives) > 1 and select.at == "best":
+        raise UserError(
+            "select.at: several objectives are not compared at their best, which is at different "
+            "steps for each; last or smoothed"
+        )
     found: list[tuple[TrialSummary, Point]] = []
     for record in read_trials(paths):
         reports = read_reports(paths.trial(record.id), record.end_step)
@@ -99,9 +104,9 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
         UserError: there is none; see `ranked`.
     """
     first, *rest = ranked(paths, spec, select)
-    among = f"{len(rest) + 1} trials"
-    if select.objectives:
-        names = ", ".join(f"{mode} {name}" for name, mode in select.objectives.items())
+    among, objectives = f"{len(rest) + 1} trials", goals(spec, select)
+    if len(objectives) > 1:
+        names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())
         return Choice(first, f"the {select.rule} of a Pareto front of {among} ({names})")
     word = "lowest" if spec.mode == "min" else "highest"
     if first.mean is not None:
@@ -109,6 +114,11 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
         mean = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
         return Choice(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
     return Choice(first, f"its {select.at} {spec.metric} is the {word} of {among}")
+
+
+def goals(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:
+    """The metrics that selection weighs, with their modes: its own, or those of the search."""
+    return dict(select.objectives) or {o.metric: o.mode for o in spec.objectives}
 
 
 def pareto(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:

@@ -48,7 +48,7 @@ def gather(trainable: str, device: torch.device, workers: int) -> Environment:
     }
     return Environment(
         source=dict(_source(TRAINABLES.get(trainable, trainable))),
-        versions=dict(_versions()),
+        versions=dict(versions()),
         hardware=hardware,
         host=socket.gethostname(),
     )
@@ -104,7 +104,8 @@ class Notes:
 
 
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
+def versions() -> tuple[tuple[str, str], ...]:
+    """(name, version) of Python and of the libraries that compute, those that are installed."""
     found = [("python", platform.python_version())]
     for name in _LIBRARIES:
         try:

@@ -79,11 +79,12 @@ class Confirmer:
         done = read_reports(files)
         if done and done[-1].step >= line.step and newest_whole(files):
             return files
+        config = {**line.record.config, **line.record.adjusted}
         job = TrialJob(
             trial_id=line.record.id,
             folder=str(files.root),
             trainable=self._spec.trainable,
-            config=reseeded(self._trainable, line.record.config, seed),
+            config=reseeded(self._trainable, config, seed),
             seed=seed,
             attempt=1,
             cache=str(cache_of(self._paths)),

@@ -77,7 +77,7 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
         trial_id=record.id,
         folder=str(files.root),
         trainable=spec.trainable,
-        config=record.config,
+        config={**record.config, **record.adjusted},
         seed=record.seed,
         attempt=1,
         cache=str(cache_of(paths)),

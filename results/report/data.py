@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +11,8 @@ from results.confirmation import Confirmation
 from results.leaderboard import TrialSummary, summarize
 from results.leaderboard import order as ordered
 from results.paths import SweepPaths
-from results.records import TrialRecord, TrialState, read_reports, read_trials
-from results.selection import Choice, decide
+from results.records import Attempt, TrialRecord, TrialState, read_reports, read_trials
+from results.selection import Choice, decide, goals
 from search_spaces.errors import UserError
 from search_spaces.load import load_sweep
 from search_spaces.schema import SchedulerSpec, SweepSpec
@@ -41,9 +40,13 @@ class Importance:
 
 @dataclass(frozen=True)
 class Failure:
-    """Failed attempts of one class: how many, of which trials, and one of the messages."""
+    """Failed attempts of one class: how many, of which trials, and one of the messages.
+
+    `remedies` is what was done about them; see `results.failures`.
+    """
 
     name: str
+    remedies: tuple[str, ...]
     attempts: int
     trials: tuple[str, ...]
     example: str
@@ -90,15 +93,16 @@ def read(paths: SweepPaths) -> SweepData:
         UserError: it is no sweep, or a record in it is damaged.
     """
     spec = load_sweep(paths.spec).spec
-    objectives = spec.select.objectives.keys()
+    several = goals(spec, spec.select)
+    objectives = several if len(several) > 1 else {}
     lines, curves, points = [], {}, {}
     for record in read_trials(paths):
         reports = read_reports(paths.trial(record.id), record.end_step)
         lines.append(summarize(record, reports, spec.metric, spec.mode))
         curve = [(r.step, r.metrics[spec.metric]) for r in reports if spec.metric in r.metrics]
         curves[record.id] = [p for p in curve if math.isfinite(p[1])]
-        if objectives and reports and objectives <= reports[-1].metrics.keys():
-            points[record.id] = {name: reports[-1].metrics[name] for name in spec.select.objectives}
+        if objectives and reports and objectives.keys() <= reports[-1].metrics.keys():
+            points[record.id] = {name: reports[-1].metrics[name] for name in objectives}
     try:
         choice = decide(paths, spec)
     except UserError:  # no trial has a value yet
@@ -136,25 +140,29 @@ def rungs(scheduler: SchedulerSpec) -> list[float]:
 
 def failures(records: Sequence[TrialRecord]) -> list[Failure]:
     """Failed attempts by the class of their error, the most frequent first."""
-    errors = [(r.id, _error(r, i)) for r in records for i in range(len(r.attempts))]
-    found = [(trial, error) for trial, error in errors if error]
-    counts = Counter(_class(error) for _, error in found)
-    return [
+    classes: dict[str, list[tuple[str, str, str]]] = {}
+    for record in records:
+        for attempt in record.attempts:
+            if error := _error(record, attempt):
+                treated = attempt.remedy.value if attempt.remedy else ""
+                classes.setdefault(_class(error), []).append((record.id, error, treated))
+    found = [
         Failure(
             name,
-            count,
-            tuple(dict.fromkeys(t for t, e in found if _class(e) == name)),
-            next(e for _, e in found if _class(e) == name),
+            tuple(dict.fromkeys(remedy for _, _, remedy in of if remedy)),
+            len(of),
+            tuple(dict.fromkeys(trial for trial, _, _ in of)),
+            of[0][1],
         )
-        for name, count in counts.most_common()
+        for name, of in classes.items()
     ]
+    return sorted(found, key=lambda f: -f.attempts)
 
 
-def _error(record: TrialRecord, index: int) -> str | None:
+def _error(record: TrialRecord, attempt: Attempt) -> str | None:
     """Why an attempt failed; the last one of a failed trial may only have said so in the record."""
-    error = record.attempts[index].error
-    last = index == len(record.attempts) - 1
-    return error or (record.reason if last and record.state is TrialState.FAILED else None)
+    last = attempt is record.attempts[-1]
+    return attempt.error or (record.reason if last and record.state is TrialState.FAILED else None)
 
 
 def _class(error: str) -> str:

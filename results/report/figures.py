@@ -13,13 +13,14 @@ from results.leaderboard import TrialSummary
 from results.records import TrialState
 from results.report.axes import Axis, axes, text
 from results.report.data import Curve, SweepData, rungs
-from results.selection import pareto
+from results.selection import goals, pareto
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",
     TrialState.STOPPED: "#e0a030",
     TrialState.FAILED: "#c0392b",
     TrialState.RUNNING: "#2e86c1",
+    TrialState.PAUSED: "#8e6bbf",
     TrialState.PENDING: "#95a5a6",
 }
 MAX_CURVES, MAX_POINTS = 300, 100
@@ -144,7 +145,7 @@ def pareto_front(data: SweepData) -> go.Figure | None:
     """The trials by their first two objectives, those on the front of all objectives marked."""
     if not data.points:
         return None
-    modes = data.spec.select.objectives
+    modes = goals(data.spec, data.spec.select)
     x, y = list(modes)[:2]
     trials = list(data.points)
     front = {trials[i] for i in pareto(list(data.points.values()), modes)}

@@ -157,10 +157,11 @@ def _cost(data: SweepData) -> Section:
 
 def _failed(data: SweepData) -> Section:
     rows = [
-        [f.name, str(f.attempts), _few(f.trials), f.example]
+        [f.name, str(f.attempts), _few(f.trials), ", ".join(f.remedies) or "-", f.example]
         for f in failures([e.record for e in data.lines])
     ]
-    return Section("Failures", header=["class", "attempts", "trials", "for example"], rows=rows)
+    header = ["class", "attempts", "trials", "treated as", "for example"]
+    return Section("Failures", header=header, rows=rows)
 
 
 def _few(trials: Sequence[str]) -> str:

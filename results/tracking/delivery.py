@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from results.files import write_atomic
 from results.paths import SweepPaths
 from results.records import Report, ReportTail, TrialRecord, read_trial
+from results.tracking.extras import Extras, extras
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
@@ -35,7 +36,7 @@ class Sink(Protocol):
     """Where a sweep is delivered. Methods run in the background thread and may raise anything;
     whatever they are told again they do not repeat."""
 
-    def update(self, record: TrialRecord, reports: list[Report]) -> None:
+    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial up to date; `reports` are those that may be new."""
 
     def end(self, ending: Ending) -> None:
@@ -159,7 +160,8 @@ class Delivery:
         tail = self._tails.setdefault(trial_id, ReportTail(self._paths.trial(trial_id)))
         try:
             new, position = tail.read(record.end_step)
-            sink.update(record, new)
+            files = self._paths.trial(trial_id)
+            sink.update(record, new, extras(files, record) if record.state.finished else Extras())
         except Exception:
             with self._lock:
                 self._waiting.add(trial_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from results.tracking.client import (
     experiment_id,
     search,
 )
+from results.tracking.extras import Extras
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.redaction import redacted
 
@@ -81,13 +83,15 @@ class Runs:
         self._parent = parent or self._create(facts.name, {}, time.time())
         self._reopen(self._parent)
         self._log(self._parent, params=facts.params, tags=facts.tags)
+        self._keep(self._parent, facts.artifacts)
 
-    def update(self, record: TrialRecord, reports: list[Report]) -> None:
+    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial's run up to date.
 
         Args:
             record: as it is now.
             reports: those that may be new, oldest first.
+            extras: empty while it runs.
         """
         tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
         if record.state.finished:
@@ -100,7 +104,11 @@ class Runs:
         elif not record.state.finished:
             self._reopen(run)
         params = {**dict(_flat(record.config)), **record.params}
-        self._log(run, params=params, tags=tags, metrics=self._unsent(run, reports))
+        points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
+        points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
+        metrics = self._unsent(run, points)
+        self._log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
+        self._keep(run, extras.artifacts)
         if record.state.finished:
             ended = record.attempts[-1].ended if record.attempts else None
             self._end(run, _STATUS[record.state], ended or time.time())
@@ -155,18 +163,28 @@ class Runs:
         if run.sent is not None:
             run.sent.update((m.key, m.step) for m in metrics or [])
 
-    def _unsent(self, run: _Run, reports: list[Report]) -> list[Metric]:
+    def _keep(self, run: _Run, artifacts: Mapping[str, str]) -> None:
+        """Store files with a run; a tag with their digest tells whether they are there already."""
+        for name, text in artifacts.items():
+            tag, digest = f"tune.artifact.{name}", hashlib.sha256(text.encode()).hexdigest()
+            if run.tags.get(tag) != digest:
+                self._client.log_text(run.id, text, name)
+                self._log(run, tags={tag: digest})
+
+    def _unsent(
+        self, run: _Run, points: Mapping[tuple[str, int], tuple[float, float]]
+    ) -> list[Metric]:
+        """Of (key, step) to (value, Unix seconds), what MLflow has not."""
         from mlflow.entities import Metric
 
-        if reports and run.sent is None:
+        if points and run.sent is None:
             histories = (self._client.get_metric_history(run.id, key) for key in run.metrics)
             run.sent = {(m.key, m.step) for history in histories for m in history}
         sent = run.sent or set()
-        points = {(_name(k), r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
         return [
-            Metric(key, value, int(seconds * 1000), step)
+            Metric(_name(key), value, int(seconds * 1000), step)
             for (key, step), (value, seconds) in points.items()
-            if (key, step) not in sent
+            if (_name(key), step) not in sent
         ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -15,12 +15,14 @@ class SweepFacts:
         key: names the sweep for good, wherever its folder is moved.
         name: of the sweep.
         tags, params: of the sweep's own run.
+        artifacts: file name to text, kept with it.
     """
 
     key: str
     name: str
     tags: Mapping[str, str]
     params: Mapping[str, object]
+    artifacts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class SelectSpec(Section):
         default_factory=dict,
         validate_default=True,
         description="Two or more reported metrics, each with min or max: only trials on their "
-        "Pareto front are considered. Without them, metric alone decides.",
+        "Pareto front are considered. Default: what the sweep optimises.",
     )
     rule: Literal["knee", "weighted"] = Field(
         "knee",

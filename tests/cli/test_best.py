@@ -61,7 +61,7 @@ def test_refusals(tune: Tune) -> None:
         "--reevaluate goes with --confirm K: how many of the best to judge\n"
     )
     assert tune.refused("best", "mine", "--rule", "knee") == (
-        "--rule: the sweep has no select.objectives to choose between\n"
+        "--rule: the sweep has one objective; see select.objectives\n"
     )
     for trial_id in paths.trial_ids():
         add_checkpoint(paths, trial_id, 9)

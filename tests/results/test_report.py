@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from benchmarks.cli_speed import make_sweep
 from results.paths import SweepPaths
-from results.records import Attempt, TrialRecord, TrialState
+from results.records import Attempt, Report, TrialRecord, TrialState, append_report
 from results.report import figures
 from results.report.axes import axes, parameter_axis
 from results.report.data import (
@@ -148,6 +148,29 @@ def test_parallel_coordinates_and_contour(data: SweepData) -> None:
     surface = figures.contour(data)
     assert surface is not None
     assert [type(t) for t in surface.data] == [go.Contour, go.Scatter]
+
+
+def test_several_objectives_have_a_front(tmp_path: Path) -> None:
+    run = open_run(
+        tmp_path / "s", spec := make_spec(metric=["loss", "seconds"], budget={"trials": 4})
+    )
+    run.paths.spec.write_text(dump_sweep(spec))
+    for values in ((0.1, 9.0), (0.2, 1.0), (0.3, 2.0)):
+        job = run.next_trial()
+        assert job is not None
+        metrics = dict(zip(("loss", "seconds"), values, strict=True))
+        append_report(job.paths, Report(step=9, metrics=metrics, attempt=1, time=1.0))
+    data = read(run.paths)
+    figure = figures.pareto_front(data)
+    assert figure is not None
+    assert {t.name: list(t.text) for t in figure.data} == {
+        "others": ["t0002"],
+        "on the front": ["t0000", "t0001"],
+    }
+    assert data.choice is not None
+    assert data.choice.why == "the knee of a Pareto front of 2 trials (min loss, min seconds)"
+    write_report(data, tmp_path / "r.html")
+    assert "Pareto front</h2>" in (tmp_path / "r.html").read_text()
 
 
 def test_the_page_is_whole_and_safe(data: SweepData, tmp_path: Path) -> None:

@@ -12,8 +12,18 @@ from urllib.parse import unquote
 
 import pytest
 
+from results import environment
+from results.environment import Environment
 from results.paths import SweepPaths
-from results.records import Attempt, Report, TrialRecord, TrialState, append_report, write_trial
+from results.records import (
+    Attempt,
+    Inherited,
+    Report,
+    TrialRecord,
+    TrialState,
+    append_report,
+    write_trial,
+)
 from results.tracking import (
     Delivery,
     Ending,
@@ -25,6 +35,7 @@ from results.tracking import (
     ui_environment,
 )
 from results.tracking import delivery as delivery_module
+from results.tracking.extras import Extras, extras
 from search_spaces.errors import UserError
 from tests.results.servers import failing_server, free_port, hanging_server
 
@@ -128,6 +139,53 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) ->
     assert after["t0002"].data.tags["tune.attempt"] == "2"
     assert after["t0002"].data.tags["mlflow.parentRunId"] == after["llm-1"].info.run_id
     assert points(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def annotated(sweep: SweepPaths) -> TrialRecord:
+    """A finished trial of two attempts, with notes of both and a lineage."""
+    taken = Inherited(step=1, donor="t0009", donor_step=4, before={}, after={})
+    record = trial(0, TrialState.COMPLETED, attempts=2).model_copy(update={"lineage": (taken,)})
+    write(sweep, record, 1, 2)
+    files = sweep.trial(record.id)
+    for attempt in (1, 2):
+        ran = Environment(source={}, data="d" * 64, versions={"torch": str(attempt)}, hardware={})
+        environment.write(files, attempt, ran)
+        line = environment.sample_line(attempt, 1e9 + attempt, {"system/memory_mb": 9.0 * attempt})
+        files.samples(attempt).write_text(line + '{"torn')
+    files.checkpoint(2).mkdir(parents=True)
+    (files.checkpoint(2) / "lineage.json").write_text('{"init": "abc"}')
+    return record
+
+
+def test_what_a_trial_ran_with_is_told_when_it_has_ended(storage: Path, sweep: SweepPaths) -> None:
+    annotated(sweep)
+    facts = SweepFacts("s/facts", "llm-1", {}, {}, {"sweep.yaml": "name: llm\n"})
+    for _ in range(2):  # a second session says nothing twice
+        sweep.delivered.unlink(missing_ok=True)
+        tracker = mlflow_tracker(sweep, uri_of(storage), sweep.root / "artifacts", "llm", facts)
+        assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    found = runs(uri_of(storage), "s/facts")
+    told = found["t0000"].data.tags
+    assert told["tune.version.torch"] == "2"
+    assert (told["tune.data"], told["tune.init"]) == ("d" * 64, "abc")
+    assert told["tune.donors"] == "t0009 at 4"
+    with sqlite3.connect(storage / "mlflow.db") as db:
+        query = "select key, step, value from metrics where run_uuid = ? and key like 'system/%'"
+        samples = db.execute(query, (found["t0000"].info.run_id,)).fetchall()
+    assert samples == [("system/memory_mb", 1, 9.0), ("system/memory_mb", 2, 18.0)]
+    assert _artifact(found["llm-1"], "sweep.yaml") == "name: llm\n"
+    history = json.loads(_artifact(found["t0000"], "attempts.json"))
+    assert [a["number"] for a in history] == [1, 2]
+
+
+def _artifact(run: Any, name: str) -> str:
+    return (Path(unquote(run.info.artifact_uri.removeprefix("file://"))) / name).read_text()
+
+
+def test_a_trial_without_notes_has_no_extras(sweep: SweepPaths) -> None:
+    record = trial(0, TrialState.COMPLETED)
+    write(sweep, record, 1)
+    assert extras(sweep.trial(record.id), record) == Extras()
 
 
 def test_what_a_run_says_of_its_trial(
@@ -281,7 +339,7 @@ class Gate:
         self.failures = 1
         self.open = threading.Event()
 
-    def update(self, record: TrialRecord, reports: list[Report]) -> None:
+    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         self.open.wait()
         if self.failures:
             self.failures -= 1

@@ -76,12 +76,13 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
     """The sweep's own rule, with what the command line changes of it."""
     from pydantic import ValidationError
 
+    from results.selection import goals
     from search_spaces.errors import UserError
     from search_spaces.schema import SelectSpec
 
     asked = {"at": at, "rule": rule}
-    if rule and not spec.select.objectives:
-        raise UserError("--rule: the sweep has no select.objectives to choose between")
+    if rule and len(goals(spec, spec.select)) < 2:
+        raise UserError("--rule: the sweep has one objective; see select.objectives")
     given = spec.select.model_dump() | {k: v for k, v in asked.items() if v is not None}
     try:
         return SelectSpec.model_validate(given)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
-from results.tracking import Delivery, Ending, NullTracker, SweepFacts, Tracker, mlflow_tracker
+from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
 from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
-from tuning.execution.folder import accounted, handle, note_end, read_state
+from tuning.execution.folder import accounted, handle, note_end
 from tuning.execution.owner import own
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def make_tracker(spec: SweepSpec, paths: SweepPaths) -> Tracker:
 
 def delivery(spec: SweepSpec, paths: SweepPaths) -> Delivery:
     """Delivery of a sweep to the MLflow that it names."""
-    storage, key = Storage(paths.root.parent), read_state(paths).key
-    facts = SweepFacts(key, spec.name, _tags(paths, spec), _settings(spec))
+    from tuning.execution.facts import sweep_facts
+
+    storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
     experiment = spec.tracking.experiment or spec.name
     return mlflow_tracker(paths, tracking_uri(spec, paths), storage.artifacts, experiment, facts)
 
@@ -195,12 +196,3 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     undelivered = tracker.close(ending, timeout=60.0)
     if undelivered and not run.problem:
         run.problem = f"{undelivered}; the sweep folder has it: tune sync {handle(run.paths)}"
-
-
-def _tags(paths: SweepPaths, spec: SweepSpec) -> dict[str, str]:
-    return {"folder": str(paths.root), "trainable": spec.trainable, "goal": spec.mode}
-
-
-def _settings(spec: SweepSpec) -> dict[str, Any]:
-    keep = {"search", "scheduler", "budget", "resources", "seed", "metrics", "modes"}
-    return spec.model_dump(mode="json", include=keep)
