@@ -11,15 +11,14 @@ from results.confirmation import Confirmation, Measured
 from results.leaderboard import TrialSummary
 from results.paths import SweepPaths, TrialPaths
 from results.records import TrialRecord, read_reports
-from results.retention import Retention
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.again import Until
 from trainables.base import Trainable
 from trainables.local import run_local
 from trainables.run import output_to
-from trainables.worker import TrialJob
 from tuning.cli.models import cache_of, config_of
+from tuning.execution.job import repetition
 from tuning.held_out import Judge, on_test
 from tuning.search.study import derive_seed
 
@@ -80,18 +79,14 @@ class Confirmer:
         if done and done[-1].step >= line.step and newest_whole(files):
             return files
         config = {**line.record.config, **line.record.adjusted}
-        job = TrialJob(
-            trial_id=line.record.id,
-            folder=str(files.root),
-            trainable=self._spec.trainable,
-            config=reseeded(self._trainable, config, seed),
+        job = repetition(
+            self._spec,
+            line.record,
+            files,
+            str(cache_of(self._paths)),
+            line.step,
             seed=seed,
-            attempt=1,
-            cache=str(cache_of(self._paths)),
-            checkpoint_every=max(1, line.step),
-            retention=Retention(newest=1),
-            max_t=self._spec.scheduler.max_t,
-            time_attr=self._spec.scheduler.time_attr,
+            config=reseeded(self._trainable, config, seed),
         )
         with output_to(files.log(1, 0)):
             run_local(job, Until(line.step))

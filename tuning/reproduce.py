@@ -16,13 +16,12 @@ from results import environment
 from results.files import write_atomic
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports
-from results.retention import Retention
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.again import Again
 from trainables.registry import is_foreign, resolve
-from trainables.worker import TrialJob
 from tuning.cli.models import cache_of, config_of
+from tuning.execution.job import repetition
 
 _OF_TIME = ("_per_second", "_seconds", "_time")
 """How metrics end that measure time, and are never the same twice."""
@@ -73,19 +72,7 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else spec.resources.workers
-    job = TrialJob(
-        trial_id=record.id,
-        folder=str(files.root),
-        trainable=spec.trainable,
-        config={**record.config, **record.adjusted},
-        seed=record.seed,
-        attempt=1,
-        cache=str(cache_of(paths)),
-        checkpoint_every=max(1, then[-1].step),
-        retention=Retention(newest=1),
-        max_t=spec.scheduler.max_t,
-        time_attr=spec.scheduler.time_attr,
-    )
+    job = repetition(spec, record, files, str(cache_of(paths)), then[-1].step)
     log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
     now = environment.read(files, 1)
     verdict = Verdict(

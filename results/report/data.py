@@ -130,7 +130,7 @@ def value_at(curve: Curve, step: int) -> float | None:
 
 def rungs(scheduler: SchedulerSpec) -> list[float]:
     """Steps at which the scheduler compares trials; empty where it does not."""
-    if scheduler.name == "none" or scheduler.max_t is None:
+    if scheduler.name not in ("asha", "asha_promote", "hyperband") or scheduler.max_t is None:
         return []
     found: list[float] = [scheduler.grace_period]
     while found[-1] * scheduler.reduction_factor < scheduler.max_t:

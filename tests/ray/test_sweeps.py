@@ -65,6 +65,11 @@ def test_from_a_file_to_a_winner(tune: Tune, digits: Path) -> None:
         r.id: expected[r.state] for r in tune.trials("digits")
     }
 
+    # What ran under Ray comes out the same, bit by bit, without it.
+    assert tune("reproduce", "digits", "t0000").startswith("t0000: bit-identical in all of ")
+    noted = tune.mlflow("select count(*) from tags where key = 'tune.hardware.workers'")
+    assert noted == [(6,)]
+
     # A second run of the file is a sweep of its own, with the same trials and the same losses.
     tune("run", digits)
     assert tune.values("digits-2") == tune.values("digits")

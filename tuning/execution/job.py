@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from results.paths import TrialPaths
+from results.records import TrialRecord
 from results.retention import Retention
 from search_spaces.schema import SweepSpec
 from search_spaces.sections.scheduler import SchedulerSpec
@@ -54,6 +57,37 @@ def make_job(
 def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
     """A trial's configuration with its initial weights settled, see `search.shared_init`."""
     return initialised(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
+
+
+def repetition(
+    spec: SweepSpec,
+    record: TrialRecord,
+    files: TrialPaths,
+    cache: str,
+    until: int,
+    *,
+    seed: int | None = None,
+    config: dict[str, Any] | None = None,
+) -> TrialJob:
+    """A trial once more, in files of its own, with a checkpoint at its end only.
+
+    Args:
+        spec, record: of the trial.
+        files: where the repetition is kept.
+        cache: folder of prepared data.
+        until: the step at which it ends.
+        seed, config: where they are not the trial's own.
+    """
+    job = make_job(
+        spec,
+        trial_id=record.id,
+        folder=files.root,
+        config={**record.config, **record.adjusted} if config is None else config,
+        seed=record.seed if seed is None else seed,
+        attempt=1,
+        cache=cache,
+    )
+    return replace(job, checkpoint_every=max(1, until), retention=Retention(newest=1))
 
 
 def _retention(spec: SweepSpec) -> Retention:
