@@ -123,9 +123,11 @@ def contour(data: SweepData) -> go.Figure | None:
     figure = blank(x.title, y.title)
     low, high = _range(list(values), data.sign) or (float(values.min()), float(values.max()))
     scale = {"colorscale": "Viridis", "reversescale": data.sign > 0}
-    if x.continuous and y.continuous:
+    surface = x.continuous and y.continuous
+    if surface:
         figure.add_contour(**_cells(x, y, values), zmin=low, zmax=high, connectgaps=True, **scale)
     marker = {"color": values, "cmin": low, "cmax": high, "size": 8, **scale}
+    marker["showscale"] = not surface
     figure.add_scatter(
         x=x.values,
         y=y.values,
@@ -172,7 +174,7 @@ def costs(data: SweepData) -> go.Figure:
         of = sorted((e for e in data.lines if e.record.state is state), key=_number)
         if of:
             x, seconds = [_number(e) for e in of], [e.record.seconds * workers for e in of]
-            figure.add_bar(x=x, y=seconds, name=state.value, marker={"color": colour})
+            figure.add_bar(x=x, y=seconds, width=0.8, name=state.value, marker={"color": colour})
     return figure.update_layout(barmode="overlay")
 
 

@@ -87,7 +87,8 @@ def _winner(data: SweepData) -> list[str]:
     if others:
         gap = abs((first.value or 0.0) - (others[0].value or 0.0))
         rival = others[0].record.id
-        lines.append(f"Next to it is {rival} with {number(others[0].value)}: {gap:.3g} away.")
+        said = f"{gap:.3g} away" if gap else "the same"
+        lines.append(f"Next to it is {rival} with {number(others[0].value)}: {said}.")
     if not data.choice.confirmed:
         lines.append(
             f"The best of many noisy values is too good to be true: measure it again with "
@@ -151,7 +152,11 @@ def _cost(data: SweepData) -> Section:
     for line in data.lines:
         spent[line.record.state] += round(line.record.seconds * workers)
     hours = ", ".join(f"{s / 3600:.3g} on {state.value}" for state, s in spent.most_common())
+    attempts = [a for e in data.lines for a in e.record.attempts]
+    cpu = sum(a.seconds * a.cpus for a in attempts) / 3600
+    gpu = sum(a.seconds * a.gpus for a in attempts) / 3600
     said = [f"Worker-hours: {sum(spent.values()) / 3600:.3g} in all; {hours}."] if spent else []
+    said += [f"CPU-hours: {cpu:.3g}; GPU-hours: {gpu:.3g}."] if cpu or gpu else []
     return Section("Time and cost", said, plot(figures.costs(data)) if spent else None)
 
 
