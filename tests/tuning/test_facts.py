@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.load import dump_sweep
-from tests.tuning.simulate import make_spec, open_run
+from search_spaces.load import LoadedSweep, Source
+from tests.tuning.simulate import make_spec
 from tuning.execution.facts import git_tags, sweep_facts
-from tuning.execution.folder import Session, _write_state
+from tuning.execution.folder import create, read_state
 
 
 def git(folder: Path, *args: str) -> str:
@@ -38,11 +38,10 @@ def test_the_sweep_file_goes_along_without_secrets(
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "sesame-open-sesame")
     spec = make_spec(description="opened by sesame-open-sesame")
-    run = open_run(tmp_path / "s", spec)
-    run.paths.spec.write_text(dump_sweep(spec))
-    _write_state(run.paths, Session("key", (), ()))
-    facts = sweep_facts(run.paths, spec)
-    assert facts.key == "key"
+    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
+    paths = create(loaded, None, str(tmp_path))
+    facts = sweep_facts(paths, spec)
+    assert facts.key == read_state(paths).key
     assert "sesame" not in facts.artifacts["sweep.yaml"]
     assert facts.tags["goal"] == "min loss"
     assert "tune.version.torch" in facts.tags
