@@ -27,6 +27,7 @@ class Standing:
     """One sweep in a comparison.
 
     Attributes:
+        name: of the sweep; with its storage, where several have this name.
         spec: its frozen file.
         trials: finished ones.
         winner: None where no trial has a value.
@@ -34,6 +35,7 @@ class Standing:
         progress: see `Progress`.
     """
 
+    name: str
     spec: SweepSpec
     trials: int
     winner: TrialSummary | None
@@ -52,7 +54,9 @@ def compare(sweeps: Sequence[SweepPaths]) -> list[Standing]:
     Raises:
         UserError: they optimise different metrics, or one of them is no sweep.
     """
-    standings = [_read(paths) for paths in sweeps]
+    names = [paths.name for paths in sweeps]
+    alike = {name for name in names if names.count(name) > 1}
+    standings = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
     first = standings[0].spec
     for other in (s.spec for s in standings[1:]):
         if (other.metric, other.mode) != (first.metric, first.mode):
@@ -77,13 +81,14 @@ def differences(standings: Sequence[Standing]) -> dict[str, list[Any]]:
     return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
 
 
-def _read(paths: SweepPaths) -> Standing:
+def _read(paths: SweepPaths, name: str) -> Standing:
     spec = load_sweep(paths.spec).spec
     records = read_trials(paths)
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
     board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
     good = [e for e in board if e.value is not None and e.record.eligible]
     return Standing(
+        name,
         spec,
         sum(r.state.finished for r in records),
         next(iter(order(good, spec.mode)), None),

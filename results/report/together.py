@@ -17,7 +17,7 @@ from results.report.page import Section, number, plot, write_page
 def write_comparison(standings: Sequence[Standing], target: Path) -> None:
     """Write the comparison of sweeps as one page; see `results.comparison.compare`."""
     spec = standings[0].spec
-    names = [s.spec.name for s in standings]
+    names = [s.name for s in standings]
     header, rows = table(standings)
     given = differences(standings)
     differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
@@ -47,7 +47,7 @@ def progress(standings: Sequence[Standing]) -> go.Figure:
         if ys:  # to the end of the sweep
             xs, ys = [*xs, one.cost / 3600], [*ys, ys[-1]]
         line = {"shape": "hv"}
-        figure.add_scatter(x=xs, y=ys, name=text(one.spec.name), mode="lines", line=line)
+        figure.add_scatter(x=xs, y=ys, name=text(one.name), mode="lines", line=line)
     return figure.update_layout(showlegend=True)
 
 
@@ -59,7 +59,7 @@ def hours(seconds: float) -> str:
 def _row(one: Standing) -> list[str]:
     found = one.winner
     best = [found.record.id, number(found.value)] if found else ["-", "-"]
-    return [one.spec.name, str(one.trials), *best, hours(one.cost)]
+    return [one.name, str(one.trials), *best, hours(one.cost)]
 
 
 def _shown(value: object) -> str:

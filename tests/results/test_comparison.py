@@ -85,5 +85,5 @@ def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
     empty.spec.write_text(dump_sweep(make_spec()))
     standings = compare([pair[0], empty])
     assert (standings[1].winner, standings[1].cost, standings[1].progress) == (None, 0, [])
-    assert table(standings)[1][1] == ["simulated", "0", "-", "-", "0", "-", "-", "-", "-"]
+    assert table(standings)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
     write_comparison(standings, tmp_path / "both.html")
