@@ -6,11 +6,16 @@ import json
 
 import pytest
 
-from results.confirmation import Confirmation, read
+from results.confirmation import Confirmation, Measured, read, write
 from results.paths import SweepPaths
 from results.records import read_reports
+from results.selection import ranked
+from search_spaces.schema import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
+from tuning.cli.average import _picked
+from tuning.cli.models import pick
+from tuning.execution.folder import read_spec
 
 
 def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
@@ -53,6 +58,27 @@ def _asked_again(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
     again = read(paths)
     assert again is not None
     assert (again.seeds, [len(m.test) for m in again.trials]) == ((), [1, 1, 1])
+
+
+def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: Tune) -> None:
+    paths = trained(tune)
+    spec = read_spec(paths)
+    order = [line.record.id for line in ranked(paths, spec, spec.select)]
+    assert _candidates(paths, spec) == order
+    values = {trial: 0.5 + 0.1 * place for place, trial in enumerate(order)}  # the last is best
+    trials = tuple(
+        Measured(trial=trial, search_value=0.9, test=(value, value + 0.001))
+        for trial, value in values.items()
+    )
+    made = Confirmation(metric="accuracy", mode="max", seeds=(1, 2), trials=trials)
+    write(paths, made)
+    assert _candidates(paths, spec) == [order[-1], *order[:-1]]
+    picked = pick("mine", None, None, None, "export")
+    assert (picked.name, picked.gated) == (order[-1], True)
+
+
+def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
+    return [one.trial_id for one in _picked(paths, spec, 3, None, None, None, None)[0]]
 
 
 def test_refusals(tune: Tune) -> None:

@@ -153,6 +153,8 @@ def _picked(
         find_trial(paths, clients)
         return soup.clients(paths, clients), f"{clients}-clients"
     picked = soup.best(paths, spec.metric, spec.mode, top)
+    winner = decide(paths, spec).line.record.id
+    picked.sort(key=lambda one: one.trial_id != winner)  # one that was confirmed comes first
     return picked, str(len(picked))
 
 
