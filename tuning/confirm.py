@@ -107,8 +107,9 @@ def reseeded(trainable: Trainable[Any], config: dict[str, Any], seed: int) -> di
 
 
 def _value(line: TrialSummary) -> float:
-    assert line.value is not None, "trials without a value are not ranked"
-    return line.value
+    value = line.value if line.mean is None else line.mean  # of its configuration's replicates
+    assert value is not None, "trials without a value are not ranked"
+    return value
 
 
 def _weights(files: TrialPaths) -> Path:

@@ -14,6 +14,7 @@ from search_spaces.schema import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
 from tuning.cli.average import _picked
+from tuning.cli.best import _distinct
 from tuning.cli.models import pick
 from tuning.execution.folder import read_spec
 
@@ -79,6 +80,18 @@ def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: T
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
     return [one.trial_id for one in _picked(paths, spec, 3, None, None, None, None)[0]]
+
+
+def test_each_configuration_is_confirmed_once(tune: Tune) -> None:
+    paths = tune.sweep("mine", replicates=2, budget={"trials": 6})
+    spec = read_spec(paths)
+    lines = ranked(paths, spec, spec.select)
+    once = _distinct(lines)
+    assert len({e.record.number for e in lines}) == len(once) < len(lines)
+    assert once[0] is lines[0]
+    assert [e.record.id for e in once] == sorted(
+        (e.record.id for e in once), key=[e.record.id for e in lines].index
+    )
 
 
 def test_refusals(tune: Tune) -> None:

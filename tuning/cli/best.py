@@ -11,6 +11,7 @@ from tuning.cli.options import Json, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.confirmation import Confirmation
+    from results.leaderboard import TrialSummary
     from results.paths import SweepPaths
     from results.selection import Choice
     from search_spaces.schema import SelectSpec, SweepSpec
@@ -60,7 +61,7 @@ def best(
     if reevaluate and not confirm:
         raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
     if confirm:
-        lines = ranked(paths, spec, select)[:confirm]
+        lines = _distinct(ranked(paths, spec, select))[:confirm]
         made = _measure(paths, spec, lines, seeds, reevaluate, quiet=json_)
     explicit = at is not None or rule is not None
     choice = choose(paths, spec, select) if explicit and not confirm else decide(paths, spec)
@@ -70,6 +71,14 @@ def best(
     if confirm:
         _tell(made)
     _print(paths, spec, choice)
+
+
+def _distinct(lines: list[TrialSummary]) -> list[TrialSummary]:
+    """One trial of each configuration, which may have several that differ in their seeds."""
+    first: dict[int, TrialSummary] = {}
+    for line in lines:
+        first.setdefault(line.record.number, line)
+    return list(first.values())
 
 
 def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
@@ -93,7 +102,7 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
 def _measure(
     paths: SweepPaths,
     spec: SweepSpec,
-    lines: list[Any],
+    lines: list[TrialSummary],
     seeds: int,
     reevaluate: bool,
     quiet: bool,
