@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from results.exportable import Exportable
+from trainables.client import Client
 from trainables.worker import Worker
 
 
@@ -131,6 +132,14 @@ class Trainable(ABC, Generic[C]):
         An average's weights do not go with the average of their statistics. Nothing to do for a
         model that has none.
         """
+
+    def client(self, config: C, cache: Path) -> Client:
+        """The model, data and steps of one client, for `trainable: federated`.
+
+        Raises:
+            NotImplementedError: the trainable cannot be trained by clients.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no client() for federated training")
 
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).

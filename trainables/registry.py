@@ -20,6 +20,7 @@ from trainables.mistakes import explain
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
     "digits": "trainables.digits.trainable:Digits",
+    "federated": "trainables.federated.trainable:Federated",
 }
 """Name in a sweep file → `module:Class`. A new trainable is one line here."""
 

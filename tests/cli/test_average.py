@@ -106,3 +106,21 @@ def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
 def test_mistakes(tune: Tune, paths: SweepPaths, args: list[str], reason: str) -> None:
     assert reason in tune.refused("average", "trained", *args)
     assert not list(paths.soup("x").parent.glob("*"))
+
+
+def test_clients_of_a_federated_trial(tune: Tune) -> None:
+    client = {"hidden_units": 8, "num_layers": 1, "batch_size": 16}
+    paths = trained(
+        name="clients",
+        trainable="federated",
+        space={"client": {"learning_rate": {"loguniform": [3e-3, 3e-2]}}},
+        fixed={"client": client, "clients": 3, "rounds": 2, "keep_clients": True},
+        scheduler={"name": "none", "max_t": 2},
+        budget={"trials": 1},
+    )
+    options = ["--clients", "t0000", "--method", "weighted", "--weights", "examples"]
+    said = tune("average", "clients", *options).out
+    assert "averaged 3 of 3: t0000@2/00000, t0000@2/00001, t0000@2/00002" in said
+    soup = load_file(paths.soup("weighted-t0000-clients") / "model.safetensors")
+    fedavg = load_file(newest(paths, "t0000") / "model.safetensors")
+    assert all((soup[name] == fedavg[name]).all() for name in soup)

@@ -21,6 +21,14 @@ class Example:
     steps: tuple[int, ...]
     learned: str
     judged: tuple[str, ...]
+    inner: str | None = None
+    """Key under which the hyperparameters of the model and its optimizer are."""
+
+    def changed(self, **changes: Any) -> dict[str, Any]:
+        """The configuration with other hyperparameters of the model or its optimizer."""
+        if self.inner is None:
+            return {**self.config, **changes}
+        return {**self.config, self.inner: {**self.config[self.inner], **changes}}
 
 
 EXAMPLES: dict[str, Example] = {
@@ -45,5 +53,22 @@ EXAMPLES: dict[str, Example] = {
         steps=(1, 2, 3),
         learned="loss",
         judged=("accuracy", "loss"),
+    ),
+    "federated": Example(
+        {
+            "task": "digits",
+            "client": {"hidden_units": 16, "batch_size": 16, "learning_rate": 1e-2, "dropout": 0.2},
+            "clients": 4,
+            "partition": "dirichlet",
+            "participation": 0.75,
+            "rounds": 3,
+            "local_steps": 8,
+            "server": "fedavgm",
+            "server_momentum": 0.3,
+        },
+        steps=(1, 2, 3),
+        learned="loss",
+        judged=("accuracy", "loss"),
+        inner="client",
     ),
 }

@@ -72,6 +72,21 @@ def test_every_text_is_in_exactly_one_split(tmp_path: Path) -> None:
     assert dataset.sequences(Split.TRAIN).shape[1] == 9
 
 
+def test_each_sequence_knows_its_source(tmp_path: Path) -> None:
+    dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    for split in Split:
+        rows, sources = dataset.sequences(split), dataset.sources(split)
+        assert len(sources) == len(rows)
+        for row, source in zip(rows, sources, strict=True):
+            begin = tokenizer.decode(row.tolist(), skip_special_tokens=False).split(
+                "<|endoftext|>"
+            )[0]
+            assert begin in TEXTS[source]
+
+
 def test_text_comes_from_files_jsonl_or_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"body": t}) for t in TEXTS))
     pq.write_table(pa.table({"body": TEXTS}), tmp_path / "a.parquet")
@@ -138,7 +153,8 @@ def test_building_is_deterministic(tmp_path: Path) -> None:
     config = config_of(write_texts(tmp_path / "in"))
     a, b = (prepare(config, tmp_path / name) for name in ("a", "b"))
     files = sorted(p.name for p in a.folder.iterdir())
-    assert files == ["meta.json", "selection.npy", "test.npy", "tokenizer.json", "train.npy"]
+    arrays = [f"{split}.{kind}" for split in Split for kind in ("npy", "sources.npy")]
+    assert files == sorted([*arrays, "meta.json", "tokenizer.json"])
     assert all((a.folder / f).read_bytes() == (b.folder / f).read_bytes() for f in files)
 
 

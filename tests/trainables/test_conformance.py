@@ -117,7 +117,7 @@ class TestTrainable:
     ) -> None:
         def lineage(label: str, seed: int = 0, **changes: Any) -> str:
             # stopped and resumed, so that the lineage has to survive that too
-            config, folder = {**example.config, **changes}, tmp_path / label
+            config, folder = example.changed(**changes), tmp_path / label
             for attempt, step in enumerate(example.steps[:2], 1):
                 run_trial(
                     folder,

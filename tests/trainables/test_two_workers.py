@@ -82,6 +82,9 @@ class TestTwoWorkers:
         found = newest_whole(TrialPaths(tmp_path))
         assert found is not None
         assert read_lineage(found.folder) == read_lineage(last)
+        if name == "federated":  # what a client does depends on no rank
+            weights = [(f / "model.safetensors").read_bytes() for f in (found.folder, last)]
+            assert weights[0] == weights[1]
         if name == "causal_lm":  # no dropout: the same batches, so the same model but for rounding
             two = trained[1][0][name][0][str(example.steps[-1])]["eval_loss"]
             assert channel.reports[-1].metrics["eval_loss"] == pytest.approx(two, rel=1e-4)

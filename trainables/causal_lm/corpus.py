@@ -30,10 +30,14 @@ SHARE = 0.05
 
 @dataclass(frozen=True)
 class Document:
-    """One text. `unit` is a digest: documents of one unit never part between the splits."""
+    """One text. `unit` is a digest: documents of one unit never part between the splits.
+
+    `source` is the number of its file in the corpus.
+    """
 
     unit: str
     text: str
+    source: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Corpus:
             UserError: a part cannot be read, with `on_bad_data: fail`.
         """
         left = self.data.limit
-        for path in self.files:
+        for source, path in enumerate(self.files):
             unit = _content_digest(path, self.cache) if self.by_file else None
             for text in _texts(path, self.data, whole=self.by_file):
                 if isinstance(text, Bad):
@@ -84,7 +88,7 @@ class Corpus:
                     left -= len(text.encode())
                     if left < 0:
                         return
-                yield Document(unit or _digest([text]), text)
+                yield Document(unit or _digest([text]), text, source)
 
     def _refuse(self, bad: Bad, tell: Callable[[str], None]) -> None:
         if self.data.on_bad_data == "fail":

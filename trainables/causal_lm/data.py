@@ -1,6 +1,7 @@
 """Text tokenised and packed once, into arrays that all trials and workers map into memory.
 
     <cache>/<key>/{train,selection,test}.npy   [sequences, sequence_length + 1] token ids
+    <cache>/<key>/<split>.sources.npy          [sequences] number of the file each begins in
     <cache>/<key>/tokenizer.json               where the BPE was trained here
     <cache>/<key>/meta.json                    what the key stands for
 
@@ -15,7 +16,6 @@ import json
 import logging
 import os
 import shutil
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
+from trainables.sampling import Rows
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Of the packing; a change of code that changes the arrays raises it."""
 PACK_AT_ONCE = 4096
 NAMED = 20
@@ -69,6 +70,11 @@ class Dataset:
         Neighbours share one token: the last that a sequence predicts is the first of the next.
         """
         found: Tokens = np.load(self.folder / f"{split}.npy", mmap_mode="r")
+        return found
+
+    def sources(self, split: Split = Split.TRAIN) -> Rows:
+        """Number of the source file in which each sequence begins, int64 [sequences]."""
+        found: Rows = np.load(self.folder / f"{split}.sources.npy")
         return found
 
 
@@ -139,9 +145,13 @@ def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Enco
         encoder = train_bpe(train, vocab_size)
         encoder.tokenizer.save(str(folder / "tokenizer.json"))
     dtype = np.dtype(np.uint16 if encoder.size <= 1 << 16 else np.uint32)
-    _encode(folder, corpus, splits, encoder, dtype)
+    ends = _encode(folder, corpus, splits, encoder, dtype)
     length = int(settings["sequence_length"])
     counts = {split.value: _pack(folder, split, length, dtype) for split in Split}
+    for split, count in counts.items():
+        sources, until = ends[Split(split)]
+        begun = np.searchsorted(until, np.arange(count) * length, side="right")
+        np.save(folder / f"{split}.sources.npy", sources[begun])
     meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
     meta["skipped"] = bad
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
@@ -160,14 +170,23 @@ def _encode(
     splits: dict[str, Split],
     encoder: Encoder,
     dtype: np.dtype[Any],
-) -> None:
-    """One flat stream of token ids per split, `<split>.tokens`."""
-    with ExitStack() as stack:
-        files = {s: stack.enter_context(open(folder / f"{s}.tokens", "wb")) for s in Split}
-        for split, file in files.items():
-            texts = (d.text for d in corpus.documents() if splits[d.unit] is split)
+) -> dict[Split, tuple[Rows, Rows]]:
+    """One flat stream of token ids per split, `<split>.tokens`.
+
+    Returns:
+        Of each split: the source of each document, and the token at which it ends.
+    """
+    found = {}
+    for split in Split:
+        texts = (d.text for d in corpus.documents() if splits[d.unit] is split)
+        lengths = []
+        with open(folder / f"{split}.tokens", "wb") as file:
             for ids in encoder.encode(texts):
                 file.write(np.array(ids, dtype=dtype).tobytes())
+                lengths.append(len(ids))
+        sources = [d.source for d in corpus.documents() if splits[d.unit] is split]
+        found[split] = (np.array(sources, np.int64), np.cumsum(lengths, dtype=np.int64))
+    return found
 
 
 def _pack(folder: Path, split: Split, length: int, dtype: np.dtype[Any]) -> int:

@@ -64,7 +64,7 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     with own_world(0, 0, device):
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device)
-        rows = _judged(dataset.sequences(split), config.eval_sequences)
+        rows = judged_rows(dataset.sequences(split), config.eval_sequences)
         total, count = token_loss(model, rows, config, device)
     return {"eval_loss": total / count}
 
@@ -75,9 +75,9 @@ def examples(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     with own_world(0, 0, device), torch.no_grad():
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device).eval()
-        rows = _judged(dataset.sequences(split), config.eval_sequences)
+        rows = judged_rows(dataset.sequences(split), config.eval_sequences)
         losses = [
-            _loss(model, _tensor(rows[part], device), config, "none").double()
+            next_token_loss(model, to_tensor(rows[part], device), config, "none").double()
             for part in shares(len(rows), EVAL_BATCH, 0, 1)
         ]
     each: list[float] = torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()
@@ -122,8 +122,8 @@ def token_loss(
     total, count = 0.0, 0
     with torch.no_grad():
         for part in shares(len(rows), EVAL_BATCH, rank, world_size):
-            tokens = _tensor(rows[part], device)
-            total += float(_loss(model, tokens, config, "sum"))
+            tokens = to_tensor(rows[part], device)
+            total += float(next_token_loss(model, tokens, config, "sum"))
             count += tokens.shape[0] * (tokens.shape[1] - 1)
     model.train(training)
     return total, count
@@ -152,21 +152,21 @@ class _Run:
     def __post_init__(self) -> None:
         config, worker = self.config, self.worker
         self.rows = self.dataset.sequences(Split.TRAIN)
-        self.judged = _judged(self.dataset.sequences(Split.SELECTION), config.eval_sequences)
+        self.judged = judged_rows(self.dataset.sequences(Split.SELECTION), config.eval_sequences)
         self.sampler = Sampler(
             len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
         )
         self.model.to(worker.device).train()
-        self.optimizer = _adamw(self.model, config)
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, _schedule(config))
+        self.optimizer = adamw(self.model, config)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
         self.ddp = parallel(self.model, worker)
 
     def advance(self, step: int) -> None:
         """One optimizer step."""
 
         def mean_loss(rows: Rows) -> torch.Tensor:
-            tokens = _tensor(self.rows[rows], self.worker.device)
-            return _loss(self.ddp, tokens, self.config, "mean")
+            tokens = to_tensor(self.rows[rows], self.worker.device)
+            return next_token_loss(self.ddp, tokens, self.config, "mean")
 
         rows = self.sampler.rows(step - 1)
         loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss)
@@ -238,18 +238,19 @@ def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
     return dataset
 
 
-def _judged(rows: Tokens, most: int) -> Tokens:
+def judged_rows(rows: Tokens, most: int) -> Tokens:
     """At most so many sequences, spread evenly over the split."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
-def _tensor(rows: Tokens, device: torch.device) -> torch.Tensor:
+def to_tensor(rows: Tokens, device: torch.device) -> torch.Tensor:
+    """Token ids as the model takes them."""
     return torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
 
 
-def _loss(
+def next_token_loss(
     model: nn.Module, tokens: torch.Tensor, config: CausalLMConfig, reduction: str
 ) -> torch.Tensor:
     """Negative log-likelihood of each next token; `tokens` is [batch, sequence_length + 1]."""
@@ -260,7 +261,7 @@ def _loss(
     return F.cross_entropy(flat, tokens[:, 1:].reshape(-1), reduction=reduction)
 
 
-def _adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
+def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
     """AdamW that decays matrices and leaves gains and biases alone (Brown et al. 2020)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
@@ -270,7 +271,7 @@ def _adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), fused=True)
 
 
-def _schedule(config: CausalLMConfig) -> Callable[[int], float]:
+def lr_schedule(config: CausalLMConfig) -> Callable[[int], float]:
     """Linear warmup, then a cosine down to `FINAL_LR`: the factor of the step that comes next."""
     warmup = round(config.warmup_fraction * config.max_steps)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from results.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.client import Client
 from trainables.worker import Worker
 
 
@@ -37,6 +38,12 @@ class CausalLM(Trainable[CausalLMConfig]):
         from trainables.causal_lm import loop
 
         return {"eval_loss": loop.examples(config, weights, split, cache)}
+
+    def client(self, config: CausalLMConfig, cache: Path) -> Client:
+        """Sequences of text; see the base class."""
+        from trainables.causal_lm import client
+
+        return client.CausalLMClient(config, cache)
 
     def initial(self, config: CausalLMConfig, target: Path, cache: Path) -> str:
         """Weights of step 0; see the base class."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from results.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
+from trainables.client import Client
 from trainables.worker import Worker
 
 
@@ -79,6 +80,12 @@ class Digits(Trainable[DigitsConfig]):
         from trainables.digits import loop
 
         return loop.examples(config, weights, split)
+
+    def client(self, config: DigitsConfig, cache: Path) -> Client:
+        """Images of digits; see the base class."""
+        from trainables.digits import loop
+
+        return loop.DigitsClient(config)
 
     def initial(self, config: DigitsConfig, target: Path, cache: Path) -> str:
         """Weights of step 0; see the base class."""

@@ -1,0 +1,164 @@
+"""Averages of large models: time, memory and error, beside other ways to make them.
+
+    python -m benchmarks.averaging [--models 16] [--megabytes 400] [--dtype float32]
+
+Ours is compared with loading all models and adding them up, and with `mergekit-pytorch` (linear)
+where `MERGEKIT_PYTHON` names a Python that has it. Each runs in a process of its own. Memory is the
+largest anonymous resident set beyond what the process had before it began (the page cache, which
+the system may take back, is not counted); error is the largest difference from the float64 mean,
+rounded once, in units of the last place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+TENSORS = 16
+PERIOD_S = 0.002
+
+
+def make_models(folder: Path, count: int, megabytes: int, dtype: torch.dtype) -> list[Path]:
+    """Models of equal tensors, each a little off the first."""
+    size = megabytes * 1_000_000 // dtype.itemsize // TENSORS
+    paths = []
+    for number in range(count):
+        draw = torch.Generator().manual_seed(number)
+        model = {f"w{i:02d}": torch.randn(size, generator=draw).to(dtype) for i in range(TENSORS)}
+        paths.append(folder / f"m{number:02d}" / "model.safetensors")
+        paths[-1].parent.mkdir()
+        save_file(model, paths[-1], {"format": "pt"})
+    return paths
+
+
+def ours(paths: list[Path], target: Path) -> None:
+    from results.averaging import average, make_method
+
+    average(paths, target, method=make_method("uniform"))
+
+
+def load_all(paths: list[Path], target: Path) -> None:
+    models = [load_file(path) for path in paths]
+    mean = {k: sum(m[k].float() for m in models) / len(models) for k in models[0]}
+    save_file({k: v.to(models[0][k].dtype) for k, v in mean.items()}, target)
+
+
+def anonymous(pid: int | str = "self") -> int:
+    """Anonymous resident bytes of a process; 0 when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(x.split()[1]) * 1024 for x in lines if x.startswith("RssAnon")), 0)
+
+
+class Peak:
+    """The largest anonymous memory of a process while it is watched."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        self.largest = 0
+        self._pid, self._over = pid, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(PERIOD_S):
+            self.largest = max(self.largest, anonymous(self._pid))
+
+
+def contend(name: str, folder: Path) -> None:
+    """In a process of its own: average once, and print what it took as JSON."""
+    paths = sorted(folder.glob("m*/model.safetensors"))
+    run = {"ours": ours, "load_all": load_all}[name]
+    run([paths[0]] * 2, folder / "warm.safetensors")  # imports are no part of the measurement
+    before, since = anonymous(), time.perf_counter()
+    with Peak() as peak:
+        run(paths, folder / f"{name}.safetensors")
+    seconds = time.perf_counter() - since
+    print(json.dumps({"seconds": seconds, "bytes": max(0, peak.largest - before)}))
+
+
+def measure(name: str, folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.averaging", "--contender", name, str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def mergekit(python: str, folder: Path) -> dict[str, float]:
+    """`mergekit-pytorch`, whole process: it has no other way in."""
+    models = [{"model": str(p), "parameters": {"weight": 1}} for p in sorted(folder.glob("m*/*"))]
+    recipe = folder / "linear.yml"
+    recipe.write_text(json.dumps({"merge_method": "linear", "models": models}))
+    program = str(Path(python).with_name("mergekit-pytorch"))
+    since = time.perf_counter()
+    process = subprocess.Popen([program, str(recipe), str(folder / "mergekit")])
+    with Peak(process.pid) as peak:
+        if process.wait():
+            raise SystemExit(f"{program} failed with {process.returncode}")
+    seconds = time.perf_counter() - since
+    made = next((folder / "mergekit").glob("*.safetensors"))
+    made.rename(folder / "mergekit.safetensors")
+    return {"seconds": seconds, "bytes": float(peak.largest)}
+
+
+def error(folder: Path, name: str) -> float:
+    """Largest distance from the float64 mean, rounded once, in units of its last place."""
+    paths, worst = sorted(folder.glob("m*/model.safetensors")), 0.0
+    with safe_open(folder / f"{name}.safetensors", "pt") as found:
+        for key in found.keys():  # noqa: SIM118 - not a dict
+            total: Any = 0.0
+            for path in paths:
+                with safe_open(path, "pt") as model:
+                    total = total + model.get_tensor(key).double()
+            tensor = found.get_tensor(key)
+            expected = (total / len(paths)).to(tensor.dtype).double()
+            place = torch.finfo(tensor.dtype).eps * expected.abs().clamp_min(1e-30)
+            worst = max(worst, float(((tensor.double() - expected).abs() / place).max()))
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=16)
+    parser.add_argument("--megabytes", type=int, default=400)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--contender", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.contender:
+        contend(given.contender[0], Path(given.contender[1]))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        make_models(folder, given.models, given.megabytes, getattr(torch, given.dtype))
+        found = {name: measure(name, folder) for name in ("ours", "load_all")}
+        if python := os.environ.get("MERGEKIT_PYTHON"):
+            found["mergekit"] = mergekit(python, folder)
+        print(f"{given.models} models of {given.megabytes} MB, {given.dtype}")
+        print("| contender | seconds | MB beyond baseline | error (ulp) |\n|---|---|---|---|")
+        for name, one in found.items():
+            told = f"{one['seconds']:.1f} | {one['bytes'] / 1e6:.0f} | {error(folder, name):.2g}"
+            print(f"| {name} | {told} |")
+
+
+if __name__ == "__main__":
+    main()

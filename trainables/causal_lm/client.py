@@ -1,0 +1,77 @@
+"""A federated client's side of the language model; see `trainables.client`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import prepare
+from trainables.causal_lm.loop import (
+    DATA_KEY,
+    adamw,
+    judged_rows,
+    lr_schedule,
+    next_token_loss,
+    to_tensor,
+    token_loss,
+)
+from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.sampling import Rows
+from trainables.worker import Worker
+
+
+class CausalLMClient:
+    """Sequences of the train split, each of one source file."""
+
+    def __init__(self, config: CausalLMConfig, cache: Path) -> None:
+        self._config, self._dataset = config, prepare(config, cache)
+        self._rows = self._dataset.sequences(Split.TRAIN)
+        self.size, self.batch_size = len(self._rows), config.batch_size
+        self.grad_clip = config.grad_clip
+
+    def groups(self, by: str) -> Rows:
+        """The file in which each sequence begins."""
+        if by != "source":
+            raise UserError("causal_lm: its text has sources and no labels; set by: source")
+        return self._dataset.sources()
+
+    def model(self) -> nn.Module:
+        """See the protocol."""
+        return new_model(self._config, self._dataset)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """See the protocol."""
+        return adamw(model, self._config)
+
+    def learning_rate(self, step: int, total: int) -> float:
+        """Warmup and cosine over all rounds."""
+        whole = self._config.model_copy(update={"max_steps": total})
+        return self._config.learning_rate * lr_schedule(whole)(step)
+
+    def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
+        """Nats per token."""
+        return next_token_loss(model, to_tensor(self._rows[rows], device), self._config, "mean")
+
+    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
+        """`eval_loss`, nats per token."""
+        rows = judged_rows(self._dataset.sequences(Split.SELECTION), self._config.eval_sequences)
+        total, count = token_loss(
+            model, rows, self._config, worker.device, worker.rank, worker.world_size
+        )
+        judged = worker.sum({"total": total, "count": count})
+        return {"eval_loss": judged["total"] / judged["count"]}
+
+    def save(self, model: nn.Module, folder: Path) -> None:
+        """See the protocol."""
+        save_model(model, self._config, self._dataset, folder)
+        (folder / DATA_KEY).write_text(json.dumps({"key": self._dataset.key}))
+
+    def load(self, model: nn.Module, folder: Path) -> None:
+        """See the protocol."""
+        model.load_state_dict(load_model(self._config, self._dataset, folder).state_dict())

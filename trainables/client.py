@@ -1,0 +1,63 @@
+"""What a trainable offers so that it can be trained by federated clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from trainables.sampling import Rows
+    from trainables.worker import Worker
+
+
+class Client(Protocol):
+    """A model, its training examples and one step on some of them. Keeps no state of training.
+
+    Attributes:
+        size: examples of the train split.
+        batch_size: examples per optimizer step of one client.
+        grad_clip: largest L2 norm of a gradient; None: not clipped.
+    """
+
+    size: int
+    batch_size: int
+    grad_clip: float | None
+
+    def groups(self, by: str) -> Rows:
+        """Label or source of each example, int64 [size].
+
+        Raises:
+            UserError: the data has none of this kind.
+        """
+        ...
+
+    def model(self) -> nn.Module:
+        """The model at step 0."""
+        ...
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """A fresh optimizer; its learning rate is set before each step."""
+        ...
+
+    def learning_rate(self, step: int, total: int) -> float:
+        """Of a step (from 0) of so many in all rounds together."""
+        ...
+
+    def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
+        """Mean over these examples of the train split."""
+        ...
+
+    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
+        """Metrics on the selection split, shared among the ranks; the same on each of them."""
+        ...
+
+    def save(self, model: nn.Module, folder: Path) -> None:
+        """Write the model as the trainable's own checkpoints have it."""
+        ...
+
+    def load(self, model: nn.Module, folder: Path) -> None:
+        """Read weights that `save` wrote."""
+        ...

@@ -1,0 +1,130 @@
+"""Hyperparameters of `federated`: the clients, the server, and the training of one client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from trainables.base import TrainableConfig
+
+SERVER_RATES = {
+    "fedavg": 1.0,
+    "fedavgm": 1.0,
+    "fedadagrad": 0.03,
+    "fedadam": 0.01,
+    "fedyogi": 0.01,
+    "diloco": 0.7,
+}
+"""Step sizes of the server that serve where none is given."""
+
+
+class FederatedConfig(TrainableConfig):
+    """Hyperparameters of federated training."""
+
+    task: str = Field("digits", description="trainable that each client runs: digits, causal_lm")
+    client: dict[str, Any] = Field(
+        default_factory=dict,
+        description="hyperparameters of `task`; its length of training is rounds x local_steps",
+    )
+    clients: int = Field(8, gt=0, description="shards of the train split")
+    partition: Literal["iid", "dirichlet", "groups"] = Field(
+        "iid",
+        description="iid: at random; dirichlet: each label or source in other shares to each client"
+        " (Hsu et al. 2019); groups: each label or source to one client",
+    )
+    by: Literal["label", "source"] = Field("label", description="what dirichlet and groups divide")
+    alpha: float = Field(0.5, gt=0, description="of dirichlet: less is more uneven")
+    partition_seed: int = Field(0, ge=0, description="of the division")
+    rounds: int = Field(10, gt=0, description="times that the server averages")
+    local_steps: int = Field(10, gt=0, description="optimizer steps of a client in a round")
+    participation: float = Field(1.0, gt=0, le=1, description="part of the clients in a round")
+    drop_out: float = Field(0.0, ge=0, lt=1, description="chance that one of these fails to answer")
+    proximal: float = Field(
+        0.0, ge=0, description="FedProx's pull towards the server's weights (Li et al. 2020)"
+    )
+    keep_optimizer: bool = Field(
+        False, description="clients go on with their optimizer's state, as DiLoCo's do"
+    )
+    keep_clients: bool = Field(
+        False, description="checkpoints hold each client's model too, for tune average --clients"
+    )
+    aggregation: Literal[
+        "weighted",
+        "uniform",
+        "median",
+        "trimmed_mean",
+        "task_arithmetic",
+        "ties",
+        "dare_linear",
+        "dare_ties",
+    ] = Field("weighted", description="method of averaging; weighted is by number of examples")
+    aggregation_options: dict[str, float] = Field(
+        default_factory=dict, description="of the method, such as trim or density"
+    )
+    server: Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "diloco"] = Field(
+        "fedavg", description="optimizer that takes the average step"
+    )
+    server_learning_rate: float | None = Field(
+        None, gt=0, description="its step size; null: 1, 1, 0.03, 0.01, 0.01, 0.7 in that order"
+    )
+    server_momentum: float = Field(0.9, ge=0, lt=1, description="fedavgm, diloco; others' beta1")
+    server_beta2: float = Field(0.99, ge=0, lt=1, description="fedadam, fedyogi: of the squares")
+    server_tau: float = Field(1e-3, gt=0, description="fedadagrad, fedadam, fedyogi: adaptivity")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FederatedConfig:
+        from trainables.mistakes import explain
+
+        model = _task_config(self.task)
+        try:
+            model.model_validate(self.client)
+        except ValidationError as e:
+            found = (explain(error, model) for error in e.errors(include_url=False))
+            said = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
+            raise ValueError(said) from None
+        return self
+
+    @property
+    def inner(self) -> Any:
+        """The task's configuration."""
+        return _task_config(self.task).model_validate(self.client)
+
+    @property
+    def num_parameters(self) -> int | None:
+        """Weights of the task's model."""
+        found: int | None = getattr(self.inner, "num_parameters", None)
+        return found
+
+    @property
+    def rate(self) -> float:
+        """The server's step size."""
+        return self.server_learning_rate or SERVER_RATES[self.server]
+
+    @classmethod
+    def initialised(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Sets the task's `init_seed`, unless it is given; see the base class."""
+        model = _task_config(config.get("task", "digits"))
+        return {**config, "client": model.initialised(dict(config.get("client", {})), seed)}
+
+    @classmethod
+    def anchored(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Anchors the task's relative paths."""
+        anchor = getattr(_task_config(config.get("task", "digits")), "anchored", None)
+        client = config.get("client")
+        if anchor is None or not isinstance(client, dict):
+            return config
+        return {**config, "client": anchor(client, folder)}
+
+
+def _task_config(task: str) -> type[TrainableConfig]:
+    from search_spaces.errors import UserError
+    from trainables.registry import is_foreign, resolve
+
+    try:
+        if task == "federated" or is_foreign(task):
+            raise UserError(f"task {task}: not a trainable with clients, like digits or causal_lm")
+        return resolve(task).Config
+    except UserError as e:
+        raise ValueError(str(e)) from e

@@ -1,0 +1,252 @@
+"""Rounds of federated training: read `train` from top to bottom.
+
+What a client does depends on the seed, the round and its own number alone, so that any number of
+ranks, and a resumed run, come to the same model bit for bit (on the CPU).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from results.averaging import Method, make_method
+from results.averaging.mean import Uniform
+from results.averaging.stack import ArrayStack
+from trainables.client import Client
+from trainables.federated.config import FederatedConfig
+from trainables.federated.gather import State, Update, gather
+from trainables.federated.partition import deal
+from trainables.federated.server import Server
+from trainables.registry import resolve
+from trainables.sampling import Rows, Sampler
+from trainables.seeding import own_world, seed_everything
+from trainables.state import load_tree, rng_state, save_tree
+from trainables.training import LINEAGE, read_lineage, weights_digest
+from trainables.worker import Answer, Worker
+
+CLIENTS = "clients"
+
+
+def train(config: FederatedConfig, worker: Worker) -> None:
+    """Train one trial on this rank; see `Trainable.train`."""
+    with own_world(worker.seed, worker.rank, worker.device):
+        run = _start(config, worker)
+        for number in range(run.round + 1, config.rounds + 1):
+            metrics = run.advance(number)
+            final = number == config.rounds
+            answer = worker.report(step=number, metrics=metrics, checkpoint=run.save, final=final)
+            if answer is not Answer.CONTINUE:
+                break
+
+
+@dataclass
+class _Run:
+    """A trial in mid-training on this rank; `state` holds the server's weights."""
+
+    config: FederatedConfig
+    worker: Worker
+    client: Client
+    model: nn.Module
+    lineage: str
+    server: Server
+    round: int = 0
+    optimizers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    state: State = field(init=False)
+    shards: list[Rows] = field(init=False)
+    method: Method = field(init=False)
+    updates: list[tuple[int, Update]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.state = _copy(self.model)
+        self.shards = deal(self.config, self.client.size, self.client.groups)
+        self.method = make_method(self.config.aggregation, self.config.aggregation_options)
+        self.model.to(self.worker.device)
+
+    def advance(self, number: int) -> dict[str, float]:
+        """One round: clients train, the server averages; its metrics."""
+        present = sample(self.config, self.worker.seed, number)
+        owners = [self._owner(place, client) for place, client in enumerate(present)]
+        mine = {
+            place: self._train(client, number)
+            for place, (client, owner) in enumerate(zip(present, owners, strict=True))
+            if owner == self.worker.rank
+        }
+        updates = gather(mine, owners, self.state, self.worker)
+        if updates:
+            self.state = self._next(present, updates)
+        self.updates, self.round = list(zip(present, updates, strict=True)), number
+        _put(self.model, self.state)
+        losses = [update.loss for update in updates]
+        trained = {"train_loss": float(np.mean(losses))} if losses else {}
+        judged = self.client.judge(self.model, self.worker)
+        return {**judged, **trained, "clients": float(len(present))}
+
+    def _owner(self, place: int, client: int) -> int:
+        """Round robin; a client whose optimizer is kept stays where that is."""
+        return (client if self.config.keep_optimizer else place) % self.worker.world_size
+
+    def _train(self, client: int, number: int) -> Update:
+        """The local steps of one client, from the server's weights."""
+        config, shard = self.config, self.shards[client]
+        seed_everything(self._seed(1, number, client))
+        _put(self.model, self.state)
+        self.model.train()
+        optimizer = self.client.optimizer(self.model)
+        if client in self.optimizers:
+            optimizer.load_state_dict(self.optimizers[client])
+        sampler = Sampler(len(shard), self.client.batch_size, self._seed(2, client))
+        pull = _proximal(self.model, config.proximal)
+        losses = []
+        for step in range((number - 1) * config.local_steps, number * config.local_steps):
+            losses.append(self._step(optimizer, shard[sampler.rows(step)], step, pull))
+        if config.keep_optimizer:
+            self.optimizers[client] = optimizer.state_dict()
+        return Update(_copy(self.model), float(torch.stack(losses).double().mean()))
+
+    def _seed(self, *what: int) -> int:
+        return int(np.random.SeedSequence([self.worker.seed, *what]).generate_state(1)[0])
+
+    def _step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        rows: Rows,
+        step: int,
+        pull: Callable[[], torch.Tensor | float],
+    ) -> torch.Tensor:
+        total = self.config.rounds * self.config.local_steps
+        for group in optimizer.param_groups:
+            group["lr"] = self.client.learning_rate(step, total)
+        optimizer.zero_grad()
+        loss = self.client.loss(self.model, rows, self.worker.device)
+        (loss + pull()).backward()  # type: ignore[no-untyped-call]
+        if self.client.grad_clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.client.grad_clip)
+        optimizer.step()
+        return loss.detach()
+
+    def _next(self, present: list[int], updates: list[Update]) -> State:
+        """The server's next state."""
+        counts = [float(len(self.shards[client])) for client in present]
+        weighted = self.method.name() == "weighted"
+        shares = self.method.shares(len(updates), counts if weighted else None)
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        made: State = {}
+        for name, before in self.state.items():
+            values = [update.state[name] for update in updates]
+            if not before.is_floating_point():
+                made[name] = torch.stack(values).amax(dim=0)
+                continue
+            learned = name in trained
+            average = _average(self.method if learned else Uniform(), name, before, values, shares)
+            weights = before.double().numpy().reshape(-1)
+            after = self.server.step(name, weights, average) if learned else average
+            made[name] = torch.from_numpy(after).reshape(before.shape).to(before.dtype)
+        return made
+
+    def save(self, folder: Path) -> None:
+        """Write this rank's part of a checkpoint."""
+        save_tree(folder, f"rng_{self.worker.rank}", rng_state(self.worker.device))
+        for client, state in self.optimizers.items():
+            if self._owner(0, client) == self.worker.rank:
+                save_tree(folder, f"optimizer_{client:05d}", state)
+        if self.worker.rank:
+            return
+        self.client.save(self.model, folder)
+        tensors = {name: torch.from_numpy(value) for name, value in self.server.state.items()}
+        save_tree(folder, "progress", {"server": tensors})
+        (folder / LINEAGE).write_text(json.dumps({"init": self.lineage}))
+        if self.config.keep_clients:
+            self._save_clients(folder / CLIENTS)
+
+    def _save_clients(self, folder: Path) -> None:
+        for client, update in self.updates:
+            at = folder / f"{client:05d}"
+            at.mkdir(parents=True)
+            _put(self.model, update.state)
+            self.client.save(self.model, at)
+            told = {"init": self.lineage, "examples": len(self.shards[client])}
+            (at / LINEAGE).write_text(json.dumps(told))
+        _put(self.model, self.state)
+
+
+def sample(config: FederatedConfig, seed: int, number: int) -> list[int]:
+    """Clients that take part in a round and answer, ascending: a function of seed and round."""
+    rng = np.random.default_rng([seed, 0, number])
+    many = max(1, round(config.participation * config.clients))
+    asked = np.sort(rng.choice(config.clients, many, replace=False))
+    return [int(client) for client in asked[rng.random(many) >= config.drop_out]]
+
+
+def _start(config: FederatedConfig, worker: Worker) -> _Run:
+    client: Client = resolve(config.task).client(config.inner, worker.cache)
+    model = client.model()
+    found = worker.resume()
+    if found is None:
+        return _Run(config, worker, client, model, weights_digest(model), Server(config))
+    client.load(model, found.folder)
+    kept = load_tree(found.folder, "progress")["server"]
+    server = Server(config, {name: value.numpy() for name, value in kept.items()})
+    lineage = read_lineage(found.folder)
+    optimizers = {
+        client_id: load_tree(found.folder, f"optimizer_{client_id:05d}")
+        for client_id in range(config.clients)
+        if (found.folder / f"optimizer_{client_id:05d}.json").exists()
+    }
+    return _Run(config, worker, client, model, lineage, server, found.step, optimizers)
+
+
+def _copy(model: nn.Module) -> State:
+    """The model's tensors, tied ones once."""
+    names: dict[int, str] = {}
+    for name, tensor in model.state_dict().items():
+        names.setdefault(tensor.data_ptr(), name)
+    state = model.state_dict()
+    return {name: state[name].detach().cpu().clone() for name in names.values()}
+
+
+def _put(model: nn.Module, state: State) -> None:
+    own = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in state.items():
+            own[name].copy_(tensor)
+
+
+def _proximal(model: nn.Module, strength: float) -> Callable[[], torch.Tensor | float]:
+    """Half the squared distance from where the client began, times a factor (FedProx)."""
+    if not strength:
+        return lambda: 0.0
+    trained = [p for p in model.parameters() if p.requires_grad]
+    start = [p.detach().clone() for p in trained]
+
+    def term() -> torch.Tensor:
+        squares = [((p - s) ** 2).sum() for p, s in zip(trained, start, strict=True)]
+        return 0.5 * strength * torch.stack(squares).sum()
+
+    return term
+
+
+def _average(
+    method: Method,
+    name: str,
+    before: torch.Tensor,
+    values: list[torch.Tensor],
+    shares: list[float],
+) -> Any:
+    """A method's result for one tensor, float64, flat.
+
+    Models stand in the order of their shares, which is what makes the result independent of it.
+    """
+    flat = [value.double().numpy().reshape(-1) for value in values]
+    order = sorted(range(len(flat)), key=lambda i: -shares[i])
+    base = before.double().numpy().reshape(-1)
+    stack = ArrayStack(name, [flat[i] for i in order], base, [shares[i] for i in order])
+    combine = method.start(stack)
+    pieces = [combine(piece).copy() for piece in stack.pieces()]
+    return np.concatenate(pieces) if pieces else base
