@@ -27,7 +27,7 @@ from results.checkpoint import newest_whole
 from results.paths import TrialPaths
 from results.records import Report
 from results.retention import Retention
-from trainables.saving import Rest, SaveFn
+from trainables.saving import Rest, SaveFn, together
 from trainables.state import copy_weights
 from trainables.training import copy_progress, load_progress
 from trainables.worker import Answer, TrialJob, Worker
@@ -104,11 +104,7 @@ def saver(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) ->
         weights = copy_weights(model)
         progress = copy_progress(folder, worker, optimizer, None, "")
 
-        def write() -> None:
-            save_file(weights, folder / "model.safetensors")
-            progress()
-
-        return write
+        return together(lambda: save_file(weights, folder / "model.safetensors"), progress)
 
     return save
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,17 @@ SaveFn = Callable[[Path], Rest | None]
 """Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
 
 _RANKS_TIMEOUT = timedelta(minutes=30)
+
+
+def together(*parts: Rest) -> Rest:
+    """Write several parts at once, each in a thread: neither the disk nor a core waits."""
+
+    def write() -> None:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            for part in [pool.submit(part) for part in parts]:
+                part.result()
+
+    return write
 
 
 class Superseded(Exception):

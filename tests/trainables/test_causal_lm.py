@@ -144,3 +144,12 @@ def test_the_learning_rate_rises_and_falls(tmp_path: Path, cache: Path) -> None:
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert rates[-1] == pytest.approx(0.001)
+
+
+def test_smaller_micro_batches_give_the_same_losses(tmp_path: Path, cache: Path) -> None:
+    whole = run_trial(tmp_path / "whole", "causal_lm", TINY, cache=cache)
+    parts = run_trial(tmp_path / "parts", "causal_lm", {**TINY, "micro_batch_size": 3}, cache=cache)
+    for name in ("eval_loss", "train_loss", "grad_norm"):
+        expected = {step: metrics[name] for step, metrics in whole.curve.items()}
+        got = {step: metrics[name] for step, metrics in parts.curve.items()}
+        assert got == pytest.approx(expected, rel=1e-4)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.trainables.crash import EVERY
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 POINTS = [
     "reports.jsonl:written",

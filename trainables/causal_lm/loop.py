@@ -20,7 +20,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.sampling import Rows, Sampler, shares
-from trainables.saving import Rest
+from trainables.saving import Rest, together
 from trainables.seeding import own_world
 from trainables.state import copy_weights
 from trainables.training import (
@@ -209,12 +209,11 @@ class _Run:
             return progress
         weights = copy_weights(self.model)
 
-        def write() -> None:
+        def write_model() -> None:
             save_model(self.model, self.config, self.dataset, folder, weights)
             (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
-            progress()
 
-        return write
+        return together(write_model, progress)
 
 
 def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:

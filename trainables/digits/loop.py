@@ -17,7 +17,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.digits.trainable import DigitsConfig
 from trainables.sampling import Rows, Sampler, shares
-from trainables.saving import Rest, SaveFn
+from trainables.saving import Rest, SaveFn, together
 from trainables.seeding import own_world
 from trainables.state import copy_weights
 from trainables.training import (
@@ -145,15 +145,11 @@ def _saver(
     model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
 ) -> SaveFn:
     def save(folder: Path) -> Rest:
+        progress = copy_progress(folder, worker, optimizer, None, lineage)
+        if worker.rank:
+            return progress
         weights = copy_weights(model)
-        write_progress = copy_progress(folder, worker, optimizer, None, lineage)
-
-        def write() -> None:
-            if worker.rank == 0:
-                save_file(weights, folder / WEIGHTS)
-            write_progress()
-
-        return write
+        return together(lambda: save_file(weights, folder / WEIGHTS), progress)
 
     return save
 
