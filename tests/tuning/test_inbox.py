@@ -61,6 +61,17 @@ def test_a_finished_sweep_takes_one_more(tmp_path):
     assert reopen(again).finished
 
 
+def test_what_was_added_takes_no_point_from_a_grid(tmp_path):
+    space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
+    run = open_run(tmp_path / "s", make_spec(space=space, budget={"trials": 4}))
+    train(run, run.next_trial())
+    send(run.paths, "add", params={"x": 0.25, "opt.k": 3})
+    Attendant(run)()
+    train(run, run.next_trial())
+    finish(run)
+    assert [r.params["opt.k"] for r in run.records.values()] == [1, 3, 2, 1]
+
+
 @pytest.mark.parametrize("killed", ["enqueued", "asked", "recorded", "begun", "finished"])
 def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
     run = open_run(tmp_path / "s", make_spec())

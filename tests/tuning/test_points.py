@@ -53,11 +53,11 @@ def test_points_come_first_once_also_after_a_kill(
     assert outcome(resumed) == outcome(whole)
 
 
-def test_a_grid_begins_behind_the_points(tmp_path: Path) -> None:
+def test_a_grid_goes_on_with_what_the_points_left(tmp_path: Path) -> None:
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
     run = open_run(tmp_path, make_spec(space=space, points=[{"x": 0.5, "opt.k": 3}]))
     finish(run)
-    assert [r.params["opt.k"] for r in run.records.values()] == [3, 1, 2, 3, 1, 2]
+    assert [r.params["opt.k"] for r in run.records.values()] == [3, 1, 2, 1, 2, 3]
 
 
 def test_by_how_much_a_constraint_is_broken() -> None:

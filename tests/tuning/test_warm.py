@@ -18,7 +18,7 @@ from trainables.identity import code_digest, identity
 from tuning.execution.folder import create
 from tuning.execution.reuse import Reuse
 from tuning.execution.session import _taken_over
-from tuning.execution.sources import findings, frozen, same_task, sources
+from tuning.execution.sources import evidence, findings, frozen, same_task, sources
 from tuning.search.warm import value_at
 
 
@@ -46,7 +46,7 @@ def warm(*names, reuse=False, **search):
 
 def seen(run):
     """Evidence that a sampler sees, oldest first."""
-    return [t for t in run._study._seen.get_trials(deepcopy=False) if t.number < 0]
+    return [t for t in run._study._informed.get_trials(deepcopy=False) if t.number < 0]
 
 
 def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
@@ -112,6 +112,9 @@ def test_spaces_may_differ(tmp_path):
     assert inside
     assert sorted(t.params["x"] for t in seen(run)) == inside
     assert all(t.params.keys() == {"x", "opt.k"} for t in seen(run))
+    assert evidence(first, run.spec) == (
+        f"warm start {len(inside)} of {len(theirs)} trials of first (values count)"
+    )
     finish(run)
     nothing = {"y": {"uniform": [0.0, 1.0]}}
     assert (

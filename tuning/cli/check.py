@@ -48,7 +48,7 @@ def plan(
     goal = f": {spec.trainable}, {spec.mode} {spec.metric}"
     console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
-    for line in rules_of(spec):
+    for line in [*rules_of(spec), *_warm_start(spec, storage)]:
         console.print(line, soft_wrap=True)
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
@@ -62,6 +62,13 @@ def plan(
     for line in _costs(spec, sampled):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
+
+
+def _warm_start(spec: SweepSpec, storage: str | None) -> list[str]:
+    """What the sweep would learn from others before it begins."""
+    from tuning.execution.sources import evidence, sources
+
+    return [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
 
 
 def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:

@@ -17,6 +17,7 @@ from results.records import TrialRecord, TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from tuning.execution.folder import find, read_spec
+from tuning.search.fitting import matching
 from tuning.search.warm import Finding
 
 _FINDINGS = TypeAdapter(list[Finding])
@@ -85,6 +86,14 @@ def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
         )
         for place, (record, curve) in enumerate(ended)
     ]
+
+
+def evidence(source: SweepPaths, spec: SweepSpec) -> str:
+    """What a sweep would learn from another, in words."""
+    found = findings(source, spec)
+    fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
+    how = "values count" if same_task(spec, read_spec(source)) else "another task: ranks count"
+    return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 
 
 def same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:

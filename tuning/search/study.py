@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,11 @@ class SweepStudy:
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
-        self._seen = InformedStudy(name, storage)
+        self._informed = InformedStudy(name, storage)
 
     def learn(self, found: Sequence[Finding]) -> None:
         """Show the sampler what other sweeps found out, from the next proposal on."""
-        self._seen.findings = Findings(self._spec, self._space, found)
+        self._informed.findings = Findings(self._spec, self._space, found)
 
     def ask(self) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter."""
@@ -67,11 +67,11 @@ class SweepStudy:
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
             number = waiting[0].number
-        elif point := self._untried() or self._grid_point(number):
+        elif point := self._untried() or self._grid_point():
             self._study.enqueue_trial(self._space.encoded(point)[0])
-        self._seen.sampler = self._sampler(number)
-        trial = self._seen.ask()
-        return trial.number, self._space.propose(self._seen, trial)
+        self._informed.sampler = self._sampler(number)
+        trial = self._informed.ask()
+        return trial.number, self._space.propose(self._informed, trial)
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
@@ -191,8 +191,18 @@ class SweepStudy:
             self._points.popleft()
         return None
 
-    def _grid_point(self, number: int) -> dict[str, Any]:
-        return self._grid[(number - len(self._spec.points)) % len(self._grid)]
+    def _grid_point(self) -> dict[str, Any]:
+        """The first of the grid's points that were tried least often, by hand or otherwise."""
+        grid = [self._space.encoded(point)[0] for point in self._grid]
+        names = {frozenset(point) for point in grid}
+        tried = Counter(
+            frozenset((name, trial.params[name]) for name in named)
+            for trial in self._study.get_trials(deepcopy=False)
+            for named in names
+            if named <= trial.params.keys()
+        )
+        times = [tried[frozenset(point.items())] for point in grid]
+        return self._grid[times.index(min(times))]
 
     def _sampler(self, number: int) -> BaseSampler:
         return make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
@@ -201,8 +211,8 @@ class SweepStudy:
         """The configuration of a trial, even of one whose driver was killed while it proposed."""
         params = self._space.params(frozen.params)
         if params is None:
-            self._seen.sampler = self._sampler(frozen.number)
-            params = self._space.propose(self._seen, Trial(self._seen, frozen._trial_id))
+            self._informed.sampler = self._sampler(frozen.number)
+            params = self._space.propose(self._informed, Trial(self._informed, frozen._trial_id))
         return params
 
     def _as_optuna(
