@@ -70,7 +70,7 @@ def test_stop_without_a_driver_acts_on_the_folder(tune: Tune) -> None:
     assert "no trial 't0009'" in tune.refused("stop", "mine", "t0009")
 
     assert tune("ls").lines[1][1] == "interrupted"
-    assert tune("stop", "mine").out == "stopped the sweep; 1 trials were unfinished\n"
+    assert tune("stop", "mine").out == "stopped the sweep; unfinished trials: 1\n"
     assert [r.state.finished for r in read_trials(paths)] == [True] * 3
     assert tune("ls").lines[1][1] == "done"
     assert "done, ended by tune stop" in tune("show", "mine").out

@@ -51,7 +51,7 @@ def stop(paths: SweepPaths, trial: str | None) -> str:
         stopped = [_stop(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
         if trial is None:
             note_end(paths, "tune stop")
-    return f"stopped {trial or f'the sweep; {sum(stopped)} trials were unfinished'}"
+    return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
 
 
 def pause(paths: SweepPaths) -> str:
