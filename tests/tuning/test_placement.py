@@ -49,7 +49,8 @@ def test_workers_times_fraction():
     quarter = ResourcesSpec(workers=2, gpus_per_worker=0.25)
     placement = place(quarter, [Node(64, 1)])
     assert (placement.fits, placement.need) == (2, "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)")
-    assert placement.shares_gpus
+    assert placement.sharing == "4 workers on one, 25% of its memory for each"
+    assert place(ResourcesSpec(gpus_per_worker=1), [Node(64, 1)]).sharing is None
     assert place(quarter, [Node(64, 2), Node(64, 1)]).fits == 6
     assert place(quarter, [Node(3, 8)]).fits == 1, "the CPUs are what there is too little of"
     assert place(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).fits == 10

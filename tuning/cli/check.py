@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,9 +55,8 @@ def plan(
     console.print(f"cluster    {describe_nodes(nodes)}")
     console.print(f"at once    {placement.concurrency} of {placement.fits} that fit")
     check_spendable(spec.budget, placement)
-    if placement.shares_gpus:
-        part = placement.gpus_per_worker
-        console.print(f"GPUs       {math.floor(1 / part)} workers on one, {part:.0%} for each")
+    if placement.sharing:
+        console.print(f"GPUs       {placement.sharing}")
     for line in _costs(spec, sampled):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)

@@ -45,9 +45,12 @@ class Placement:
         return self.workers * self.gpus_per_worker
 
     @property
-    def shares_gpus(self) -> bool:
-        """Whether workers share devices, and so are limited to a part of their memory."""
-        return 0 < self.gpus_per_worker < 1
+    def sharing(self) -> str | None:
+        """How workers share GPUs, in words; None where they do not."""
+        part = self.gpus_per_worker
+        if not 0 < part < 1:
+            return None
+        return f"{math.floor(1 / part + 1e-9)} workers on one, {part:.0%} of its memory for each"
 
     @property
     def need(self) -> str:
