@@ -53,6 +53,18 @@ def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "together"))) == seen(plain)
 
 
+def test_a_block_within_another_is_written_with_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    study = study_in(journal)
+    with costs() as cost, journal.together():
+        a_trial(study)
+        with journal.together():
+            a_trial(study)
+        a_trial(study)
+    assert cost.synced == 1
+    assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
+
+
 def test_what_was_done_before_a_failure_is_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)

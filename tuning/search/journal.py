@@ -30,7 +30,13 @@ class Journal(JournalFileBackend):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what the block appends when it ends, at once; the block reads it all the same."""
+        """Write what the block appends when it ends, at once; the block reads it all the same.
+
+        A block within another is written with it.
+        """
+        if self._held is not None:
+            yield
+            return
         self._held, self._first = [], None
         try:
             yield

@@ -151,6 +151,12 @@ class SweepStudy:
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
         """Add what the trial records know and the study does not: it may have been lost."""
+        with self._journal.together():
+            self._rebuild(records)
+
+    def _rebuild(
+        self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
+    ) -> None:
         known = len(self._study.get_trials(deepcopy=False))
         for record, curve, finals in records:
             if record.number < known:
