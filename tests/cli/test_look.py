@@ -11,6 +11,7 @@ from benchmarks.cli_speed import make_sweep
 from results.failures import Remedy
 from results.paths import SweepPaths
 from results.records import Attempt, TrialState, read_trial, write_trial
+from results.tenure import Unfenced
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.execution.folder import accounted, read_state
@@ -74,7 +75,7 @@ def test_the_limit_that_ended_a_sweep_is_said_and_kept(tune: Tune) -> None:
     assert tune("ls").lines[1][1] == "done"
     shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
     assert shown in tune("show", "mine").out
-    with accounted(paths):
+    with accounted(paths, Unfenced()):
         assert not read_state(paths).ended
 
 
@@ -267,7 +268,7 @@ def test_next_steps_are_those_that_work(tune: Tune) -> None:
 
 def test_sessions_are_counted_together(tune: Tune) -> None:
     paths = tune.sweep("mine")
-    with accounted(paths) as before:
+    with accounted(paths, Unfenced()) as before:
         assert before == 0.0
-    with accounted(paths) as before:
+    with accounted(paths, Unfenced()) as before:
         assert 0.0 < before < 10.0
