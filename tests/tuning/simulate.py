@@ -57,7 +57,7 @@ def train(
     for step in range(max(known, default=0) + 1, upto + 1):
         report = Report(
             step=step,
-            metrics={"loss": value(job.config, step), "size": abs(job.config["x"])},
+            metrics={"loss": value(job.config, step), "size": abs(job.config.get("x", 0.0))},
             attempt=job.attempt,
             time=time.time(),
         )
