@@ -69,6 +69,21 @@ def _autocast(device_type: str) -> Setting:
     )
 
 
+def _autocast_depth() -> int:
+    depth = int(torch.autocast_increment_nesting()) - 1
+    torch.autocast_decrement_nesting()
+    return depth
+
+
+def _leave_autocast(before: int) -> None:
+    """Casts of weights are kept until the outermost autocast is left: later trials would train on
+    those of a trial that never left its own.
+    """
+    while _autocast_depth() > before:
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+
+
 _HOOKS = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
@@ -103,6 +118,7 @@ SETTINGS: dict[str, Setting] = {
     "anomaly detection": Setting(
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), _anomaly
     ),
+    "autocast depth": Setting(_autocast_depth, _leave_autocast),
     "autocast on CPU": _autocast("cpu"),
     "autocast on CUDA": _autocast("cuda"),
     "float32 products": Setting(

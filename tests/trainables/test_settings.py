@@ -33,6 +33,7 @@ CHANGES = {
     "gradients": lambda: torch.set_grad_enabled(False),
     "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
     "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
+    "autocast depth": lambda: torch.autocast("cpu").__enter__(),
     "autocast on CPU": lambda: torch.autocast("cpu").__enter__(),
     "autocast on CUDA": lambda: torch.set_autocast_enabled("cuda", True),
     "float32 products": lambda: torch.set_float32_matmul_precision("medium"),
@@ -70,6 +71,18 @@ def test_all_of_it_also_after_a_failure():
         change_everything_and_fail()
     assert {name: s.read() for name, s in SETTINGS.items()} == before
     assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
+
+
+def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast():
+    with own_world(0, 0, torch.device("cpu")):
+        torch.autocast("cpu").__enter__()
+    model = nn.Linear(2, 2, bias=False)
+    products = []
+    for value in (1.0, 2.0):
+        nn.init.constant_(model.weight, value)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            products.append(model(torch.ones(1, 2))[0, 0].item())
+    assert products == [2.0, 4.0]
 
 
 def test_generators_and_warnings_too():
