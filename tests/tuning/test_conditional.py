@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import optuna
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from search_spaces.branches import active
 from search_spaces.domains import Domain
 from search_spaces.schema import SweepSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tuning.cli.space_table import space_table
+from tuning.execution.preflight import sample
 from tuning.search.searchers import SEARCHERS
 from tuning.search.space import OptunaSpace
 
@@ -145,6 +149,39 @@ def test_grids_in_options_are_crossed_and_constraints_leave_points_out(tmp_path:
     finish(run)
     tried = [{k: v for k, v in r.params.items() if k != "x"} for r in run.records.values()]
     assert tried == expected
+
+
+@pytest.mark.parametrize("mutate", [["x"], ["optimizer", "lr", "momentum", "width"]])
+def test_a_population_keeps_to_the_space_and_its_constraints(tmp_path: Any, mutate: Any) -> None:
+    pbt = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": mutate}
+    constraints = [*CONSTRAINTS, "x <= 0.4", "x >= 0.2"]
+    spec = spec_of(scheduler=pbt, constraints=constraints, budget={"trials": 9})
+    run = open_run(tmp_path, spec)
+    finish(run)
+    taken = [inherited for record in run.records.values() for inherited in record.lineage]
+    assert taken
+    for inherited in taken:
+        check(spec, {name: inherited.after[name] for name in active_names(spec, inherited.after)})
+        assert len(inherited.after) == len(active_names(spec, inherited.after))
+
+
+def active_names(spec: SweepSpec, params: dict[str, Any]) -> list[str]:
+    walked = active(spec.space, lambda name, _: params.get(name))
+    return [name for name, leaf, _ in walked if isinstance(leaf, Domain)]
+
+
+def test_tables_leave_blank_what_is_not_active() -> None:
+    spec = spec_of(points=[{"optimizer": "adam"}, {"schedule.kind": "step"}])
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(space_table(spec, sample(spec, 2)[:2]))
+    head, *lines = console.export_text().splitlines()
+    first, second = head.index("sample 1"), head.index("sample 2")
+    rows = {line.split()[0]: [line[first:second].strip(), line[second:].strip()] for line in lines}
+    assert [bool(cell) for cell in rows["beta"]] == [True, False]
+    assert [bool(cell) for cell in rows["schedule.every"]] == [False, True]
+    assert [bool(cell) for cell in rows["x"]] == [True, True]
+    assert int(rows["twice"][1]) == 2 * int(rows["schedule.every"][1])
+    assert sum(line.split()[:1] == ["lr"] for line in lines) == 2
 
 
 leaves = st.sampled_from(

@@ -6,9 +6,10 @@ import logging
 
 from results.checkpoint import newest_whole
 from results.paths import SweepPaths
-from results.records import Inherited, TrialRecord
+from results.records import Inherited, TrialRecord, read_trial
 from results.tidy import take_over
 from search_spaces.schema import SweepSpec
+from tuning.search.fitting import is_whole
 from tuning.search.schedulers import Exploit
 
 log = logging.getLogger(__name__)
@@ -25,22 +26,28 @@ def inherit(
         step: the trial's own last one.
         exploit: what the scheduler decided.
         spec, paths: of the sweep.
+
+    Where the new parameters are none that the space can give (they break a constraint, or belong to
+    another option), those of the donor are taken unchanged.
     """
     found = newest_whole(paths.trial(exploit.donor))
     if found is None:
         log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
         return record
     take_over(paths.trial(record.id), found)
+    after = exploit.params
+    if not is_whole(spec, after):
+        after = read_trial(paths.trial(exploit.donor)).params
     taken = Inherited(
         step=step,
         donor=exploit.donor,
         donor_step=found.step,
         before=record.params,
-        after=exploit.params,
+        after=after,
     )
     update = {
-        "params": exploit.params,
-        "config": spec.nest(exploit.params),
+        "params": after,
+        "config": spec.nest(after),
         "lineage": (*record.lineage, taken),
     }
     return record.model_copy(update=update)

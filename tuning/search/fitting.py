@@ -72,6 +72,18 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
         raise UserError(f"constraints: the configuration breaks {rule}")
 
 
+def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
+    """Whether parameters are a configuration that the space can give: just those that are active,
+    each in its domain, within the constraints.
+    """
+    walked = active(spec.space, lambda name, _: params.get(name))
+    leaves = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
+    if params.keys() != leaves.keys():
+        return False
+    inside = all(leaf.contains(params[name]) for name, leaf in leaves.items())
+    return inside and spec.broken(params) is None
+
+
 def _value(params: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Any:
     if name in params:
         return params[name]
