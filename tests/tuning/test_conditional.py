@@ -15,7 +15,7 @@ from search_spaces.branches import active
 from search_spaces.domains import Domain
 from search_spaces.schema import SweepSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.cli.space_table import space_table
+from tuning.cli.space_table import computed, space_table
 from tuning.execution.preflight import sample
 from tuning.search.searchers import SEARCHERS
 from tuning.search.space import OptunaSpace
@@ -181,6 +181,8 @@ def test_tables_leave_blank_what_is_not_active() -> None:
     assert [bool(cell) for cell in rows["schedule.every"]] == [False, True]
     assert [bool(cell) for cell in rows["x"]] == [True, True]
     assert int(rows["twice"][1]) == 2 * int(rows["schedule.every"][1])
+    config = spec.nest({"optimizer": "sgd", "schedule.kind": "step", "schedule.every": 4})
+    assert computed(spec, config) == {"twice": 8}
     assert sum(line.split()[:1] == ["lr"] for line in lines) == 2
 
 

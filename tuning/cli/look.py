@@ -143,6 +143,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.checkpoint import damaged
     from results.records import read_reports, read_trial
     from tuning.cli.format import duration, number, state_style
+    from tuning.cli.space_table import computed
     from tuning.execution.folder import find_trial
 
     files = find_trial(paths, trial)
@@ -150,9 +151,10 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     state = Text(record.state, style=state_style(record.state))
     said = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
-    parts = {"searched": record.params, "fixed": spec.fixed, "adjusted": record.adjusted}
+    parts = {"searched": record.params, "fixed": spec.fixed}
+    parts |= {"computed": computed(spec, record.config), "adjusted": record.adjusted}
     for name, part in parts.items():
-        if name == "adjusted" and not part:
+        if name in ("computed", "adjusted") and not part:
             continue
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     reports = read_reports(files, record.end_step)

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from search_spaces.branches import Constant, Parameter, parameters
 from search_spaces.domains import Domain
-from search_spaces.rules import values
+from search_spaces.plain import dotted, walk
+from search_spaces.rules import places, values
 from search_spaces.schema import SweepSpec
 from search_spaces.space import formulas
 from tuning.cli.format import number
@@ -39,6 +40,13 @@ def rules_of(spec: SweepSpec) -> list[str]:
     if spec.points:
         lines.append(f"first      {len(spec.points)} given points: the first samples")
     return lines
+
+
+def computed(spec: SweepSpec, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The computed values that a trial's configuration has, by dotted name."""
+    names = set(places(spec.space, spec.fixed))
+    flat = {dotted(path): value for path, value in walk(config)}
+    return {name: value for name, value in flat.items() if name in names}
 
 
 def _rows(spec: SweepSpec) -> Iterator[Parameter]:
