@@ -9,6 +9,7 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 
 from search_spaces.domains import Domain
 from search_spaces.feasible import allowed_points, check_rules
+from search_spaces.grids import as_grids
 from search_spaces.outcomes import check_outcome_constraints
 from search_spaces.points import check_points
 from search_spaces.rules import broken, configuration
@@ -170,17 +171,18 @@ class SweepSpec(Section):
         scheduler = info.data.get("scheduler")
         if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
             raise ValueError(f"{scheduler.name} needs trials, the size of its population")
+        data, search = info.data, info.data.get("search")
         single = [name for name in ONE_OBJECTIVE if getattr(budget, name) is not None]
-        if single and isinstance(info.data.get("metrics"), list):
+        if single and isinstance(data.get("metrics"), list):
             raise ValueError(f"{single[0]} takes one metric, not several")
-        if budget.bounded or "space" not in info.data:
+        whole = search is not None and search.name == "grid"
+        if "space" not in data or (budget.bounded and not whole):
             return budget
-        domains = flatten(info.data["space"]).values()
-        if any(domain.kind != "grid_search" for domain in domains):
+        space = as_grids(data["space"]) if whole else data["space"]
+        if any(domain.kind != "grid_search" for domain in flatten(space).values()):
             raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
-        data = info.data
-        points = allowed_points(data.get("constraints", []), data["space"], data.get("fixed", {}))
-        return budget.model_copy(update={"trials": len(points)})
+        points = len(allowed_points(data.get("constraints", []), space, data.get("fixed", {})))
+        return budget.model_copy(update={"trials": min(points, budget.trials or points)})
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -207,7 +209,8 @@ class SweepSpec(Section):
 
     def grid_points(self) -> list[dict[str, Any]]:
         """Every combination of the grids that the constraints leave; `[{}]` without grids."""
-        return allowed_points(self.constraints, self.space, self.fixed)
+        space = as_grids(self.space) if self.search.name == "grid" else self.space
+        return allowed_points(self.constraints, space, self.fixed)
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A trial's configuration: `fixed`, the searched values by dotted name, and what follows

@@ -12,7 +12,9 @@ from search_spaces.sections.base import Section
 class SearchSpec(Section):
     """How configurations are proposed."""
 
-    name: Literal["tpe", "random"] = Field("tpe", description="Searcher.")
+    name: Literal[
+        "auto", "mfgp", "tpe", "gp", "cmaes", "nsga2", "nsga3", "sobol", "random", "grid"
+    ] = Field("auto", description="Searcher; auto picks one and says which and why.")
     startup_trials: int = Field(
         10, ge=1, description="Random trials before the model proposes any (trials)."
     )
@@ -21,6 +23,16 @@ class SearchSpec(Section):
         description="Trials of equal sizes start from the same weights, so that they can be "
         "averaged: init_seed is the sweep's seed; false: the trial's own.",
     )
+    random_share: float = Field(
+        0.15, ge=0, le=1, description="mfgp: share of random proposals beside the model's."
+    )
+    multivariate: bool = Field(
+        False, description="tpe: model parameters jointly, in groups that occur together."
+    )
+    constant_liar: bool = Field(
+        False, description="tpe: count running trials as bad; for many at once without early stops."
+    )
+    population: int = Field(20, ge=2, description="nsga2, nsga3: size of a generation (trials).")
     warm_start: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
         description="Sweeps whose trials are evidence from the start: names, or folders.",

@@ -73,9 +73,10 @@ def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
     """What the budget comes to: trials, and bytes of checkpoints."""
     from trainables.registry import checkpoint_bytes
     from tuning.cli.format import size
+    from tuning.search.auto import choose
 
     trials = spec.budget.trials
-    lines = [f"budget     {_limits(spec.budget)}"]
+    lines = [f"search     {choose(spec)}", f"budget     {_limits(spec.budget)}"]
     each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
     if not each:
         return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]

@@ -90,10 +90,12 @@ def _drive(paths: SweepPaths, address: str | None) -> None:
     from tuning.cli.view import Board, make_view
     from tuning.execution.folder import read_spec
     from tuning.execution.session import Interrupt, run_session
+    from tuning.search.auto import choose
 
     spec = read_spec(paths)
     console = make_console()
     console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
+    console.print(f"search {choose(spec)}", soft_wrap=True)
     view, stop = make_view(Board(spec), console), Interrupt()
     with _interruptible(stop):
         outcome = run_session(paths, spec, address, view, stop)

@@ -16,12 +16,14 @@ class Judge:
 
     Attributes:
         rungs: steps of the scheduler's clock at which a trial may be paused.
+        curves: by the trial's number, each step of that clock with the first objective's score.
     """
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
         self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
         self.rungs = self._scheduler.rungs
+        self.curves: dict[int, dict[int, float]] = {}
         self._finals: dict[str, list[float]] = {}
         self._joint = JointScores(spec.replicates)
         self._stopped: set[str] = set()
@@ -36,22 +38,23 @@ class Judge:
                 return f"{name} is {value}"
         return None
 
-    def decide(self, trial_id: str, report: Report) -> Decision:
+    def decide(self, record: TrialRecord, report: Report) -> Decision:
         """What becomes of a trial; one that did not report every objective just goes on."""
         values = self._values(report)
         if values is None:
             return Decision.CONTINUE
-        self._finals[trial_id] = values
+        self._finals[record.id] = values
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
-        return self._together(trial_id, clock, scores)
+        return self._together(record, clock, scores)
 
-    def _together(self, trial_id: str, clock: int, scores: tuple[float, ...]) -> Decision:
+    def _together(self, record: TrialRecord, clock: int, scores: tuple[float, ...]) -> Decision:
         """Ask about the mean of all replicates, when the last of them has come to a step."""
-        first, joint = family(trial_id), self._joint.add(trial_id, clock, scores)
+        first, joint = family(record.id), self._joint.add(record.id, clock, scores)
         decision = Decision.CONTINUE
         if joint is not None:
+            self.curves.setdefault(record.number, {}).setdefault(clock, joint[0])
             decision = self._scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)
@@ -74,7 +77,7 @@ class Judge:
         for record, report in _in_order(history):
             if self.fault(report) is None:
                 records[record.id] = record
-                last[record.id] = report, self.decide(record.id, report)
+                last[record.id] = report, self.decide(record, report)
         return {i: d for i, d in last.items() if _undecided(records[i], d[0])}
 
     def went_on(self, trial_id: str) -> None:

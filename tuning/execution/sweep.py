@@ -170,7 +170,7 @@ class SweepRun:
         if (record := self._replicate()) is not None:
             return record
         self.tenure.check()
-        proposed = self._study.ask()
+        proposed = self._study.ask(self._judge.curves)
         reached("driver:asked")
         return self._new_record(*proposed)
 
@@ -269,7 +269,9 @@ class SweepRun:
         if (fault := self._judge.fault(report)) is not None:
             self._diverge(trial_id, fault, report.step)
             return Decision.STOP
-        return self._conclude(trial_id, report.step, self._judge.decide(trial_id, report))
+        return self._conclude(
+            trial_id, report.step, self._judge.decide(self.records[trial_id], report)
+        )
 
     def _conclude(self, trial_id: str, step: int, decision: Decision) -> Decision:
         name = self.spec.scheduler.name

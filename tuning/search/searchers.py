@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import warnings
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from search_spaces.schema import SearchSpec
+from tuning.search.evidence import Evidence
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 SEARCHERS: dict[str, str] = {
+    "mfgp": "tuning.search.mfgp:MultiFidelitySampler",
     "tpe": "tuning.search.searchers:tpe",
+    "gp": "tuning.search.searchers:gp",
+    "cmaes": "tuning.search.searchers:cmaes",
+    "nsga2": "tuning.search.searchers:nsga2",
+    "nsga3": "tuning.search.searchers:nsga3",
+    "sobol": "tuning.search.sequences:SobolSampler",
     "random": "tuning.search.searchers:random",
+    "grid": "tuning.search.searchers:grid",
 }
+"""`auto` is none of them: see `tuning.search.auto`."""
 
 
-def make_sampler(spec: SearchSpec, seed: int) -> BaseSampler:
+def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) -> BaseSampler:
     """A fresh sampler. One is made for each proposal, so a proposal depends on nothing but the
-    seed, its number and the study: a resumed search goes on as if it had never stopped.
+    seed, the study and the evidence: a resumed search goes on as if it had never stopped.
     """
-    sampler: BaseSampler = resolve_name(SEARCHERS[spec.name])(spec, seed)
+    make = resolve_name(SEARCHERS[spec.name])
+    sampler: BaseSampler = make(spec, seed, evidence or Evidence())
     return sampler
 
 
-def tpe(spec: SearchSpec, seed: int) -> BaseSampler:
+def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Tree-structured Parzen estimator (Bergstra et al. 2011), univariate and without liar.
 
     Optuna 5's defaults (multivariate, constant liar) count running trials as bad, but under early
@@ -32,16 +43,70 @@ def tpe(spec: SearchSpec, seed: int) -> BaseSampler:
     """
     from optuna.samplers import TPESampler
 
-    return TPESampler(
-        seed=seed,
-        n_startup_trials=spec.startup_trials,
-        multivariate=False,
-        constant_liar=False,
-    )
+    with _experimental():
+        return TPESampler(
+            seed=seed,
+            n_startup_trials=spec.startup_trials,
+            multivariate=spec.multivariate,
+            group=spec.multivariate,
+            constant_liar=spec.constant_liar,
+        )
 
 
-def random(spec: SearchSpec, seed: int) -> BaseSampler:
+def gp(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
+    """Optuna's Gaussian process with expected improvement, over complete trials alone."""
+    from optuna.samplers import GPSampler
+
+    with _experimental():
+        return GPSampler(
+            seed=seed, n_startup_trials=spec.startup_trials, warn_independent_sampling=False
+        )
+
+
+def cmaes(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
+    """Covariance matrix adaptation (Hansen 2016, "The CMA Evolution Strategy: A Tutorial"), for
+    numbers; categories are drawn at random.
+    """
+    from optuna.samplers import CmaEsSampler
+
+    with _experimental():
+        return CmaEsSampler(
+            seed=seed,
+            n_startup_trials=spec.startup_trials,
+            consider_pruned_trials=True,
+            warn_independent_sampling=False,
+        )
+
+
+def nsga2(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
+    """A genetic algorithm for several objectives (Deb et al. 2002)."""
+    from optuna.samplers import NSGAIISampler
+
+    return NSGAIISampler(seed=seed, population_size=spec.population)
+
+
+def nsga3(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
+    """The same for four objectives and more (Deb & Jain 2014)."""
+    from optuna.samplers import NSGAIIISampler
+
+    with _experimental():
+        return NSGAIIISampler(seed=seed, population_size=spec.population)
+
+
+def random(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Independent random values."""
     from optuna.samplers import RandomSampler
 
     return RandomSampler(seed=seed)
+
+
+def grid(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
+    """Every combination of listed values, in order: `SweepSpec.grid_points` leaves nothing open."""
+    return random(spec, seed, evidence)
+
+
+def _experimental() -> warnings.catch_warnings[None]:
+    """Optuna warns of what may change between its versions; ours is pinned."""
+    from optuna.exceptions import ExperimentalWarning
+
+    return warnings.catch_warnings(action="ignore", category=ExperimentalWarning)

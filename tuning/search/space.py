@@ -94,6 +94,12 @@ class OptunaSpace:
                 key = leaf.name if leaf.leaf == known[leaf.name] else _qualified(leaf)
                 self._keys.setdefault((leaf.name, repr(leaf.leaf)), key)
 
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Every parameter of every option, by the name by which Optuna knows it."""
+        leaves = ((p.name, p.leaf) for p in parameters(self._spec.space))
+        return {self.key(n, d): distribution(d) for n, d in leaves if isinstance(d, Domain)}
+
     def key(self, name: str, domain: Domain) -> str:
         """The name by which Optuna knows a parameter."""
         return self._keys[name, repr(domain)]

@@ -16,9 +16,12 @@ from optuna.trial import TrialState as OptunaState
 
 from results.records import TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
+from tuning.search.auto import resolved
+from tuning.search.evidence import Evidence, ScoreCurve, Seen
 from tuning.search.fitting import fitting
 from tuning.search.journal import Journal
 from tuning.search.regret import regret_bound
+from tuning.search.schedulers.levels import levels
 from tuning.search.searchers import make_sampler
 from tuning.search.space import OptunaSpace
 from tuning.search.warm import Finding, Findings, InformedStudy
@@ -41,8 +44,10 @@ class SweepStudy:
         self._journal = Journal(path)
         self._spec = spec
         self._space = OptunaSpace(spec)
+        self._search = resolved(spec)
         self._grid = spec.grid_points()
         self._points = deque(spec.points)
+        self._curves: Mapping[int, ScoreCurve] = {}
         self._gain: tuple[int, float | None] = (0, None)
         storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
@@ -57,8 +62,13 @@ class SweepStudy:
         """Show the sampler what other sweeps found out, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
 
-    def ask(self) -> tuple[int, dict[str, Any]]:
-        """Propose a configuration: its number in the study, and the value of each parameter."""
+    def ask(self, curves: Mapping[int, ScoreCurve] | None = None) -> tuple[int, dict[str, Any]]:
+        """Propose a configuration: its number in the study, and the value of each parameter.
+
+        Args:
+            curves: of every trial that reported, by its number, also of those that are under way.
+        """
+        self._curves = curves or {}
         with self._journal.together():
             return self._ask()
 
@@ -211,7 +221,28 @@ class SweepStudy:
         return self._grid[times.index(min(times))]
 
     def _sampler(self, number: int) -> BaseSampler:
-        return make_sampler(self._spec.search, derive_seed(self._spec.seed, number))
+        seed = derive_seed(self._spec.seed, number)
+        return make_sampler(self._search, seed, self._evidence(number))
+
+    def _evidence(self, number: int) -> Evidence:
+        trials = self._study.get_trials(deepcopy=False)[:number]
+        return Evidence(
+            space=self._space.distributions,
+            levels=levels(self._spec.scheduler),
+            trials=[self._seen(t) for t in trials],
+            number=number,
+            base_seed=self._spec.seed,
+        )
+
+    def _seen(self, frozen: FrozenTrial) -> Seen:
+        sign = 1.0 if self._spec.mode == "max" else -1.0
+        told = {step: sign * value for step, value in frozen.intermediate_values.items()}
+        return Seen(
+            params=frozen.params,
+            curve=self._curves.get(frozen.number, told),
+            failed=frozen.state is OptunaState.FAIL,
+            over=frozen.state.is_finished(),
+        )
 
     def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
         """The configuration of a trial, even of one whose driver was killed while it proposed."""

@@ -1,0 +1,1 @@
+"""Searchers and schedulers in simulated time, beside those of other projects."""

@@ -1,0 +1,77 @@
+"""This platform's own study and schedulers, driven by the simulation."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.search.simulate import Attempt
+from benchmarks.search.tasks import Task
+from results.records import TrialRecord, TrialState
+from search_spaces.schema import SweepSpec
+from tuning.search.schedulers import Decision, make_scheduler
+from tuning.search.study import SweepStudy
+
+
+class Ours:
+    """A searcher and a scheduler by name, as a sweep has them."""
+
+    def __init__(self, task: Task, seed: int, searcher: str, scheduler: str) -> None:
+        self._spec = SweepSpec.model_validate(
+            {
+                "name": "simulated",
+                "trainable": "simulated",
+                "metric": "error",
+                "space": task.space,
+                "search": {"name": searcher},
+                "scheduler": {"name": scheduler, "max_t": task.epochs},
+                "budget": {"time": 1e9},
+                "seed": seed,
+            }
+        )
+        self._folder = tempfile.TemporaryDirectory(dir=_memory())
+        path = Path(self._folder.name) / "study.journal"
+        self._study = SweepStudy(path, "simulated", self._spec)
+        self._scheduler = make_scheduler(self._spec.scheduler, self._spec.domains(), seed)
+        self._records: dict[str, TrialRecord] = {}
+        self._curves: dict[int, dict[int, float]] = {}
+
+    def next(self) -> Attempt:
+        """The paused trial that is called, else a new one."""
+        called = self._scheduler.call(more=True, idle=False)
+        if called is None:
+            number, params = self._study.ask(self._curves)
+            called = f"t{number:04d}"
+            self._records[called] = TrialRecord(
+                id=called, number=number, params=params, config=params, seed=0, created=time.time()
+            )
+            self._curves[number] = {}
+        self._scheduler.went_on(called)
+        record = self._records[called]
+        return Attempt(called, record.params, max(self._curves[record.number], default=0))
+
+    def report(self, trial: str, epoch: int, error: float) -> bool:
+        """Decide as the books of a sweep do."""
+        record = self._records[trial]
+        self._curves[record.number][epoch] = -error
+        decision = self._scheduler.decide(trial, epoch, (-error,))
+        if decision is Decision.PAUSE and self._scheduler.call(more=True, idle=False) == trial:
+            self._scheduler.went_on(trial)
+            return True
+        if decision in (Decision.STOP, Decision.COMPLETE):
+            self._scheduler.gone(trial)
+            stopped = decision is Decision.STOP
+            state = TrialState.STOPPED if stopped else TrialState.COMPLETED
+            curve = [(step, -score) for step, score in self._curves[record.number].items()]
+            self._study.tell(record.model_copy(update={"state": state}), curve)
+        return decision is Decision.CONTINUE
+
+    def close(self) -> None:
+        """Remove the study."""
+        self._folder.cleanup()
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one: the disk's speed is not what is measured."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -1,0 +1,137 @@
+"""What is searched: learning curves that cost nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+_POOL = 2000
+
+
+class Task(Protocol):
+    """A space, and the learning curve of each configuration.
+
+    Attributes:
+        family: `lcbench` or `misleading`.
+        name: within the family.
+        space: as in a sweep file.
+        epochs: length of a full training.
+    """
+
+    family: str
+    name: str
+    space: ClassVar[dict[str, Any]]
+    epochs: int
+
+    def curves(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs, epochs), the validation error after each epoch; lower is better."""
+        ...
+
+
+def scale(task: Task) -> tuple[float, float]:
+    """Best known error and the median of random full trainings: regret 0 and 1."""
+    rng = np.random.default_rng(0)
+    best = task.curves([_draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
+    return float(best.min()), float(np.median(best))
+
+
+def _draw(space: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {name: _value(*next(iter(form.items())), rng) for name, form in space.items()}
+
+
+def _value(kind: str, bounds: list[float], rng: np.random.Generator) -> float | int:
+    low, high = bounds
+    if "log" in kind:
+        found = math.exp(rng.uniform(math.log(low), math.log(high)))
+    else:
+        found = rng.uniform(low, high)
+    return int(found) if kind.endswith("randint") else float(found)
+
+
+class LCBench:
+    """One OpenML task of the LCBench surrogate of YAHPO Gym (Pfisterer et al. 2022; data of Zimmer
+    et al. 2021, "Auto-PyTorch Tabular"): multilayer perceptrons, 7 hyperparameters, epochs 2-52.
+    """
+
+    family = "lcbench"
+    epochs = 51
+    space: ClassVar[dict[str, Any]] = {
+        "batch_size": {"lograndint": [16, 513]},
+        "learning_rate": {"loguniform": [1e-4, 1e-1]},
+        "momentum": {"uniform": [0.1, 0.99]},
+        "weight_decay": {"uniform": [1e-5, 0.1]},
+        "num_layers": {"randint": [1, 6]},
+        "max_units": {"lograndint": [64, 1025]},
+        "max_dropout": {"uniform": [0.0, 1.0]},
+    }
+
+    def __init__(self, name: str, number: int, session: Any) -> None:
+        self.name, self._number, self._session = name, number, session
+
+    def curves(self, configs: list[dict[str, Any]]) -> Array:
+        """100 less the validation accuracy in percent."""
+        rows = [
+            [epoch, *(config[name] for name in self.space)]
+            for config in configs
+            for epoch in range(2, 2 + self.epochs)
+        ]
+        given = {
+            "x_cat": np.full((len(rows), 1), self._number, dtype=np.int32),
+            "x_cont": np.array(rows, dtype=np.float32),
+        }
+        names = [i.name for i in self._session.get_inputs()]
+        out = self._session.run(None, {n: given[n] for n in names})[0]
+        return 100.0 - out[:, 1].reshape(len(configs), self.epochs).astype(float)
+
+
+def lcbench(folder: Path) -> list[Task]:
+    """Every task of the surrogate in a folder, in the order of its encoding."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    numbers = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
+    return [LCBench(n, i, session) for n, i in numbers.items() if n.isdigit()]
+
+
+class Misleading:
+    """A space in which low rungs mislead: what learns fast ends badly, and the good region is a
+    needle. Made up: the error falls from 1 to `floor` with a time constant that is long where the
+    floor is low.
+    """
+
+    family = "misleading"
+    epochs = 27
+    space: ClassVar[dict[str, Any]] = {f"x{i}": {"uniform": [0.0, 1.0]} for i in range(4)}
+
+    def __init__(self, number: int) -> None:
+        self.name = str(number)
+        rng = np.random.default_rng([17, number])
+        self._needle, self._trap = rng.uniform(0.1, 0.9, (2, len(self.space)))
+        self._width = rng.uniform(0.12, 0.25)
+
+    def curves(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs, epochs), between 0 and 1."""
+        x = np.array([[c[name] for name in self.space] for c in configs])
+        near = np.exp(-((x - self._needle) ** 2).sum(1) / (2 * self._width**2))
+        trapped = np.exp(-((x - self._trap) ** 2).sum(1) / (2 * 0.4**2))
+        floor = 0.6 - 0.5 * near - 0.1 * trapped
+        constant = 2.0 + 14.0 * near
+        epoch = np.arange(1, self.epochs + 1)
+        curve = floor[:, None] + (1 - floor)[:, None] * np.exp(-epoch / constant[:, None])
+        noise = np.sin(1e4 * x.sum(1)[:, None] * epoch) * 0.005
+        return np.asarray(curve + noise)
+
+
+def misleading(count: int) -> list[Task]:
+    """So many tasks of the made-up family."""
+    return [Misleading(i) for i in range(count)]

@@ -1,0 +1,103 @@
+"""Values that trials reached at different rungs, made comparable.
+
+A trial that paused at the first rung and one that is complete both say something of their
+configurations, but not the same thing. What a value would have become is its own plus the median
+improvement of those that went on, and its noise is the spread of that improvement: where early
+values mislead the spread is large, and a model gives them little weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuning.search.evidence import ScoreCurve
+
+Array = NDArray[np.float64]
+
+_PAIRS = 4
+_MISLEADING = 0.0
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """What is known of the trials that have a value at all.
+
+    Attributes:
+        index: (n,), which of the curves.
+        value: (n,), shifted to the highest level that enough trials reached; higher is better.
+        noise: (n,), variance of what was shifted by.
+        level: (n,), of the value before it was shifted, from 0.
+        misleads: whether some level's order contradicts the next one's.
+    """
+
+    index: NDArray[np.int64]
+    value: Array
+    noise: Array
+    level: NDArray[np.int64]
+    misleads: bool
+
+
+def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Comparable:
+    """Bring each trial's newest value to the highest level that at least `_PAIRS` trials reached.
+
+    Args:
+        curves: of the trials.
+        levels: ascending; without any, a trial's last value is compared as it is.
+    """
+    table = _table(curves, levels)
+    reached = np.isfinite(table).sum(axis=0)
+    target = int(max(np.flatnonzero(reached >= _PAIRS), default=0))
+    shift, noise, trusted, misleads = _steps_up(table, target)
+    rows = [i for i in range(len(table)) if np.isfinite(table[i, trusted : target + 1]).any()]
+    top = [int(np.flatnonzero(np.isfinite(table[i, : target + 1]))[-1]) for i in rows]
+    value = [table[i, k] + shift[k] for i, k in zip(rows, top, strict=True)]
+    return Comparable(
+        np.array(rows, dtype=np.int64),
+        np.array(value, dtype=float),
+        np.array([noise[k] for k in top], dtype=float),
+        np.array(top, dtype=np.int64),
+        misleads,
+    )
+
+
+def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
+    """(trials, levels), the first value at or beyond each level; NaN where there is none."""
+    table = np.full((len(curves), max(1, len(levels))), np.nan)
+    for row, curve in zip(table, curves, strict=True):
+        if not curve:
+            continue
+        steps = sorted(curve)
+        if not levels:
+            row[0] = curve[steps[-1]]
+        for k, level in enumerate(levels):
+            at = int(np.searchsorted(steps, level))
+            if at < len(steps):
+                row[k] = curve[steps[at]]
+    return table
+
+
+def _steps_up(table: Array, target: int) -> tuple[Array, Array, int, bool]:
+    """What to add to a value of each level, how noisy that is, and the lowest level of use."""
+    from scipy.stats import spearmanr
+
+    shift, noise = np.zeros(target + 1), np.zeros(target + 1)
+    trusted, misleads = 0, False
+    for k in range(target - 1, -1, -1):
+        both = table[np.isfinite(table[:, k]) & np.isfinite(table[:, k + 1])]
+        change = both[:, k + 1] - both[:, k]
+        if len(change) < _PAIRS:
+            step, spread = 0.0, float(np.nanvar(table[:, k]))
+        else:
+            step = float(np.median(change))
+            spread = float((1.4826 * np.median(np.abs(change - step))) ** 2)
+            varied = np.ptp(both[:, k]) > 0 and np.ptp(both[:, k + 1]) > 0
+            if varied and len(both) >= 2 * _PAIRS and not misleads:
+                correlation = float(spearmanr(both[:, k], both[:, k + 1]).statistic)
+                if correlation < _MISLEADING:
+                    trusted, misleads = k + 1, True
+        shift[k], noise[k] = shift[k + 1] + step, noise[k + 1] + spread
+    return shift, noise, trusted, misleads

@@ -1,0 +1,59 @@
+"""Searchers that learn nothing: the proposal of a number is always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna import Study
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial
+
+from search_spaces.schema import SearchSpec
+from tuning.search.cube import Cube
+from tuning.search.evidence import Evidence
+
+
+class _Sequence(BaseSampler):
+    """Proposes by number; asked for the same number again, at random."""
+
+    def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._random = RandomSampler(seed=seed)
+        self._asked = False
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of every option: which are active is known only later."""
+        return {k: d for k, d in self._evidence.space.items() if not d.single()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The configuration of this number; a constraint that it breaks leaves it to chance."""
+        first, self._asked = not self._asked, True
+        return self._point(search_space) if first and search_space else {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
+        """At random."""
+        return self._random.sample_independent(study, trial, name, distribution)
+
+    def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class SobolSampler(_Sequence):
+    """A scrambled Sobol sequence (Owen 1998), which covers the space more evenly than chance."""
+
+    def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+        from scipy.stats.qmc import Sobol
+
+        cube = Cube(space)
+        sequence = Sobol(len(cube.space), scramble=True, rng=self._evidence.base_seed)
+        if self._evidence.number:
+            sequence.fast_forward(self._evidence.number)
+        return cube.decode(sequence.random(1)[0])
