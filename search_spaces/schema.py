@@ -108,7 +108,7 @@ class SweepSpec(Section):
     resources: ResourcesSpec = Field(default_factory=ResourcesSpec)
     checkpoint: CheckpointSpec = Field(default_factory=CheckpointSpec)
     failure: FailureSpec = Field(default_factory=FailureSpec)
-    select: SelectSpec = Field(default_factory=SelectSpec)
+    select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
     storage: EnvText = Field(
         "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."
@@ -136,6 +136,16 @@ class SweepSpec(Section):
     def _schedulable(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
         check_scheduler(scheduler, info.data)
         return scheduler
+
+    @field_validator("select")
+    @classmethod
+    def _by_all_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
+        """Several objectives of the search are those of the selection, unless it has its own."""
+        metrics, modes = info.data.get("metrics"), info.data.get("modes")
+        if not isinstance(metrics, list) or modes is None or select.objectives:
+            return select
+        given = {o.metric: o.mode for o in objectives(metrics, modes)}
+        return SelectSpec.model_validate(select.model_dump() | {"objectives": given})
 
     @field_validator("fixed")
     @classmethod

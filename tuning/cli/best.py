@@ -159,6 +159,9 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
     for name, value in found["params"].items():
         typer.echo(f"  {name}: {number(value)}")
     typer.echo(f"why        {found['why']}")
+    for entry in found.get("front", ()):
+        values = "  ".join(f"{name} {number(value)}" for name, value in entry["values"].items())
+        typer.echo(f"front      {entry['trial']}  {values}")
     typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
 
 
@@ -178,4 +181,19 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, An
         "config": line.record.config,
         "seed": line.record.seed,
         "checkpoint": str(checkpoint) if checkpoint else None,
+        **({"front": _front(paths, spec)} if spec.select.objectives else {}),
     }
+
+
+def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
+    """The trials that no other is better than in all objectives, best by the rule first."""
+    from results.records import read_reports
+    from results.selection import ranked
+
+    found = []
+    for line in ranked(paths, spec, spec.select):
+        reports = read_reports(paths.trial(line.record.id), line.record.end_step)
+        last = {name: value for r in reports for name, value in r.metrics.items()}
+        values = {name: last[name] for name in spec.select.objectives}
+        found.append({"trial": line.record.id, "values": values})
+    return found

@@ -110,6 +110,7 @@ def show(
 
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
+    from tuning.cli.lineage import family_tree
     from tuning.cli.summary import leaderboard_table, winner
     from tuning.execution.folder import handle, read_state
     from tuning.execution.owner import held_by
@@ -122,6 +123,8 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
             leaderboard_table(spec, board, best.record.id if best else None, console.width)
         )
         console.print()
+    if (tree := family_tree(e.record for e in board)) is not None:
+        console.print(tree)
     done = sum(e.record.state.finished for e in board)
     owner = held_by(paths.lock)
     state = _sweep_state(paths, spec, done)
@@ -162,6 +165,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     for report in reports:
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
+    for taken in record.lineage:
+        console.print(f"at step {taken.step} went on from {taken.donor} at {taken.donor_step}")
     for attempt in record.attempts:
         spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
         remedy = f"{attempt.remedy}: " if attempt.remedy else ""

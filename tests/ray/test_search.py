@@ -1,0 +1,108 @@
+"""Trials that pause, go on and take over weights, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from results.checkpoint import newest_whole
+from results.records import TrialState
+from tests.ray.conftest import Tune
+
+COUNTER = '''
+import json
+from pathlib import Path
+
+from pydantic import Field
+
+from trainables.base import Trainable, TrainableConfig
+
+
+class CounterConfig(TrainableConfig):
+    """Settings."""
+
+    rate: float = Field(gt=0, description="Added at each step.")
+
+
+class Counter(Trainable[CounterConfig]):
+    """Adds up; its weights are the sum, and the rates that it is made of."""
+
+    Config = CounterConfig
+
+    def train(self, config, worker):
+        found, rates = worker.resume(), []
+        if found is not None:
+            rates = json.loads((found.folder / "rates.json").read_text())
+        for step in range(len(rates) + 1, 5):
+            rates.append(config.rate)
+
+            def save(folder):
+                (folder / "rates.json").write_text(json.dumps(rates))
+
+            metrics = {"total": sum(rates), "cost": config.rate * len(rates)}
+            if worker.report(step=step, metrics=metrics, checkpoint=save) != "continue":
+                return
+
+    def evaluate(self, config, weights, split, cache):
+        return {}
+'''
+
+SWEEP = """
+name: counter
+trainable: counter.py:Counter
+metric: total
+mode: max
+space: {rate: {uniform: [0.1, 1.0]}}
+search: {name: sobol}
+scheduler: {name: pbt, max_t: 4, interval: 2}
+budget: {trials: 4}
+tracking: {name: none}
+"""
+
+SEVERAL = [
+    "metric=[total, cost]",
+    "mode=[max, min]",
+    "scheduler={name: asha_promote, max_t: 4, reduction_factor: 2}",
+    "budget.trials=6",
+]
+
+
+@pytest.fixture
+def counter(tune: Tune) -> Path:
+    (tune.cwd / "counter.py").write_text(COUNTER)
+    file = tune.cwd / "counter.yaml"
+    file.write_text(SWEEP)
+    return file
+
+
+def test_a_population_takes_over_weights(tune: Tune, counter: Path) -> None:
+    tune("run", counter)
+    records = {r.id: r for r in tune.trials("counter")}
+    assert {r.state for r in records.values()} == {TrialState.COMPLETED}
+    (clone,) = (r for r in records.values() if r.lineage)
+    (taken,) = clone.lineage
+    assert (taken.step, taken.donor_step) == (2, 2)
+    donor = records[taken.donor].params["rate"]
+    found = newest_whole(tune.paths("counter").trial(clone.id))
+    rates = json.loads((found.folder / "rates.json").read_text())
+    assert rates == [donor, donor, taken.after["rate"], taken.after["rate"]]
+    assert [p.step for p in tune.curve("counter", clone.id) if p.attempt == 2] == [3, 4]
+    assert f"{clone.id} at step 2: rate " in tune("show", "counter")
+
+
+def test_two_objectives_with_trials_that_pause_and_go_on(tune: Tune, counter: Path) -> None:
+    out = tune("run", counter, *(part for s in SEVERAL for part in ("--set", s)))
+    assert "search sobol (as the sweep file says)" in out
+    records = tune.trials("counter")
+    ends = [(r.state, r.end_step) for r in records]
+    assert (TrialState.COMPLETED, 4) in ends
+    assert {state for state, step in ends if step < 4} == {TrialState.STOPPED}
+    again = [r for r in records if len(r.attempts) > 1]
+    for record in again:
+        steps = [p.step for p in tune.curve("counter", record.id)]
+        assert steps == list(range(1, record.end_step + 1))
+    assert again
+    front = tune.best("counter")["front"]
+    assert len(front) == len(records)  # more total is more cost: nothing dominates anything
