@@ -225,16 +225,16 @@ class SweepStudy:
         return make_sampler(self._search, seed, self._evidence(number))
 
     def _evidence(self, number: int) -> Evidence:
-        trials = self._study.get_trials(deepcopy=False)[:number]
+        trials = self._seen.get_trials(deepcopy=False)  # of other sweeps too
         return Evidence(
             space=self._space.distributions,
             levels=levels(self._spec.scheduler),
-            trials=[self._seen(t) for t in trials],
+            trials=[self._as_evidence(t) for t in trials if t.number < number],
             number=number,
             base_seed=self._spec.seed,
         )
 
-    def _seen(self, frozen: FrozenTrial) -> Seen:
+    def _as_evidence(self, frozen: FrozenTrial) -> Seen:
         sign = 1.0 if self._spec.mode == "max" else -1.0
         told = {step: sign * value for step, value in frozen.intermediate_values.items()}
         return Seen(
