@@ -124,7 +124,7 @@ def test_spaces_may_differ(tmp_path):
 
 def test_of_another_task_only_the_order_counts(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
-    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first"))
+    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first", name="tpe"))
     run = session(paths)
     ranked = sorted(frozen(paths, run.spec), key=lambda f: f.rank)
     assert [f.rank for f in ranked] == [(i + 0.5) / 8 for i in range(8)]

@@ -184,7 +184,7 @@ class SweepRun:
             observer.trial_started(record)
         for report in (reports := take(found, self.paths.trial(record.id))):
             self._note(record.id, report)
-            self._judge.decide(record.id, report)
+            self._judge.decide(record, report)
             for observer in self.observers:
                 observer.reported(record, report)
         reason = f"reused from {found.source}"
