@@ -73,10 +73,9 @@ def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
     """What the budget comes to: trials, and bytes of checkpoints."""
     from trainables.registry import checkpoint_bytes
     from tuning.cli.format import size
-    from tuning.search.auto import choose
 
     trials = spec.budget.trials
-    lines = [f"search     {choose(spec)}", f"budget     {_limits(spec.budget)}"]
+    lines = _search_and_budget(spec)
     each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
     if not each:
         return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]
@@ -120,6 +119,12 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
     return f"forecast   about {duration(ahead.seconds)} and {ahead.cost} (from {trials})"
+
+
+def _search_and_budget(spec: SweepSpec) -> list[str]:
+    from tuning.search.auto import choose
+
+    return [f"search     {choose(spec)}", f"budget     {_limits(spec.budget)}"]
 
 
 def trial(
