@@ -48,7 +48,7 @@ def test_a_paused_trial_waits_with_its_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("scheduler", [PROMOTE, PBT], ids=lambda s: s["name"])
-@pytest.mark.parametrize("moves", [0, 3, 8, 13, 19, 24])
+@pytest.mark.parametrize("moves", [1, 8, 14])
 @pytest.mark.parametrize("lost", [False, True], ids=["decided", "undecided"])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, lost):
     """The driver dies between two attempts, or before it acted on the last report."""
