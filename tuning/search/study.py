@@ -225,7 +225,7 @@ class SweepStudy:
         return make_sampler(self._search, seed, self._evidence(number))
 
     def _evidence(self, number: int) -> Evidence:
-        trials = self._seen.get_trials(deepcopy=False)  # of other sweeps too
+        trials = self._informed.get_trials(deepcopy=False)  # of other sweeps too
         return Evidence(
             space=self._space.distributions,
             levels=levels(self._spec.scheduler),
