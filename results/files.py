@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from results.faultpoints import reached
 from results.steady import steady
+from search_spaces.errors import UserError
 from search_spaces.seal import is_whole_json
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Disk full, quota reached, file size limit reached."""
 
 
 @steady
@@ -28,7 +35,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(tmp, "wb", opener=_private) as f:
+    with _room_for(path, len(data), tmp), open(tmp, "wb", opener=_private) as f:
         f.write(data)
         f.flush()
         reached(f"{path.name}:written")
@@ -48,7 +55,7 @@ def append_line(path: Path, line: str) -> None:
     only the torn one is lost.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(path, "a+b", opener=_private) as f:
+    with _room_for(path, len(line) + 1), open(path, "a+b", opener=_private) as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -59,6 +66,33 @@ def append_line(path: Path, line: str) -> None:
         reached(f"{path.name}:written")
         os.fsync(f.fileno())
     reached(f"{path.name}:durable")
+
+
+@contextmanager
+def _room_for(path: Path, size: int, tmp: Path | None = None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        if tmp is not None:
+            tmp.unlink(missing_ok=True)
+        if e.errno in FULL:
+            raise disk_full(path, size) from e
+        raise
+
+
+def disk_full(path: Path, size: int) -> UserError:
+    """What to say when `size` bytes of a file could not be written; nothing was deleted for it."""
+    free = shutil.disk_usage(path.parent).free
+    return UserError(
+        f"{path}: No space left on device for {size} bytes ({free} free, quotas apart); make room, "
+        "then go on with tune resume"
+    )
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    there = next(p for p in [folder, *folder.parents] if p.exists())
+    return shutil.disk_usage(there).free
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

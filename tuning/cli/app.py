@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -82,6 +83,11 @@ def main() -> None:
     os.umask(0o077)  # configurations, weights and logs are the user's alone
     try:
         app(prog_name="tune")
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"{e.filename or 'disk'}: {e.strerror}; make room, then tune resume\n")
+        sys.exit(2)
     except UserError as e:
         for problem in e.problems:
             sys.stderr.write(f"{redact(problem)}\n")

@@ -57,7 +57,7 @@ def plan(
     check_spendable(spec.budget, placement)
     if placement.sharing:
         console.print(f"GPUs       {placement.sharing}")
-    for line in _costs(spec, sampled):
+    for line in _costs(spec, sampled, storage):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
 
@@ -69,10 +69,12 @@ def _warm_start(spec: SweepSpec, storage: str | None) -> list[str]:
     return [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
 
 
-def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
+def _costs(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """What the budget comes to: trials, and bytes of checkpoints."""
+    from results.files import free_bytes
     from trainables.registry import checkpoint_bytes
     from tuning.cli.format import size
+    from tuning.execution.folder import storage_of
 
     trials = spec.budget.trials
     lines = _search_and_budget(spec)
@@ -85,6 +87,10 @@ def _costs(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[str]:
         f"disk       about {size(max(each))} a checkpoint, {spec.checkpoint.keep} kept: "
         f"{size(kept)} a trial{total}"
     )
+    root = storage_of(storage or spec.storage).root
+    free = free_bytes(root)
+    if trials and kept * trials > free:
+        lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
     return lines
 
 
