@@ -38,5 +38,9 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks.overhead
 
+# Takes hours at full count: ARGS="--kills 5 --fuzz 500" for less.
+chaos: setup
+	$(BIN)/python -m tests.chaos $(ARGS)
+
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -177,7 +177,7 @@ class _Reader:
     def scalar(self, node: ScalarNode, path: KeyPath, kind: str) -> Any:
         try:
             return self.construct(node)
-        except (ValueError, KeyError):  # `!!int x`, `!!bool x`
+        except (ValueError, KeyError, IndexError):  # `!!int x`, `!!bool x`, `!!int ""`
             return self.refuse(node, path, f"not a valid {kind}: {show(node.value)}")
 
     def item(self, node: Node, path: KeyPath) -> Any:

@@ -91,6 +91,14 @@ class Tune:
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
         return err if code == 2 else out
 
+    def killed_at(self, point: str, *args: str | Path) -> None:
+        """Run until a fault point of the driver kills it."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ENV, "TUNE_CRASH_AT", point)
+            process = self.start(*args)
+        out, err = process.communicate(timeout=280)
+        assert process.returncode == -signal.SIGKILL, f"{process.returncode}\n{out}\n{err}"
+
     def paths(self, sweep: str) -> SweepPaths:
         return SweepPaths(self.cwd / "sweeps" / sweep)
 

@@ -17,6 +17,7 @@ from results import load
 from results.records import TrialRecord, TrialState
 from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep
+from tests.chaos.invariants import Case, finished_trials, violations
 from tests.ray.conftest import ENV, Tune, answers, end, wait_for
 
 DIGITS = """
@@ -77,43 +78,26 @@ def test_from_a_file_to_a_winner(tune: Tune, digits: Path) -> None:
 
 
 def test_a_killed_driver_is_resumed(tune: Tune, digits: Path) -> None:
-    tune(
-        "run", digits, "--name", "whole", "--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"
-    )
-    run = tune.start(
-        "run", digits, "--name", "killed", "--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"
-    )
-    paths = tune.paths("killed")
+    """It dies in the middle of its longest later trial; everything ends as if it had not."""
+    longer = ["--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"]
+    tune("run", digits, "--name", "whole", *longer)
+    lengths = [len(curve) for curve in tune.values("whole").values()]
+    longest = max(range(1, len(lengths)), key=lengths.__getitem__)
+    moment = sum(lengths[:longest]) + lengths[longest] // 2
+    tune.killed_at(f"driver:heard:{moment}", "run", digits, "--name", "killed", *longer)
 
-    def in_the_middle_of_the_third() -> bool:
-        return bool(paths.trial("t0002").checkpoint_steps())
-
-    wait_for(in_the_middle_of_the_third, run)
-    assert end(run)[0] == -signal.SIGKILL
-    before = {r.id: r for r in tune.trials("killed")}
-    unfinished = [r.id for r in before.values() if not r.state.finished]
-    assert unfinished == ["t0002"]
-    checkpointed = paths.trial("t0002").checkpoint_steps()[-1]
-
+    finished = finished_trials(tune.paths("killed"))
+    assert sorted(finished) == [f"t{i:04d}" for i in range(longest)]
     out = tune("resume", "killed")
-    assert "t0002 started attempt 2" in out
-    after = {r.id: r for r in tune.trials("killed")}
-    assert len(after) == 6
-    assert all(after[i] == r for i, r in before.items() if r.state.finished)
-    second = [p.step for p in tune.curve("killed", "t0002") if p.attempt == 2]
-    assert second[0] >= checkpointed + 1
-    assert tune.values("killed") == tune.values("whole")
-    assert {i: (r.state, r.end_step) for i, r in after.items()} == {
-        r.id: (r.state, r.end_step) for r in tune.trials("whole")
-    }
-    runs = tune.mlflow(
-        "select r.name, count(m.step), count(distinct m.step) from runs r"
-        " join experiments e using (experiment_id)"
-        " left join metrics m on m.run_uuid = r.run_uuid and m.key = 'accuracy'"
-        " where e.name = 'killed' group by r.run_uuid order by r.name"
+    assert f"t{longest:04d} started attempt 2" in out
+    case = Case(
+        tune.paths("killed"),
+        tune.paths("whole"),
+        finished,
+        interval=3,
+        database=tune.cwd / "sweeps" / "mlflow.db",
     )
-    reports = {i: len(curve) for i, curve in tune.values("killed").items()}
-    assert runs == [("killed", 0, 0), *((i, n, n) for i, n in reports.items())]
+    assert violations(case) == []
 
 
 LONG = """

@@ -1,0 +1,205 @@
+"""What must hold after any fault, judged from the sweep folder and MLflow's database alone.
+
+I1 no finished trial runs again. I2 each step of a trial counts once, in the folder and in MLflow.
+I3 curves equal the uninterrupted sweep's, bit for bit. I4 so do states, decisions and the winner.
+I5 nobody holds the sweep. I6 at most one checkpoint interval is done twice. I7 every failure names
+its cause. I8 what is resumed reports again within bounded time.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from results.files import read_lines
+from results.leaderboard import read_goal, summaries
+from results.paths import SweepPaths
+from results.records import Report, TrialRecord, read_reports, read_trials
+from tuning.execution.owner import held_by
+
+RECOVERY_S = 600.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sweep that faults were done to.
+
+    Attributes:
+        paths: of the sweep.
+        whole: an uninterrupted sweep of the same file and seed; None leaves I3 and I4 out.
+        finished: its trials that were finished before the last resume.
+        interval: steps between checkpoints.
+        database: MLflow's SQLite file; None leaves it out.
+        recovery_s: bound of I8.
+    """
+
+    paths: SweepPaths
+    whole: SweepPaths | None
+    finished: dict[str, TrialRecord] = field(default_factory=dict)
+    interval: int = 1
+    database: Path | None = None
+    recovery_s: float = RECOVERY_S
+
+
+def finished_trials(paths: SweepPaths) -> dict[str, TrialRecord]:
+    """For `Case.finished`, before a resume."""
+    return {r.id: r for r in read_trials(paths) if r.state.finished}
+
+
+def violations(case: Case) -> list[str]:
+    """Every broken invariant, one line each; empty when all hold."""
+    records = {r.id: r for r in read_trials(case.paths)}
+    found = [*_run_again(case, records), *_counted_twice(case, records)]
+    if case.whole is not None:
+        found += [*_other_curves(case, records), *_other_decisions(case, records)]
+    if holder := held_by(case.paths.lock):
+        found.append(f"I5: still driven by {holder}")
+    found += [*_done_twice(case, records), *_unexplained(records), *_slow(case, records)]
+    return found
+
+
+def lost_steps(case: Case) -> int:
+    """How many steps were done twice, in all trials."""
+    return sum(sum(_repeated(_raw(case.paths, r)).values()) for r in read_trials(case.paths))
+
+
+def recovery_s(case: Case) -> float:
+    """The longest that an attempt after the first took to report, in seconds; 0 without any."""
+    return max((s for r in read_trials(case.paths) for _, s in _recoveries(case, r)), default=0.0)
+
+
+def _raw(paths: SweepPaths, record: TrialRecord) -> list[Report]:
+    lines = read_lines(paths.trial(record.id).reports)
+    return [Report.model_validate(line) for line in lines]
+
+
+def _run_again(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    for trial_id, before in case.finished.items():
+        after = records.get(trial_id)
+        if after is None:
+            yield f"I1: {trial_id} was finished and is gone"
+        elif after != before:
+            yield f"I1: {trial_id} was finished and was changed"
+        elif any(r.attempt > len(before.attempts) for r in _raw(case.paths, before)):
+            yield f"I1: {trial_id} was finished and reported again"
+
+
+def _counted_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    for record in records.values():
+        said = Counter((r.step, r.attempt) for r in _raw(case.paths, record))
+        for (step, attempt), times in said.items():
+            if times > 1:
+                yield f"I2: {record.id} reported step {step} {times} times in attempt {attempt}"
+    if case.database is not None:
+        yield from _in_mlflow(case, case.database, records)
+
+
+def _in_mlflow(case: Case, database: Path, records: dict[str, TrialRecord]) -> Iterator[str]:
+    query = (
+        "select t.value, m.key, m.step, count(*) from metrics m"
+        " join tags t on t.run_uuid = m.run_uuid and t.key = 'tune.trial_id'"
+        " join tags f on f.value = ? join tags s on s.run_uuid = m.run_uuid"
+        " and s.key = 'tune.sweep' where f.key = 'folder' and s.value ="
+        " (select value from tags where run_uuid = f.run_uuid and key = 'tune.sweep')"
+        " group by t.value, m.key, m.step"
+    )
+    with closing(sqlite3.connect(database)) as db:
+        rows = db.execute(query, (str(case.paths.root),)).fetchall()
+    metric, _ = read_goal(case.paths)
+    seen = {(trial, step): n for trial, key, step, n in rows if key == metric}
+    for record in records.values():
+        reports = read_reports(case.paths.trial(record.id), record.end_step)
+        for step in (r.step for r in reports if metric in r.metrics):
+            times = seen.get((record.id, step), 0)
+            if times != 1:
+                yield f"I2: MLflow has step {step} of {record.id} {times} times"
+
+
+def _other_curves(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    assert case.whole is not None
+    for expected in read_trials(case.whole):
+        record = records.get(expected.id)
+        ours = _curve(case.paths, record) if record else {}
+        theirs = _curve(case.whole, expected)
+        if ours.keys() != theirs.keys():
+            yield f"I3: {expected.id} has steps {sorted(ours)}, not {sorted(theirs)}"
+        for step in ours.keys() & theirs.keys():
+            if ours[step] != theirs[step]:
+                yield f"I3: {expected.id} at step {step}: {ours[step]}, not {theirs[step]}"
+
+
+def _curve(paths: SweepPaths, record: TrialRecord) -> dict[int, dict[str, str]]:
+    """Values as text, in which every bit of a float is seen, and a NaN equals itself."""
+    return {
+        r.step: {k: repr(v) for k, v in r.metrics.items() if not k.endswith("_per_second")}
+        for r in read_reports(paths.trial(record.id), record.end_step)
+    }
+
+
+def _other_decisions(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    assert case.whole is not None
+    theirs = {r.id: r for r in read_trials(case.whole)}
+    for trial_id in sorted(records.keys() | theirs.keys()):
+        a, b = (_decided(side.get(trial_id)) for side in (records, theirs))
+        if a != b:
+            yield f"I4: {trial_id} is {a}, not {b}"
+    first, other = _winner(case.paths), _winner(case.whole)
+    if first != other:
+        yield f"I4: the winner is {first}, not {other}"
+
+
+def _decided(record: TrialRecord | None) -> tuple[object, ...]:
+    if record is None:
+        return ("missing",)
+    return record.state.value, record.end_step, record.params
+
+
+def _winner(paths: SweepPaths) -> str | None:
+    lines = summaries(paths, *read_goal(paths))
+    return lines[0].record.id if lines else None
+
+
+def _repeated(reports: list[Report]) -> dict[int, int]:
+    """Attempt to how many of its steps an earlier attempt had reported."""
+    seen: dict[int, int] = {}
+    again: Counter[int] = Counter()
+    for report in reports:
+        again[report.attempt] += seen.get(report.step, report.attempt) < report.attempt
+        seen.setdefault(report.step, report.attempt)
+    return again
+
+
+def _done_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    for record in records.values():
+        for attempt, times in _repeated(_raw(case.paths, record)).items():
+            if times > case.interval:
+                yield (
+                    f"I6: attempt {attempt} of {record.id} did {times} steps again, "
+                    f"more than the interval of {case.interval}"
+                )
+
+
+def _unexplained(records: dict[str, TrialRecord]) -> Iterator[str]:
+    for record in records.values():
+        if record.state.finished and not record.reason:
+            yield f"I7: {record.id} is {record.state} without a reason"
+
+
+def _recoveries(case: Case, record: TrialRecord) -> Iterator[tuple[int, float]]:
+    reports = _raw(case.paths, record)
+    for attempt in record.attempts[1:]:
+        first = min((r.time for r in reports if r.attempt == attempt.number), default=math.nan)
+        if not math.isnan(first):
+            yield attempt.number, first - attempt.started
+
+
+def _slow(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
+    for record in records.values():
+        for number, seconds in _recoveries(case, record):
+            if seconds > case.recovery_s:
+                yield f"I8: attempt {number} of {record.id} reported after {seconds:.0f} s"

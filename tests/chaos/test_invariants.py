@@ -1,0 +1,138 @@
+"""The judge itself: every kind of damage to a sweep's promise is reported, and nothing else."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import Report, TrialRecord, TrialState, append_report, read_trial, write_trial
+from search_spaces.load import dump_sweep
+from search_spaces.seal import seal_json
+from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.execution.owner import own
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, TrialRecord]]:
+    """An uninterrupted sweep, and one whose driver was killed in its fourth trial and resumed."""
+    root = tmp_path_factory.mktemp("sweeps")
+    finish(open_run(root / "whole", make_spec()))
+    killed = open_run(root / "killed", make_spec())
+    for _ in range(3):
+        train(killed, killed.next_trial())
+    train(killed, killed.next_trial(), upto=4)
+    before = finished_trials(killed.paths)
+    finish(open_run(root / "killed", make_spec()))
+    for name in ("whole", "killed"):
+        (root / name / "sweep.yaml").write_text(dump_sweep(make_spec()))
+    return root, before
+
+
+@pytest.fixture
+def case(sweeps: tuple[Path, dict[str, TrialRecord]], tmp_path: Path) -> Case:
+    """A copy to do damage to."""
+    made, before = sweeps
+    shutil.copytree(made, tmp_path / "s")
+    whole, killed = (SweepPaths(tmp_path / "s" / name) for name in ("whole", "killed"))
+    _fill(tmp_path / "mlflow.db", killed)
+    return Case(killed, whole, before, interval=3, database=tmp_path / "mlflow.db")
+
+
+def _fill(database: Path, paths: SweepPaths) -> None:
+    """The tables and rows of MLflow that are looked at."""
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("create table tags (run_uuid, key, value)")
+        db.execute("create table metrics (run_uuid, key, step)")
+        folder = ("parent", "folder", str(paths.root))
+        db.executemany("insert into tags values (?, ?, ?)", [folder, ("parent", "tune.sweep", "k")])
+        for trial in paths.trial_ids():
+            named = [(trial, "tune.trial_id", trial), (trial, "tune.sweep", "k")]
+            db.executemany("insert into tags values (?, ?, ?)", named)
+            steps = {
+                json.loads(x)["step"] for x in paths.trial(trial).reports.read_text().splitlines()
+            }
+            rows = [(trial, "loss", step) for step in sorted(steps)]
+            db.executemany("insert into metrics values (?, ?, ?)", rows)
+
+
+def test_a_resumed_sweep_holds_them_all(case: Case) -> None:
+    assert violations(case) == []
+    assert lost_steps(case) == 0
+
+
+def again(case: Case, trial: str, step: int, attempt: int, loss: float, time: float = 1.0) -> None:
+    report = Report(step=step, metrics={"loss": loss}, attempt=attempt, time=time)
+    append_report(case.paths.trial(trial), report)
+
+
+def change(case: Case, trial: str, **update: object) -> None:
+    paths = case.paths.trial(trial)
+    write_trial(paths, read_trial(paths).model_copy(update=update))
+
+
+def change_curve(case: Case) -> None:
+    file = case.paths.trial("t0000").reports
+    lines = file.read_text().splitlines()
+    raw = json.loads(lines[0])
+    del raw["crc32"]
+    raw["metrics"]["loss"] *= 1 + 2**-52
+    file.write_text("\n".join([seal_json(json.dumps(raw)), *lines[1:]]) + "\n")
+
+
+def sql(case: Case, statement: str) -> None:
+    with closing(sqlite3.connect(case.database or "")) as db, db:
+        db.execute(statement)
+
+
+def redo(case: Case) -> None:
+    for step in (1, 2, 3, 4):
+        again(case, "t0003", step, 9, 0.5)
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Case], None]]] = {
+    "a finished trial changed": ("I1", lambda c: change(c, "t0000", reason="other")),
+    "a finished trial ran again": ("I1", lambda c: again(c, "t0000", 99, 2, 0.1)),
+    "a finished trial is gone": ("I1", lambda c: c.paths.trial("t0001").record.unlink()),
+    "a step twice in an attempt": ("I2", lambda c: again(c, "t0000", 1, 1, 0.1)),
+    "a step twice in MLflow": (
+        "I2",
+        lambda c: sql(c, "insert into metrics values ('t0000', 'loss', 1)"),
+    ),
+    "a step not in MLflow": ("I2", lambda c: sql(c, "delete from metrics where step = 1")),
+    "the last bit of a loss": ("I3", change_curve),
+    "a step missing": ("I3", lambda c: c.paths.trial("t0001").reports.write_text("")),
+    "another decision": ("I4", lambda c: change(c, "t0004", state=TrialState.FAILED)),
+    "another end": ("I4", lambda c: change(c, "t0003", end_step=5)),
+    "a trial too many": ("I4", lambda c: write_trial(c.paths.trial("t0007"), _seventh(c))),
+    "too much done twice": ("I6", redo),
+    "no reason": ("I7", lambda c: change(c, "t0004", reason="")),
+    "a late recovery": ("I8", lambda c: again(c, "t0003", 9, 2, 0.5, time=4e9)),
+}
+
+
+def _seventh(case: Case):
+    return read_trial(case.paths.trial("t0004")).model_copy(update={"id": "t0007"})
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_reported(case: Case, name: str) -> None:
+    expected, do = DAMAGE[name]
+    if name == "a late recovery":
+        keep = case.paths.trial("t0003").reports
+        lines = keep.read_text().splitlines()
+        keep.write_text("\n".join(x for x in lines if '"attempt":1' in x) + "\n")
+    do(case)
+    assert expected in {line[:2] for line in violations(case)}
+
+
+def test_a_driver_that_lives_is_reported(case: Case) -> None:
+    with own(case.paths.lock):
+        assert [line[:2] for line in violations(case)] == ["I5"]
+    assert violations(replace(case, whole=None)) == []

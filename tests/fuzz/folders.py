@@ -1,0 +1,104 @@
+"""Damaged sweep folders: every command gives an answer or one line, and changes nothing whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import random
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+from results.leaderboard import summaries
+from results.paths import SweepPaths
+from results.records import TrialRecord, read_trial
+from results.tables import to_frame, write_parquet
+from search_spaces.errors import UserError
+from search_spaces.load import LoadedSweep, Source
+from tests.tuning.simulate import finish, make_spec, save, train
+from tuning.cli.best import best
+from tuning.cli.look import ls, show
+from tuning.execution.folder import create, read_spec
+from tuning.execution.session import _taken_over
+
+
+def make_sweep(storage: Path) -> SweepPaths:
+    """A sweep in the middle, with all of its files."""
+    spec = make_spec(tracking={"name": "none"}, budget={"trials": 4})
+    paths = create(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
+    with ExitStack() as stack:
+        run, _ = _taken_over(paths, spec, stack)
+        for _ in range(2):
+            job = run.next_trial()
+            save(job, 1)
+            train(run, job)
+        train(run, run.next_trial(), upto=1)
+        write_parquet(paths, to_frame(summaries(paths, spec.metric, spec.mode)))
+    return paths
+
+
+def damaged(sweep: SweepPaths, storage: Path, rng: random.Random) -> SweepPaths:
+    """A copy in which one to three files were truncated, changed or deleted."""
+    paths = SweepPaths(storage / sweep.name)
+    shutil.copytree(sweep.root, paths.root)
+    files = sorted(p for p in paths.root.rglob("*") if p.is_file())
+    for file in rng.sample(files, rng.randint(1, 3)):
+        data = file.read_bytes()
+        act = rng.randrange(5)
+        if act == 0:
+            file.unlink()
+        elif act == 1:
+            file.write_bytes(data[: rng.randrange(len(data) + 1)])
+        elif act == 2 and data:
+            at = rng.randrange(len(data))
+            changed = bytes([data[at] ^ (1 << rng.randrange(8))])
+            file.write_bytes(data[:at] + changed + data[at + 1 :])
+        elif act == 3:
+            file.write_bytes(rng.randbytes(rng.randrange(200)))
+        else:
+            file.write_bytes(data + rng.randbytes(20))
+    return paths
+
+
+def check(paths: SweepPaths) -> bool:
+    """Whether the sweep could be resumed; anything but a `UserError` escapes."""
+    storage, name = str(paths.root.parent), paths.name
+    before = _hashes(paths.root)
+    for look in (
+        lambda: ls(storage=storage),
+        lambda: show(name, storage=storage),
+        lambda: show(name, "t0000", storage=storage),
+        lambda: best(name, json_=True, storage=storage),
+    ):
+        with contextlib.suppress(UserError), contextlib.redirect_stdout(io.StringIO()):
+            look()
+    assert _hashes(paths.root) == before, "looking at a sweep changed it"
+    finished = _finished(paths)
+    try:
+        spec = read_spec(paths)
+        with ExitStack() as stack:
+            run, _ = _taken_over(paths, spec, stack)
+            finish(run)
+    except UserError as e:
+        assert all(line and "\n" not in line for line in e.problems), e.problems
+        return False
+    after = _finished(paths)
+    changed = [i for i, record in finished.items() if after.get(i) != record]
+    assert not changed, f"finished trials changed: {changed}"
+    return True
+
+
+def _finished(paths: SweepPaths) -> dict[str, TrialRecord]:
+    found = {}
+    for trial_id in paths.trial_ids():
+        with contextlib.suppress(UserError):
+            record = read_trial(paths.trial(trial_id))
+            if record.state.finished:
+                found[trial_id] = record
+    return found
+
+
+def _hashes(root: Path) -> dict[str, str]:
+    files = [p for p in root.rglob("*") if p.is_file()]
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
