@@ -101,6 +101,7 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
         yield Text(f"left memory behind, lanes replaced: {leaks[0]}{more}", style="yellow")
+    yield from (Text(line, style="yellow") for line in run.mended)
     if run.problem:
         yield Text(run.problem, style="yellow")
 

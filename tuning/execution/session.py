@@ -79,8 +79,6 @@ def run_session(
     with ExitStack() as stack:
         run, spent = _taken_over(paths, spec, stack)
         stack.enter_context(view.showing())
-        for line in run.mended:
-            view.say(line)
         _show(run, view, spent)
         stop.watch(run)
         attend = Attendant(run)
