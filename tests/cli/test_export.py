@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -104,6 +105,29 @@ def test_digits_to_onnx_and_the_registry(tune: Tune, storage: Path) -> None:
     ]
     assert [row["class"] for row in rows] == json.loads(out)
     assert all(len(row["output"]) == 10 for row in rows)
+
+
+def test_digits_all_the_way(tune: Tune) -> None:
+    """Confirmed on the test split, averaged, and what is exported predicts what the winner does."""
+    assert "confirmed" in tune("best", "digits", "--confirm", "2", "--seeds", "2").out
+    assert "test split" in tune("average", "digits", "--top", "2").out
+    out = tune("export", "digits", "--to", "pt2,onnx", "--force").out
+    assert out.count("verified   ") == 2
+    folder = Path(re.search(r"exported \S+ to (.*-pt2)$", out, re.MULTILINE)[1])
+    images = tune.cwd / "images.npy"
+    np.save(images, np.random.default_rng(1).random((3, 64), dtype=np.float32))
+    own = [
+        json.loads(r)["output"]
+        for r in tune("predict", "digits", "--input", images).out.splitlines()
+    ]
+    script = (
+        "import sys, torch, numpy as np\n"
+        "module = torch.export.load(sys.argv[1]).module()\n"
+        "print(module(torch.from_numpy(np.load(sys.argv[2]))).tolist())"
+    )
+    command = [sys.executable, "-c", script, folder / "model.pt2", images]
+    alien = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    np.testing.assert_allclose(json.loads(alien), own, rtol=1e-5)
 
 
 def test_a_language_model_goes_on_with_a_text(tune: Tune) -> None:

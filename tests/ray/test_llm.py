@@ -100,6 +100,16 @@ def test_the_exported_soup_is_the_soup(swept: Tune, method: str) -> None:
     assert loss_in_a_fresh_process(swept, folder) == pytest.approx(expected, rel=1e-5)
 
 
+def test_what_is_confirmed_goes_to_every_format(swept: Tune) -> None:
+    """Each export is judged by its own runtime in a fresh process before it is there at all."""
+    said = swept("best", "llm", "--confirm", "2", "--seeds", "1")
+    assert "test split" in said
+    out = swept("export", "llm", "--to", "onnx,pt2,gguf,mlflow")
+    assert out.count("verified   ") == 4
+    assert "same token ids" in out
+    assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', out)
+
+
 def test_a_second_trial_does_not_tokenise_again(swept: Tune) -> None:
     assert len(list((swept.cwd / "sweeps" / "cache").glob("*/test.npy"))) == 1
 
