@@ -11,8 +11,8 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -101,21 +101,26 @@ def _script(where: str) -> Path:
 
 def _module_file(where: str) -> Path:
     """Where a module's source is, without importing it or its parents."""
-    search = [str(Path.cwd()), *sys.path]
-    origin = None
-    names = where.split(".")
-    for depth in range(1, len(names) + 1):
-        spec = PathFinder.find_spec(".".join(names[:depth]), search)
-        if spec is None:
-            break
-        origin = spec.origin if depth == len(names) else None
-        search = list(spec.submodule_search_locations or [])
+    first, *rest = where.split(".")
+    spec = PathFinder.find_spec(first, [str(Path.cwd()), *sys.path]) or _installed(first)
+    for name in rest:
+        within = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(f"{spec.name}.{name}", within) if spec and within else None
+    origin = spec.origin if spec else None
     if origin is None or not origin.endswith(".py"):
         raise UserError(
             f"trainable {where}: no such module (from {Path.cwd()});"
             " a script is given as path/to/script.py:function"
         )
     return Path(origin)
+
+
+def _installed(name: str) -> ModuleSpec | None:
+    """A top-level package that is on no path: one that is installed to be edited in its place."""
+    try:
+        return find_spec(name)
+    except ValueError:  # of `__main__`, for one
+        return None
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[str]:

@@ -136,7 +136,7 @@ FORMATS: dict[str, Format] = {
         "run_transformers.py",
         1e-4,
         'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")',
-        ("gguf",),
+        ("gguf", "accelerate"),
     ),
 }
 """Name after `--to` → format. `mlflow` is made of `onnx`, see `results.export.registry`."""

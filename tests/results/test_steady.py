@@ -9,6 +9,7 @@ import pytest
 
 from results import steady
 from results.files import append_line, read_lines, write_atomic
+from search_spaces.errors import UserError
 
 
 @pytest.fixture
@@ -59,6 +60,6 @@ def test_what_will_not_pass_is_raised_at_once(
     tmp_path: Path, flaky: Callable[[int, int], list[int]]
 ) -> None:
     calls = flaky(100, errno.ENOSPC)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UserError, match="No space"):
         write_atomic(tmp_path / "a", b"")
     assert len(calls) == 1

@@ -111,10 +111,10 @@ def test_bad_override_is_blamed(path: Path, override: str, text: str) -> None:
 
 def test_all_mistakes_at_once_the_files_first(path: Path) -> None:
     path.write_text(FILE.replace("max_t", "max_time"))
-    lines = refusal(path, "seed=-1", "nonsense", "search.name=grid").splitlines()
+    lines = refusal(path, "seed=-1", "nonsense", "search.name=gird").splitlines()
     assert [line.split(": ")[0] for line in lines] == [
         *("small.yaml:9", "small.yaml:9"),
-        *("--set seed=-1", "--set nonsense", "--set search.name=grid"),
+        *("--set seed=-1", "--set nonsense", "--set search.name=gird"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a trial's record when an attempt begins or ends: records in, records out."""
+"""What becomes of a trial's record when an attempt begins or ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from results.failures import Failure
+from results.paths import SweepPaths
 from results.records import Attempt, Report, TrialRecord, TrialState
 
 
@@ -47,3 +48,11 @@ def closed(
 def last_sign(record: TrialRecord, reports: Iterable[Report]) -> float:
     """When an attempt whose driver was killed was last heard of, in Unix seconds."""
     return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
+
+
+def claim_next(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
+    """Claim the next attempts: what a dead driver's workers report now is not heard of."""
+    for record in records:
+        if record.attempts and record.state.under_way:
+            folder = paths.trial(record.id).attempt(len(record.attempts) + 1)
+            folder.mkdir(parents=True, exist_ok=True)

@@ -1,59 +1,45 @@
-"""The books of a running sweep: which trial is next, what was reported, why each one ended.
+"""A running sweep: which trial is next, what becomes of it at a report, at its end, at a failure.
 
 Knows nothing of Ray: `tuning.execution.ray_tune` drives it, and the tests do without a cluster.
-Every change is on disk before anyone is told of it, so a killed driver loses nothing.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from collections.abc import Sequence
 
-from results.failures import Cause, Failure, Remedy
+from results.failures import Remedy
 from results.faultpoints import reached
-from results.feasibility import judged
 from results.paths import SweepPaths
 from results.records import (
     Report,
     TrialRecord,
     TrialState,
-    read_reports,
-    read_trials,
-    write_trial,
 )
-from results.replicates import due, grouped, joint, mean_curve, mean_values, replicate_id
-from results.tenure import Tenure, Unfenced
+from results.replicates import due
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
-from tuning.execution.attempts import begun, closed, last_sign
+from tuning.execution.attempts import begun, closed
+from tuning.execution.books import Books
 from tuning.execution.budget import BY_HAND, Limit, limit_reached
 from tuning.execution.inherit import inherit
-from tuning.execution.job import make_job, trial_identity
-from tuning.execution.judge import Judge
-from tuning.execution.observer import Observer
-from tuning.execution.reuse import Reuse, take
+from tuning.execution.job import make_job
 from tuning.execution.verdict import diagnose, shrink, verdict
 from tuning.search.schedulers import Decision
-from tuning.search.study import Curve, SweepStudy, derive_seed
+from tuning.search.study import SweepStudy
 
 
-class SweepRun:
+class SweepRun(Books):
     """One session of a sweep, from `run` or `resume` to its end.
 
     Attributes:
-        records: every trial by id, as it is on disk.
-        observers: told what happens, in this order.
         held: CPUs and GPUs that one trial holds.
         stopped: it was ended by hand.
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
         mended: what was damaged in the folder and what became of it, a line each.
-        reuse: trials of other sweeps that are taken instead of run.
-        tenure: asked before every write, so that a driver that was taken for dead writes nothing.
     """
 
     def __init__(
@@ -64,47 +50,27 @@ class SweepRun:
         cache: str,
         spent_s: float = 0.0,
     ) -> None:
-        self.spec, self.paths = spec, paths
-        self.records: dict[str, TrialRecord] = {}
+        super().__init__(spec, paths, study)
         self.held = (spec.resources.workers * spec.resources.cpus_per_worker, 0.0)
         self.interrupted = self.stopped = False
-        self.observers: list[Observer] = []
         self.problem: str | None = None
         self.gave_up = False
-        self.tenure: Tenure = Unfenced()
         self.mended: list[str] = []
-        self.reuse = Reuse(())
-        self._study, self._cache = study, cache
-        self._judge = Judge(spec)
+        self._cache = cache
         self._queue: deque[str] = deque()
-        self._live: set[str] = set()
         self._to_stop: set[str] = set()
-        self._curves: dict[str, Curve] = {}
-        self._reported: dict[str, set[str]] = {}
         self._started = time.monotonic() - spent_s
 
     # -- what was, before this session --
 
     def restore(self) -> None:
         """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled."""
-        records = read_trials(self.paths)
-        self._shut_out_orphans(records)
-        told = {r.id: read_reports(self.paths.trial(r.id), r.end_step) for r in records}
-        for record in records:
-            self.records[record.id], self._curves[record.id] = record, []
-            for report in told[record.id]:
-                self._note(record.id, report)
-        undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
-        self._study.rebuild(self._jointly(group) for group in grouped(records).values())
-        known = {r.number for r in records}
-        for number, params in self._study.proposals(known):
-            # the driver was killed between proposal and record
-            self._adopt(self._new_record(number, params))
+        heard, undecided = self._read_back()
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if record.state.finished:
                 self._judge.gone(record.id)
             elif record.state.under_way:
-                self._adopt(closed(record, ended=last_sign(record, told.get(record.id, []))))
+                self._adopt(closed(record, ended=heard.get(record.id)))
                 self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
 
     def _take_up(self, trial_id: str, report: Report | None, decision: Decision) -> None:
@@ -116,13 +82,6 @@ class SweepRun:
             self._pause(trial_id, report.step)
         else:
             self._conclude(trial_id, report.step, decision)
-
-    def _shut_out_orphans(self, records: list[TrialRecord]) -> None:
-        """Claim the next attempts: what the dead driver's workers report now is not heard of."""
-        for record in records:
-            if record.attempts and record.state.under_way:
-                folder = self.paths.trial(record.id).attempt(len(record.attempts) + 1)
-                folder.mkdir(parents=True, exist_ok=True)
 
     # -- what is next --
 
@@ -174,23 +133,6 @@ class SweepRun:
         reached("driver:asked")
         return self._new_record(*proposed)
 
-    def _reused(self, record: TrialRecord) -> bool:
-        """Whether another sweep had run just this trial: then it is finished in the books."""
-        if (found := self.reuse.find(record)) is None:
-            return False
-        self._adopt(record)
-        self._judge.went_on(record.id)
-        for observer in self.observers:
-            observer.trial_started(record)
-        for report in (reports := take(found, self.paths.trial(record.id))):
-            self._note(record.id, report)
-            self._judge.decide(record, report)
-            for observer in self.observers:
-                observer.reported(record, report)
-        reason = f"reused from {found.source}"
-        self._finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
-        return True
-
     def _called(self, limit: Limit | None) -> str | None:
         """The paused trial that goes on before a new one is proposed, if any."""
         idle = not self._live and not self._queue
@@ -210,30 +152,6 @@ class SweepRun:
             return None
         first, replicate = found
         return self._new_record(first.number, dict(first.params), replicate)
-
-    def _jointly(
-        self, group: Sequence[TrialRecord]
-    ) -> tuple[TrialRecord, Curve, list[float] | None]:
-        """What the searcher is told of a configuration."""
-        curve = mean_curve([self._curves[r.id] for r in group])
-        finals = mean_values(self._judge.finals(r.id) for r in group)
-        return joint(group, self.spec.replicates), curve, finals
-
-    def _new_record(
-        self, number: int, params: dict[str, object], replicate: int = 0
-    ) -> TrialRecord:
-        config, seed = self.spec.nest(params), derive_seed(self.spec.seed, number)
-        seed = derive_seed(seed, replicate) if replicate else seed
-        return TrialRecord(
-            id=replicate_id(number, replicate),
-            number=number,
-            replicate=replicate,
-            params=params,
-            config=config,
-            seed=seed,
-            created=time.time(),
-            identity=trial_identity(self.spec, config, seed),
-        )
 
     def _begin(self, record: TrialRecord) -> TrialJob:
         record = begun(record, self.held)
@@ -304,11 +222,6 @@ class SweepRun:
         self._tell_ended(trial_id)
         return Decision.PAUSE
 
-    def _pause(self, trial_id: str, step: int) -> None:
-        reason = f"{self.spec.scheduler.name} at step {step}"
-        update = {"state": TrialState.PAUSED, "reason": reason}
-        self._adopt(closed(self.records[trial_id]).model_copy(update=update))
-
     def on_ended(self, trial_id: str) -> None:
         """The trial's code returned by itself."""
         if trial_id not in self._live:
@@ -357,16 +270,6 @@ class SweepRun:
         self._queue.appendleft(trial_id)
         self._tell_ended(trial_id)
 
-    def on_leak(self, key: str, said: str) -> None:
-        """An attempt (`TrialJob.key`) left memory behind, for which its lane was replaced."""
-        trial_id, _, number = key.rpartition(".")
-        record = self.records[trial_id]
-        attempts = tuple(
-            a.model_copy(update={"leak": said}) if a.number == int(number) else a
-            for a in record.attempts
-        )
-        self._adopt(record.model_copy(update={"attempts": attempts}))
-
     def give_up(self, problem: str) -> None:
         """No trial can run here and now: end the session, and leave all for a resume."""
         self.problem, self.gave_up = problem, True
@@ -406,51 +309,3 @@ class SweepRun:
             self._adopt(closed(self.records[trial_id]))
             self._tell_ended(trial_id)
         self._live.clear()
-
-    # -- books --
-
-    def _finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
-        update = {"state": state, "reason": reason, "end_step": step}
-        record = closed(self.records[trial_id]).model_copy(update=update)
-        record = judged(record, self.paths, self.spec.outcome_constraints)
-        self._adopt(record)
-        self._live.discard(trial_id)
-        self._judge.gone(trial_id)
-        reached("driver:finished")
-        told, curve, finals = self._jointly(grouped(self.records.values())[record.number])
-        if told.state.finished:
-            self._study.tell(told, curve, finals)
-        reached("driver:told")
-        self._tell_ended(trial_id)
-
-    def _diverge(self, trial_id: str, fault: str, step: int) -> None:
-        said = Failure(fault, Remedy.DIVERGED, Cause.BUG)
-        self._adopt(closed(self.records[trial_id], said, step=self._last_step(trial_id)))
-        self._finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
-
-    def _adopt(self, record: TrialRecord) -> None:
-        self.tenure.check()
-        self.records[record.id] = record
-        self._curves.setdefault(record.id, [])
-        write_trial(self.paths.trial(record.id), record)
-
-    def _tell_ended(self, trial_id: str) -> None:
-        for observer in self.observers:
-            observer.trial_ended(self.records[trial_id])
-
-    def _note(self, trial_id: str, report: Report) -> None:
-        self._reported.setdefault(trial_id, set()).update(report.metrics)
-        value = report.metrics.get(self.spec.metric)
-        curve = self._curves[trial_id]
-        if value is not None and math.isfinite(value):
-            while curve and curve[-1][0] >= report.step:
-                curve.pop()
-            curve.append((report.step, value))
-
-    def _last_step(self, trial_id: str) -> int | None:
-        curve = self._curves[trial_id]
-        return curve[-1][0] if curve else None
-
-    def _value(self, trial_id: str) -> float | None:
-        curve = self._curves[trial_id]
-        return curve[-1][1] if curve else None
