@@ -17,9 +17,9 @@ from trainables.again import Until
 from trainables.base import Trainable
 from trainables.local import run_local
 from trainables.run import output_to
-from tuning.cli.models import cache_of, config_of
 from tuning.execution.job import repetition
 from tuning.held_out import Judge, on_test
+from tuning.models import cache_of, config_of
 from tuning.search.study import derive_seed
 
 _FRESH = 1 << 31

@@ -20,8 +20,8 @@ from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.again import Again
 from trainables.registry import is_foreign, resolve
-from tuning.cli.models import cache_of, config_of
 from tuning.execution.job import repetition
+from tuning.models import cache_of, config_of
 
 _OF_TIME = ("_per_second", "_seconds", "_time")
 """How metrics end that measure time, and are never the same twice."""

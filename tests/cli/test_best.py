@@ -15,8 +15,8 @@ from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
 from tuning.cli.average import _picked
 from tuning.cli.best import _distinct
-from tuning.cli.models import pick
 from tuning.execution.folder import read_spec
+from tuning.models import pick
 
 
 def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:

@@ -6,40 +6,24 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from results.paths import Storage, SweepPaths
-from results.records import Report
 from search_spaces.load import LoadedSweep, Source
 from search_spaces.schema import SweepSpec
 from tests.cli.conftest import Tune
 from tests.trainables.examples import EXAMPLES
 from tests.tuning.simulate import open_run
-from trainables.local import run_local
-from trainables.worker import Answer
+from tests.tuning.trained import train_all
 from tuning.execution.folder import create
-from tuning.execution.sweep import SweepRun
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"),  # MLflow's own
 ]
-
-
-@dataclass
-class Books:
-    """The channel of a trial that runs in this process: straight into the sweep's books."""
-
-    run: SweepRun
-    trial_id: str
-
-    def report(self, report: Report) -> Answer:
-        decision = self.run.on_report(self.trial_id, report)
-        return Answer.CONTINUE if decision == "continue" else Answer.STOP
 
 
 def train_sweep(name: str, metric: str, storage: Path) -> SweepPaths:
@@ -58,10 +42,7 @@ def train_sweep(name: str, metric: str, storage: Path) -> SweepPaths:
     paths = create(LoadedSweep(spec, Source("x.yaml"), Path("x.yaml"), ()), None, str(storage))
     run = open_run(paths.root, spec)
     run._cache = str(Storage(storage).cache)
-    while not run.finished:
-        job = run.next_trial()
-        run_local(job, Books(run, job.trial_id))
-        run.on_ended(job.trial_id)
+    train_all(run)
     return paths
 
 

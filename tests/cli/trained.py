@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records import Report
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import make_spec, open_run
-from trainables.local import run_local
-from trainables.worker import Answer
-from tuning.execution.sweep import SweepRun
-from tuning.search.schedulers import Decision
+from tests.tuning.trained import train_all
 
 DIGITS = {
     "metric": "accuracy",
@@ -26,24 +21,9 @@ DIGITS = {
 }
 
 
-@dataclass(frozen=True)
-class Books:
-    """Passes reports to the books, as the driver does."""
-
-    run: SweepRun
-    trial: str
-
-    def report(self, report: Report) -> Answer:
-        going_on = self.run.on_report(self.trial, report) is Decision.CONTINUE
-        return Answer.CONTINUE if going_on else Answer.STOP
-
-
 def trained(tune: Tune, trials: int = 3) -> SweepPaths:
     changes: dict[str, Any] = {**DIGITS, "budget": {"trials": trials}}
     paths = tune.sweep("mine", done=False, **changes)
     run = open_run(paths.root, make_spec(name="mine", **changes))
-    while not run.finished:
-        job = run.next_trial()
-        assert job is not None
-        run_local(job, Books(run, job.trial_id))
+    train_all(run)
     return paths

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.models import cache_of, config_of, record_of, trainable_of
 from tuning.cli.options import StorageDir, Sweep
+from tuning.models import cache_of, config_of, record_of, trainable_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

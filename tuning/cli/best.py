@@ -108,8 +108,8 @@ def _measure(
     quiet: bool,
 ) -> Confirmation:
     from results.confirmation import write
-    from tuning.cli.models import trainable_of
     from tuning.confirm import Confirmer, Say
+    from tuning.models import trainable_of
 
     trainable = trainable_of(spec, "confirm")
     say: Say = _nothing if quiet else typer.echo

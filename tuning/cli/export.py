@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuning.cli.models import Picked, cache_of, pick
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.models import Picked, cache_of, pick
 
 if TYPE_CHECKING:
     from results.export.formats import Model

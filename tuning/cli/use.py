@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.models import Picked, cache_of, pick
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.models import Picked, cache_of, pick
 
 if TYPE_CHECKING:
     import torch

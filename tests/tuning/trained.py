@@ -1,0 +1,32 @@
+"""A sweep whose trials really train, in this process and without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from results.records import Report
+from trainables.local import run_local
+from trainables.worker import Answer
+from tuning.execution.sweep import SweepRun
+from tuning.search.schedulers import Decision
+
+
+@dataclass(frozen=True)
+class Books:
+    """Passes reports to the books, as the driver does."""
+
+    run: SweepRun
+    trial: str
+
+    def report(self, report: Report) -> Answer:
+        going_on = self.run.on_report(self.trial, report) is Decision.CONTINUE
+        return Answer.CONTINUE if going_on else Answer.STOP
+
+
+def train_all(run: SweepRun) -> None:
+    """Train what is left of a sweep, trial after trial."""
+    while not run.finished:
+        job = run.next_trial()
+        assert job is not None
+        run_local(job, Books(run, job.trial_id))
+        run.on_ended(job.trial_id)
