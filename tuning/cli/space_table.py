@@ -38,7 +38,8 @@ def rules_of(spec: SweepSpec) -> list[str]:
     """The constraints, and how many points are tried first, one line each."""
     lines = [f"constraint {text}" for text in (*spec.constraints, *spec.outcome_constraints)]
     if spec.points:
-        lines.append(f"first      {len(spec.points)} given points: the first samples")
+        count = len(spec.points)
+        lines.append(f"first      {count} given point{'s' * (count > 1)}: the first samples")
     return lines
 
 
