@@ -136,6 +136,20 @@ def test_values_that_do_not_fit_together_are_told_once(tune: Tune) -> None:
     )
 
 
+def test_a_population_needs_weights_that_can_be_copied(tune: Tune) -> None:
+    tune.write("my_loop.py", "def train(config): ...\n")
+    tune.write(
+        "mine.yaml",
+        "name: mine\ntrainable: my_loop.py:train\nmetric: loss\n"
+        "space: {lr: {uniform: [0, 1]}}\nbudget: {trials: 4}\n"
+        "scheduler:\n  name: pbt\n  max_t: 8\n",
+    )
+    assert tune.refused("run", "mine.yaml") == (
+        "mine.yaml:7: scheduler.name: pbt copies checkpoints, and a Ray Train loop keeps its own, "
+        "which only it knows; use asha, or write the loop as a class\n"
+    )
+
+
 def test_files_that_are_not_there(tune: Tune) -> None:
     tune.write("mine.yaml", SWEEP)
     assert tune.refused("run", "mien.yaml") == (

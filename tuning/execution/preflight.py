@@ -28,7 +28,7 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
     try:
-        found = [*_secrets(spec), *_mistakes(spec, sampled)]
+        found = [*_secrets(spec), *_populations(spec), *_mistakes(spec, sampled)]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
@@ -50,6 +50,15 @@ def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
         for path, value in walk(data)
         if holds_secret(next((str(p) for p in reversed(path) if isinstance(p, str)), ""), value)
     ]
+
+
+def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """A scheduler that copies weights needs checkpoints that can be copied."""
+    name = spec.scheduler.name
+    if name not in ("pbt", "pb2") or not is_foreign(spec.trainable):
+        return []
+    problem = f"{name} copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
+    return [(("scheduler", "name"), f"{problem}; use asha, or write the loop as a class")]
 
 
 def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
