@@ -60,7 +60,7 @@ def there(tune: Tune, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_digits_to_onnx_and_the_registry(tune: Tune, storage: Path) -> None:
-    said = tune("export", "digits", "--to", "onnx,mlflow").out
+    said = tune("export", "digits", "--to", "onnx,mlflow", "--force").out
     assert "verified   onnxruntime " in said
     assert "registered " in said
     assert "not @champion: " in said

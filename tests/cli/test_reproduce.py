@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from results import environment
 from results.environment import Environment, differences
@@ -51,8 +53,12 @@ def test_what_differs() -> None:
 
 
 @pytest.fixture
-def sweep(tune: Tune) -> SweepPaths:
-    return trained(tune, trials=1)
+def sweep(tune: Tune) -> Iterator[SweepPaths]:
+    """Trained by one thread, as the fresh process will: a worker has one CPU."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield trained(tune, trials=1)
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
