@@ -24,7 +24,7 @@ from results.records import Report, TrialRecord, read_reports, read_trials
 HOLD_CLUSTER = """
 import os, sys
 import ray
-print(ray.init(num_cpus=2, log_to_driver=False).address_info["address"], flush=True)
+print(ray.init("local", num_cpus=2, log_to_driver=False).address_info["address"], flush=True)
 sys.stdin.read()
 """
 
