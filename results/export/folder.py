@@ -80,7 +80,7 @@ def export(
     try:
         form.write(model, folder)
         (folder / "README.md").write_text(_readme(folder, card, name, form.how))
-        verdict = verify_export(folder, form, model.exportable) if check else None
+        verdict = verify_export(folder, form.runtime, model.exportable) if check else None
         if verdict is not None:
             if not verdict.passed:
                 raise UserError(f"--to {name}: not exported, the copy differs: {verdict.summary}")

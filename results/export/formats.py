@@ -35,21 +35,32 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Runtime:
+    """What judges a copy of a model.
+
+    Attributes:
+        script: in `runtimes/` beside this file; runs the copy in a fresh process which has nothing
+            of ours.
+        tolerance: largest difference of an output, as a part of the largest output (at least 1).
+    """
+
+    script: str
+    tolerance: float
+
+
+@dataclass(frozen=True)
 class Format:
     """One target.
 
     Attributes:
         write: puts the files of the model into a folder.
-        runtime: the script, beside this file in `runtimes/`, that runs them in a fresh process
-            which has nothing of ours.
-        tolerance: largest difference of an output, as a part of the largest output (at least 1).
+        runtime: judges what was written.
         needs: modules of `tune-platform[export]`.
         how: one line of Python that loads it; `{folder}` stands for the folder.
     """
 
     write: Callable[[Model, Path], None]
-    runtime: str
-    tolerance: float
+    runtime: Runtime
     how: str
     needs: tuple[str, ...] = ()
 
@@ -119,22 +130,21 @@ def _write_gguf(model: Model, folder: Path) -> None:
 FORMATS: dict[str, Format] = {
     "hf": Format(
         write_hf,
-        "run_transformers.py",
-        1e-4,
+        Runtime("run_transformers.py", 1e-4),
         'AutoModelForCausalLM.from_pretrained("{folder}")',
     ),
     "onnx": Format(
         write_onnx,
-        "run_onnxruntime.py",
-        1e-3,
+        Runtime("run_onnxruntime.py", 1e-3),
         'onnxruntime.InferenceSession("{folder}/model.onnx")',
         ("onnx", "onnxscript", "onnxruntime"),
     ),
-    "pt2": Format(write_pt2, "run_torch.py", 1e-4, 'torch.export.load("{folder}/model.pt2")'),
+    "pt2": Format(
+        write_pt2, Runtime("run_torch.py", 1e-4), 'torch.export.load("{folder}/model.pt2")'
+    ),
     "gguf": Format(
         _write_gguf,
-        "run_transformers.py",
-        1e-4,
+        Runtime("run_transformers.py", 1e-4),
         'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")',
         ("gguf", "accelerate"),
     ),

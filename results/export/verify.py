@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from results.export.formats import Format
+from results.export.formats import Runtime
 from results.exportable import Exportable
 
 REPORT = "export_report.json"
@@ -41,7 +41,7 @@ class Verdict:
 
     Attributes:
         runtime: what ran the copy, with its version.
-        tolerance: see `Format`.
+        tolerance: see `Runtime`.
         cases: one for each example input.
         tokens_equal: whether the copy's tokenizer gives the same ids; None for no tokenizer.
         problem: why there are no numbers: the runtime's own words.
@@ -80,7 +80,7 @@ class Verdict:
 
 def verify_export(
     where: Path | str,
-    form: Format,
+    runtime: Runtime,
     model: Exportable,
     *,
     environment: Mapping[str, str] | None = None,
@@ -90,7 +90,7 @@ def verify_export(
 
     Args:
         where: folder of the export, or what else the runtime takes.
-        form: its format.
+        runtime: that judges it.
         model: the original.
         environment: for the fresh process, beside what is there.
         timeout_s: seconds for the fresh process.
@@ -105,7 +105,7 @@ def verify_export(
         if model.tokens is not None:
             given["text"] = np.array(model.tokens.text)
         np.savez(inputs, **given)
-        script = RUNTIMES / form.runtime
+        script = RUNTIMES / runtime.script
         # -I: neither our package nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]
         env = {**os.environ, **_OFFLINE, **(environment or {})}
@@ -114,15 +114,17 @@ def verify_export(
                 command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
             )
         except subprocess.TimeoutExpired:
-            return Verdict(form.runtime, form.tolerance, problem=f"no answer in {timeout_s:g} s")
+            return Verdict(
+                runtime.script, runtime.tolerance, problem=f"no answer in {timeout_s:g} s"
+            )
         if said.returncode:
-            problem = f"{form.runtime} failed: {said.stderr.strip()[-_TAIL:]}"
-            return Verdict(form.runtime, form.tolerance, problem=problem)
+            problem = f"{runtime.script} failed: {said.stderr.strip()[-_TAIL:]}"
+            return Verdict(runtime.script, runtime.tolerance, problem=problem)
         with np.load(outputs) as found:
-            return _judge(form, model, dict(found))
+            return _judge(runtime, model, dict(found))
 
 
-def _judge(form: Format, model: Exportable, found: dict[str, object]) -> Verdict:
+def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verdict:
     import numpy as np
     import torch
 
@@ -136,4 +138,4 @@ def _judge(form: Format, model: Exportable, found: dict[str, object]) -> Verdict
     same = None
     if model.tokens is not None and "tokens" in found:
         same = tuple(np.asarray(found["tokens"]).tolist()) == model.tokens.ids
-    return Verdict(str(found["runtime"]), form.tolerance, tuple(cases), same)
+    return Verdict(str(found["runtime"]), runtime.tolerance, tuple(cases), same)

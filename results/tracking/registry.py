@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.export.formats import Format, Model
+from results.export.formats import Runtime
 from results.export.quiet import quiet
 from results.export.verify import Verdict, verify_export
 from results.exportable import Exportable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CANDIDATE, CHAMPION = "candidate", "champion"
+_RUNTIME = Runtime("run_mlflow.py", 1e-3)
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,8 @@ def register(
     """
     client = connect(uri)
     version = _log(client, artifact_root, experiment, onnx, name, model, tags)
-    runtime = Format(_not_written, "run_mlflow.py", 1e-3, 'mlflow.pyfunc.load_model("{folder}")')
     tracking = {"MLFLOW_TRACKING_URI": uri}
-    verdict = verify_export(f"models:/{name}/{version}", runtime, model, environment=tracking)
+    verdict = verify_export(f"models:/{name}/{version}", _RUNTIME, model, environment=tracking)
     if not verdict.passed:
         client.delete_model_version(name, version)
         raise UserError(f"--to mlflow: not registered, the copy differs: {verdict.summary}")
@@ -76,10 +76,6 @@ def register(
     if champion:
         client.set_registered_model_alias(name, CHAMPION, version)
     return Registered(name, version, verdict)
-
-
-def _not_written(model: Model, folder: Path) -> None:
-    raise NotImplementedError("the registry keeps its own folders")
 
 
 def _log(

@@ -83,7 +83,7 @@ def test_a_copy_that_differs_is_not_exported(
         tensors["model.embed_tokens.weight"][5] += 1
         save_file(tensors, file, {"format": "pt"})
 
-    form = Format(damaged, sound.runtime, sound.tolerance, sound.how)
+    form = Format(damaged, sound.runtime, sound.how)
     monkeypatch.setitem(FORMATS, "hf", form)
     source = trained["causal_lm"]
     with pytest.raises(UserError, match=r"the copy differs: transformers .*largest error"):
