@@ -1,11 +1,14 @@
 """Averages of large models: time, memory and error, beside other ways to make them.
 
-    python -m benchmarks.averaging [--models 16] [--megabytes 400] [--dtype float32]
+    python -m benchmarks.averaging [--models 16] [--megabytes 400] [--dtype float32] [--repeats 3]
 
 Ours is compared with loading all models and adding them up, and with `mergekit-pytorch` (linear)
-where `MERGEKIT_PYTHON` names a Python that has it. Each runs in a process of its own. Memory is the
-largest anonymous resident set beyond what the process had before it began (the page cache, which
-the system may take back, is not counted). Error is beside the float64 mean, rounded once.
+where `MERGEKIT_PYTHON` names a Python that has it. Each runs in a process of its own, in turn, with
+the files in the page cache. Seconds are medians of wall-clock time, without imports; of mergekit,
+which has no other way in than its program, those that it takes beyond a merge of two tiny models.
+Memory is the largest anonymous resident set beyond what the process had before it began (the page
+cache, which the system may take back, is not counted). Errors are beside the float64 mean, rounded
+once. Needs twice the models' size on the disk, and of memory for loading all.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +43,7 @@ def make_models(folder: Path, count: int, megabytes: int, dtype: torch.dtype) ->
         draw = torch.Generator().manual_seed(number)
         model = {f"w{i:02d}": torch.randn(size, generator=draw).to(dtype) for i in range(TENSORS)}
         paths.append(folder / f"m{number:02d}" / "model.safetensors")
-        paths[-1].parent.mkdir()
+        paths[-1].parent.mkdir(parents=True)
         save_file(model, paths[-1], {"format": "pt"})
     return paths
 
@@ -103,25 +109,32 @@ def measure(name: str, folder: Path) -> dict[str, float]:
     return found
 
 
-def mergekit(python: str, folder: Path) -> dict[str, float]:
-    """`mergekit-pytorch`, whole process: it has no other way in."""
-    models = [{"model": str(p), "parameters": {"weight": 1}} for p in sorted(folder.glob("m*/*"))]
-    recipe = folder / "linear.yml"
+def mergekit(folder: Path) -> dict[str, float]:
+    """What `mergekit-pytorch` takes beyond a merge of models of next to nothing."""
+    paths = sorted(folder.glob("m*/model.safetensors"))
+    least = _merged(sorted(folder.glob("tiny/m*/model.safetensors")), folder)
+    whole = _merged(paths, folder)
+    return {key: max(0.0, whole[key] - least[key]) for key in whole}
+
+
+def _merged(paths: list[Path], folder: Path) -> dict[str, float]:
+    models = [{"model": str(p), "parameters": {"weight": 1}} for p in paths]
+    recipe, out = folder / "linear.yml", folder / "mergekit"
     recipe.write_text(json.dumps({"merge_method": "linear", "models": models}))
-    program = str(Path(python).with_name("mergekit-pytorch"))
+    program = str(Path(os.environ["MERGEKIT_PYTHON"]).with_name("mergekit-pytorch"))
+    shutil.rmtree(out, ignore_errors=True)
     since = time.perf_counter()
-    process = subprocess.Popen([program, str(recipe), str(folder / "mergekit")])
+    process = subprocess.Popen([program, "--quiet", str(recipe), str(out)])
     with Peak(process.pid) as peak:
         if process.wait():
             raise SystemExit(f"{program} failed with {process.returncode}")
     seconds = time.perf_counter() - since
-    made = next((folder / "mergekit").glob("*.safetensors"))
-    made.rename(folder / "mergekit.safetensors")
+    next(out.glob("*.safetensors")).replace(folder / "mergekit.safetensors")
     return {"seconds": seconds, "bytes": float(peak.largest)}
 
 
-def error(folder: Path, name: str) -> tuple[float, float]:
-    """Beside the float64 mean, rounded once: part of the elements that differ, and L2 distance."""
+def error(folder: Path, name: str) -> tuple[int, float, float]:
+    """Beside the float64 mean, rounded once: elements that differ, as a part, and L2 distance."""
     paths, counts = sorted(folder.glob("m*/model.safetensors")), [0, 0]
     squares = [0.0, 0.0]
     with safe_open(folder / f"{name}.safetensors", "pt") as found:
@@ -136,7 +149,7 @@ def error(folder: Path, name: str) -> tuple[float, float]:
             counts[1] += tensor.numel()
             squares[0] += float(((tensor.double() - expected.double()) ** 2).sum())
             squares[1] += float((expected.double() ** 2).sum())
-    return counts[0] / counts[1], (squares[0] / squares[1]) ** 0.5
+    return counts[0], counts[0] / counts[1], (squares[0] / squares[1]) ** 0.5
 
 
 def main() -> None:
@@ -144,6 +157,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=16)
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--contender", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.contender:
@@ -151,17 +165,24 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        make_models(folder, given.models, given.megabytes, getattr(torch, given.dtype))
-        found = {name: measure(name, folder) for name in ("ours", "load_all")}
-        if python := os.environ.get("MERGEKIT_PYTHON"):
-            found["mergekit"] = mergekit(python, folder)
-        print(f"{given.models} models of {given.megabytes} MB, {given.dtype}")
+        dtype = getattr(torch, given.dtype)
+        make_models(folder, given.models, given.megabytes, dtype)
+        make_models(folder / "tiny", 2, 1, dtype)
+        runs = {name: partial(measure, name, folder) for name in ("ours", "load_all")}
+        if os.environ.get("MERGEKIT_PYTHON"):
+            runs["mergekit"] = partial(mergekit, folder)
+        rounds = [{name: run() for name, run in runs.items()} for _ in range(given.repeats)]
+        print(
+            f"{given.models} models of {given.megabytes} MB, {given.dtype}; {os.cpu_count()} cores"
+        )
         print("| contender | seconds | MB beyond baseline | elements off | relative error |")
         print("|---|---|---|---|---|")
-        for name, one in found.items():
-            differ, far = error(folder, name)
-            took = f"{one['seconds']:.1f} | {one['bytes'] / 1e6:.0f}"
-            print(f"| {name} | {took} | {differ:.1%} | {far:.1e} |")
+        for name in runs:
+            differ, part, far = error(folder, name)
+            seconds = statistics.median(one[name]["seconds"] for one in rounds)
+            most = max(one[name]["bytes"] for one in rounds)
+            took = f"{seconds:.1f} | {most / 1e6:.0f}"
+            print(f"| {name} | {took} | {differ:,} ({part:.1%}) | {far:.1e} |")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,10 @@ class FileStack(Stack):
         Raises:
             UserError: a NaN or an infinity, or a file that shrank.
         """
+        return self._finite(self._layouts[model], piece, self._buffers.value)
+
+    def stored(self, model: int, piece: slice) -> Floats:
+        """See the base class."""
         return self._floats(self._layouts[model], piece, self._buffers.value)
 
     def base(self, piece: slice) -> Floats:
@@ -69,7 +73,15 @@ class FileStack(Stack):
             return into[: piece.stop - piece.start]
         assert self._start is not None
         self._base_at = piece.start
-        return self._floats(self._start, piece, into)
+        return self._finite(self._start, piece, into)
+
+    def _finite(self, layout: Layout, piece: slice, into: Floats) -> Floats:
+        import numpy as np
+
+        values = self._floats(layout, piece, into)
+        if not np.isfinite(values).all():
+            raise UserError(f"{layout.path}: tensor '{self.name}' holds a NaN or an infinity")
+        return values
 
     def _floats(self, layout: Layout, piece: slice, into: Floats) -> Floats:
         import numpy as np
@@ -79,8 +91,6 @@ class FileStack(Stack):
         raw = self.bytes_of(layout, piece.start * width, count * width)
         values = into[:count]
         widen(np.frombuffer(raw, stored), values)
-        if not np.isfinite(values).all():
-            raise UserError(f"{layout.path}: tensor '{self.name}' holds a NaN or an infinity")
         return values
 
     def bytes_of(self, layout: Layout, offset: int, size: int) -> memoryview:

@@ -35,7 +35,7 @@ def widen(stored: NDArray[Any], into: Floats) -> None:
 
 
 def narrow(values: Floats, dtype: str) -> NDArray[Any] | None:
-    """Round to nearest, ties to even, once; None when a value is too large for the format."""
+    """Round to nearest, ties to even, once; None where a value does not fit, or is no number."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -45,6 +45,8 @@ def narrow(values: Floats, dtype: str) -> NDArray[Any] | None:
         # to float32 by rounding to odd, so that the second rounding sees what the first cut off
         # (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")
         single = values.astype(np.float32)
+    if not np.isfinite(single).all():
+        return None
     widened = single.astype(np.float64)
     bits = single.view(np.uint32)
     bits -= np.abs(widened) > np.abs(values)

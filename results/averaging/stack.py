@@ -30,7 +30,11 @@ class Stack(ABC):
 
     @abstractmethod
     def value(self, model: int, piece: slice) -> Floats:
-        """Elements of a model: a buffer that the next call of `value` overwrites."""
+        """Elements of a model, all finite: a buffer that the next call overwrites."""
+
+    def stored(self, model: int, piece: slice) -> Floats:
+        """Like `value`, unchecked: for sums, where what is not finite shows at the end."""
+        return self.value(model, piece)
 
     @abstractmethod
     def base(self, piece: slice) -> Floats:

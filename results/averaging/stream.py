@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from results.averaging.adapters import Adapters
+from results.averaging.crew import in_order, processors
 from results.averaging.files import Buffers, FileStack, planned, write_model
 from results.averaging.mean import Weighted, mean
-from results.averaging.method import Method
+from results.averaging.method import Combine, Method
 from results.averaging.numerics import DTYPES, STORED, narrow
 from results.averaging.stack import GRAIN
 from results.tensors import Layout, agreed, difference, read_layout
@@ -22,10 +27,14 @@ from search_spaces.errors import UserError, suggest
 MAX_MEMORY = 64 << 20
 """Bytes that an average may hold unless told otherwise."""
 
-_CACHED = 1 << 17
-"""Elements of a piece at most: the buffers of 1 MiB (float64) stay in the processor's cache."""
+_CACHED = 1 << 15
+"""Elements of a piece at most: its buffers, 256 KiB each, stay in a processor's own cache."""
+_SPAN = 8
+"""Pieces that a thread makes at a time."""
 _SAMPLE = 1 << 12
 """Bytes of each tensor by which models are told apart at first."""
+_AHEAD = 2
+"""Spans for each thread that are made or wait to be written."""
 _OWN_COLUMNS = 5
 """Arrays of a piece's length beside the method's: raw bytes, value, start, and two to round."""
 
@@ -98,7 +107,7 @@ def average(
     layouts, shares = [layouts[i] for i in order], [shares[i] for i in order]
     plan = planned(layouts[0], _format(dtype))
     adapters = Adapters(layouts, shares, plan, method, max_memory)
-    work = _Work(layouts, start, shares, method, _step(method, len(layouts), max_memory))
+    step, threads = _cut(method, len(layouts), max_memory)
     metadata = agreed([layout.metadata for layout in layouts])
 
     def pieces(name: str) -> Iterator[Any]:
@@ -106,7 +115,9 @@ def average(
             return iter([adapters.tensor(name)])
         return work.pieces(name, plan[name].dtype)
 
-    files = write_model(plan, pieces, target, metadata, max_shard)
+    with ThreadPoolExecutor(threads) as pool:
+        work = _Work(layouts, start, shares, method, step, threads, pool)
+        files = write_model(plan, pieces, target, metadata, max_shard)
     return Averaged(tuple(files), adapters.rank_loss)
 
 
@@ -124,8 +135,11 @@ def _format(dtype: str | None) -> str | None:
     return None if dtype is None else DTYPES[dtype]
 
 
-def _step(method: Method, models: int, max_memory: int) -> int:
-    """Elements of a piece, so that all arrays of that length fit."""
+def _cut(method: Method, models: int, max_memory: int) -> tuple[int, int]:
+    """Elements of a piece, so that all arrays of that length fit, and threads that can have them.
+
+    Only means are made by several threads: other methods look at a whole tensor first.
+    """
     row = 8 * (method.columns(models) + _OWN_COLUMNS)
     step = min(_CACHED, max_memory // row) // GRAIN * GRAIN
     if not step:
@@ -133,7 +147,8 @@ def _step(method: Method, models: int, max_memory: int) -> int:
             f"an average of {models} models by method {method.name()} needs at least "
             f"{row * GRAIN / 1e6:.1f} MB of memory, and may take {max_memory / 1e6:.1f} MB"
         )
-    return step
+    of_one = step * (row + 8 * _SPAN * _AHEAD)
+    return step, max(1, min(processors(), max_memory // of_one)) if method.linear else 1
 
 
 def _contents(layouts: Sequence[Layout]) -> list[str]:
@@ -169,29 +184,52 @@ class _Work:
     shares: Sequence[float]
     method: Method
     step: int
+    threads: int
+    pool: ThreadPoolExecutor
 
     def __post_init__(self) -> None:
-        self._buffers = Buffers(self.step)
+        self._buffers = [Buffers(self.step) for _ in range(self.threads)]
 
     def pieces(self, name: str, dtype: str) -> Iterator[Any]:
         """The bytes of one tensor of the result."""
-        stored = self.layouts[0].tensors[name].dtype
-        with FileStack(name, self.layouts, self.start, self.shares, self._buffers) as stack:
-            if stored in STORED:
+        tensor = self.layouts[0].tensors[name]
+        stored = tensor.dtype
+        with self._open(name, self._buffers[0]) as stack:
+            if stored in STORED and self.threads > 1 and tensor.size > _SPAN * self.step:
+                yield from self._by_all(stack, dtype)
+            elif stored in STORED:
                 yield from self._floats(stack, dtype)
             elif stored == "I64" and name.endswith(COUNTER):
                 yield self._largest(stack)
             else:
                 yield from self._equal(stack)
 
+    def _open(self, name: str, buffers: Buffers) -> FileStack:
+        return FileStack(name, self.layouts, self.start, self.shares, buffers)
+
     def _floats(self, stack: FileStack, dtype: str) -> Iterator[Any]:
         plain = stack.name.endswith(STATISTICS)
         combine = mean(stack) if plain else self.method.start(stack)
-        for piece in stack.pieces():
-            rounded = narrow(combine(piece), dtype)
-            if rounded is None:
-                raise UserError(f"the average of tensor '{stack.name}' overflows {dtype}")
-            yield rounded.data.cast("B")
+        return (_bytes(stack, combine, dtype, piece) for piece in stack.pieces())
+
+    def _by_all(self, own: FileStack, dtype: str) -> Iterator[Any]:
+        """A mean, by all threads."""
+        hands: SimpleQueue[tuple[FileStack, Combine]] = SimpleQueue()
+
+        def make(pieces: Sequence[slice]) -> list[Any]:
+            stack, combine = hand = hands.get()
+            try:
+                return [_bytes(stack, combine, dtype, piece) for piece in pieces]
+            finally:
+                hands.put(hand)
+
+        with ExitStack() as files:
+            others = (self._open(own.name, buffers) for buffers in self._buffers[1:])
+            for stack in [own, *map(files.enter_context, others)]:
+                hands.put((stack, mean(stack)))
+            ahead = _AHEAD * self.threads - 1
+            for made in in_order(self.pool, make, _spans(own.pieces()), ahead):
+                yield from made
 
     def _largest(self, stack: FileStack) -> bytes:
         import numpy as np
@@ -216,3 +254,18 @@ class _Work:
                         f"differs, and {tensor.dtype} has no mean"
                     )
             yield expected
+
+
+def _spans(pieces: Iterator[slice]) -> Iterator[list[slice]]:
+    while span := list(islice(pieces, _SPAN)):
+        yield span
+
+
+def _bytes(stack: FileStack, combine: Combine, dtype: str, piece: slice) -> memoryview:
+    """A piece of the result as it is written."""
+    rounded = narrow(combine(piece), dtype)
+    if rounded is None:
+        for model in range(len(stack.shares)):
+            stack.value(model, piece)  # refuses what is not finite by its name
+        raise UserError(f"the average of tensor '{stack.name}' overflows {dtype}")
+    return rounded.data.cast("B")

@@ -167,6 +167,26 @@ def test_too_little_memory_is_told(tmp_path: Path) -> None:
         average([tmp_path / "a"] * 2, tmp_path / "mean", max_memory=1000)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_number_of_threads_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    rng = np.random.default_rng(0)
+    sources = [save(tmp_path / n, rng.normal(size=40 * GRAIN + 7), dtype) for n in "abc"]
+    monkeypatch.setattr(results.averaging.stream, "_CACHED", GRAIN)
+    seen = set()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(results.averaging.stream, "processors", lambda n=threads: n)
+        average(sources, tmp_path / "mean", [1, 2, 4])
+        seen.add((tmp_path / "mean").read_bytes())
+    assert len(seen) == 1
+    bad = rng.normal(size=40 * GRAIN + 7)
+    bad[-1] = np.inf
+    save(tmp_path / "b", bad, dtype)
+    with pytest.raises(UserError, match=r"b: tensor 'w' holds a NaN or an infinity"):
+        average(sources, tmp_path / "mean")
+
+
 def test_memory_is_flat_in_the_number_of_models(tmp_path: Path) -> None:
     size, limit = 4 << 20, 4 << 20  # models of 16 MiB in 4 MiB
     for i in range(2):
