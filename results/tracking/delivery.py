@@ -6,6 +6,7 @@ fails is tried again, with growing pauses, until the session ends; then by the n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from results.files import write_atomic
 from results.paths import SweepPaths
 from results.records import Report, ReportTail, TrialRecord, read_trial
+from results.tenure import Lost, Tenure, Unfenced
 from results.tracking.extras import Extras, extras
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.errors import UserError
@@ -30,6 +32,7 @@ _GATHER_S = 0.5
 """Seconds for which changes are gathered, so that reports can be sent together."""
 _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
+UNFENCED = Unfenced()
 
 
 class Sink(Protocol):
@@ -44,16 +47,21 @@ class Sink(Protocol):
 
 
 def mlflow_tracker(
-    paths: SweepPaths, uri: str, artifact_root: Path | None, experiment: str, facts: SweepFacts
+    paths: SweepPaths,
+    uri: str,
+    artifact_root: Path | None,
+    experiment: str,
+    facts: SweepFacts,
+    tenure: Tenure = UNFENCED,
 ) -> Delivery:
     """Delivery of a sweep to MLflow; arguments as of `results.tracking.runs.Runs`."""
 
     def open_runs() -> Sink:
         from results.tracking.runs import Runs
 
-        return Runs(uri, artifact_root, experiment, facts)
+        return Runs(uri, artifact_root, experiment, facts, tenure)
 
-    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}")
+    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}", tenure)
 
 
 class Delivery:
@@ -64,12 +72,19 @@ class Delivery:
         open_sink: makes the sink, in the thread; again after each failure.
         name: of the sink, for messages.
         destination: tells sinks apart: what one has got, another has not.
+        tenure: of who delivers; a sink that finds it lost raises `Lost`, and that is the end.
     """
 
     def __init__(
-        self, paths: SweepPaths, open_sink: Callable[[], Sink], name: str, destination: str
+        self,
+        paths: SweepPaths,
+        open_sink: Callable[[], Sink],
+        name: str,
+        destination: str,
+        tenure: Tenure = UNFENCED,
     ) -> None:
         self._paths, self._open, self._name = paths, open_sink, name
+        self._tenure = tenure
         self._ledger = _Ledger(paths, destination)
         self._sink: Sink | None = None
         self._tails: dict[str, ReportTail] = {}
@@ -96,7 +111,7 @@ class Delivery:
     def close(self, ending: Ending, timeout: float) -> str | None:
         """See `Tracker`."""
         self._ending = self._ledger.ending = ending
-        self._ledger.save()
+        self._save()
         self._closing.set()
         self._wake()
         self._thread.join(timeout)
@@ -141,12 +156,21 @@ class Delivery:
             if self._ending is not None:
                 self._sink.end(self._ending)
                 self._ended = True
+        except Lost as e:  # the sweep's new owner delivers the rest
+            self._abandoned = True
+            self._note(e)
+            return False
         except Exception as e:  # noqa: BLE001 - whatever a tracker does, training goes on
             self._note(e)
             return False
         finally:
-            self._ledger.save()
+            self._save()
         return True
+
+    def _save(self) -> None:
+        with contextlib.suppress(Lost):  # the file is another's by now
+            self._tenure.check()
+            self._ledger.save()
 
     def _deliver(self, sink: Sink, trial_id: str) -> None:
         with self._lock:
@@ -174,7 +198,7 @@ class Delivery:
         self._tails.clear()
         said = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {said[0]}")
-        if not self._error:
+        if not self._error and not self._abandoned:
             log.warning("%s: %s; training goes on, and delivery is tried again", self._name, text)
         self._error = text
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records import Report, TrialRecord, TrialState
+from results.tenure import Tenure
 from results.tracking.client import (
     PARENT_TAG,
     SWEEP_TAG,
@@ -24,6 +25,7 @@ from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.redaction import redacted
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Metric
 
 _METRICS, _PARAMS = 800, 100  # per log_batch: MLflow takes 100 parameters and tags, 1000 in all
@@ -60,17 +62,24 @@ class Runs:
         artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
         experiment: its name; made when there is none.
         facts: of the sweep.
+        tenure: asked before everything that is sent; what it raises goes through.
     """
 
     def __init__(
-        self, uri: str, artifact_root: Path | None, experiment: str, facts: SweepFacts
+        self,
+        uri: str,
+        artifact_root: Path | None,
+        experiment: str,
+        facts: SweepFacts,
+        tenure: Tenure,
     ) -> None:
-        self._client = connect(uri)
+        self._reader = connect(uri)
+        self._tenure = tenure
         self._experiment = experiment_id(self._client, experiment, artifact_root)
         self._key = facts.key
         self._children: dict[str, _Run] = {}
         parent = None
-        for run in search(self._client, [self._experiment], facts.key):
+        for run in search(self._reader, [self._experiment], facts.key):
             known = _Run(
                 run.info.run_id, set(run.data.metrics), set(run.data.params), dict(run.data.tags)
             )
@@ -84,6 +93,12 @@ class Runs:
         self._reopen(self._parent)
         self._log(self._parent, params=facts.params, tags=facts.tags)
         self._keep(self._parent, facts.artifacts)
+
+    @property
+    def _client(self) -> MlflowClient:
+        """For what changes something there: who drives the sweep no more sends nothing more."""
+        self._tenure.check()
+        return self._reader
 
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial's run up to date.
@@ -178,7 +193,7 @@ class Runs:
         from mlflow.entities import Metric
 
         if points and run.sent is None:
-            histories = (self._client.get_metric_history(run.id, key) for key in run.metrics)
+            histories = (self._reader.get_metric_history(run.id, key) for key in run.metrics)
             run.sent = {(m.key, m.step) for history in histories for m in history}
         sent = run.sent or set()
         return [

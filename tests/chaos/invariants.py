@@ -2,24 +2,23 @@
 
 I1 no finished trial runs again. I2 each step of a trial counts once, in the folder and in MLflow.
 I3 curves equal the uninterrupted sweep's, bit for bit. I4 so do states, decisions and the winner.
-I5 nobody holds the sweep. I6 at most one checkpoint interval is done twice. I7 every failure names
-its cause. I8 what is resumed reports again within bounded time.
+I5 nobody holds the sweep, and nothing of it runs any more. I6 at most one checkpoint interval is
+done twice. I7 every failure names its cause, and a session that ends early the next command. I8
+what failed or is resumed reports again within bounded time.
 """
 
 from __future__ import annotations
 
-import math
-import sqlite3
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.files import read_lines
 from results.leaderboard import read_goal, summaries
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports, read_trials
+from tests.chaos import in_mlflow
+from tests.chaos.recovery import raw_reports, recoveries
 from tuning.execution.owner import held_by
 
 RECOVERY_S = 600.0
@@ -36,6 +35,8 @@ class Case:
         interval: steps between checkpoints.
         database: MLflow's SQLite file; None leaves it out.
         recovery_s: bound of I8.
+        left: looks for what of the sweep still runs: processes, actors, placement groups.
+        said: what sessions printed that ended by themselves, before the sweep was over.
     """
 
     paths: SweepPaths
@@ -44,6 +45,8 @@ class Case:
     interval: int = 1
     database: Path | None = None
     recovery_s: float = RECOVERY_S
+    left: Callable[[], list[str]] = list
+    said: tuple[str, ...] = ()
 
 
 def finished_trials(paths: SweepPaths) -> dict[str, TrialRecord]:
@@ -59,23 +62,14 @@ def violations(case: Case) -> list[str]:
         found += [*_other_curves(case, records), *_other_decisions(case, records)]
     if holder := held_by(case.paths.lock):
         found.append(f"I5: still driven by {holder}")
-    found += [*_done_twice(case, records), *_unexplained(records), *_slow(case, records)]
+    found += [f"I5: {what} is left" for what in case.left()]
+    found += [*_done_twice(case, records), *_unexplained(case, records), *_slow(case)]
     return found
 
 
 def lost_steps(case: Case) -> int:
     """How many steps were done twice, in all trials."""
-    return sum(sum(_repeated(_raw(case.paths, r)).values()) for r in read_trials(case.paths))
-
-
-def recovery_s(case: Case) -> float:
-    """The longest that an attempt after the first took to report, in seconds; 0 without any."""
-    return max((s for r in read_trials(case.paths) for _, s in _recoveries(case, r)), default=0.0)
-
-
-def _raw(paths: SweepPaths, record: TrialRecord) -> list[Report]:
-    lines = read_lines(paths.trial(record.id).reports)
-    return [Report.model_validate(line) for line in lines]
+    return sum(sum(_repeated(raw_reports(case.paths, r)).values()) for r in read_trials(case.paths))
 
 
 def _run_again(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
@@ -85,39 +79,19 @@ def _run_again(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
             yield f"I1: {trial_id} was finished and is gone"
         elif after != before:
             yield f"I1: {trial_id} was finished and was changed"
-        elif any(r.attempt > len(before.attempts) for r in _raw(case.paths, before)):
+        elif any(r.attempt > len(before.attempts) for r in raw_reports(case.paths, before)):
             yield f"I1: {trial_id} was finished and reported again"
 
 
 def _counted_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
     for record in records.values():
-        said = Counter((r.step, r.attempt) for r in _raw(case.paths, record))
+        said = Counter((r.step, r.attempt) for r in raw_reports(case.paths, record))
         for (step, attempt), times in said.items():
             if times > 1:
                 yield f"I2: {record.id} reported step {step} {times} times in attempt {attempt}"
     if case.database is not None:
-        yield from _in_mlflow(case, case.database, records)
-
-
-def _in_mlflow(case: Case, database: Path, records: dict[str, TrialRecord]) -> Iterator[str]:
-    query = (
-        "select t.value, m.key, m.step, count(*) from metrics m"
-        " join tags t on t.run_uuid = m.run_uuid and t.key = 'tune.trial_id'"
-        " join tags f on f.value = ? join tags s on s.run_uuid = m.run_uuid"
-        " and s.key = 'tune.sweep' where f.key = 'folder' and s.value ="
-        " (select value from tags where run_uuid = f.run_uuid and key = 'tune.sweep')"
-        " group by t.value, m.key, m.step"
-    )
-    with closing(sqlite3.connect(database)) as db:
-        rows = db.execute(query, (str(case.paths.root),)).fetchall()
-    metric, _ = read_goal(case.paths)
-    seen = {(trial, step): n for trial, key, step, n in rows if key == metric}
-    for record in records.values():
-        reports = read_reports(case.paths.trial(record.id), record.end_step)
-        for step in (r.step for r in reports if metric in r.metrics):
-            times = seen.get((record.id, step), 0)
-            if times != 1:
-                yield f"I2: MLflow has step {step} of {record.id} {times} times"
+        for line in in_mlflow.differences(case.paths, records, case.database):
+            yield f"I2: {line}"
 
 
 def _other_curves(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
@@ -176,7 +150,7 @@ def _repeated(reports: list[Report]) -> dict[int, int]:
 
 def _done_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
     for record in records.values():
-        for attempt, times in _repeated(_raw(case.paths, record)).items():
+        for attempt, times in _repeated(raw_reports(case.paths, record)).items():
             if times > case.interval:
                 yield (
                     f"I6: attempt {attempt} of {record.id} did {times} steps again, "
@@ -184,22 +158,19 @@ def _done_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
                 )
 
 
-def _unexplained(records: dict[str, TrialRecord]) -> Iterator[str]:
+def _unexplained(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
     for record in records.values():
         if record.state.finished and not record.reason:
             yield f"I7: {record.id} is {record.state} without a reason"
+        for attempt in record.attempts:
+            if attempt.error is not None and not (attempt.error and attempt.remedy):
+                yield f"I7: attempt {attempt.number} of {record.id} failed of nobody knows what"
+    for text in case.said:
+        if "tune " not in text:
+            yield f"I7: no next command in {text.strip()[-200:]!r}"
 
 
-def _recoveries(case: Case, record: TrialRecord) -> Iterator[tuple[int, float]]:
-    reports = _raw(case.paths, record)
-    for attempt in record.attempts[1:]:
-        first = min((r.time for r in reports if r.attempt == attempt.number), default=math.nan)
-        if not math.isnan(first):
-            yield attempt.number, first - attempt.started
-
-
-def _slow(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
-    for record in records.values():
-        for number, seconds in _recoveries(case, record):
-            if seconds > case.recovery_s:
-                yield f"I8: attempt {number} of {record.id} reported after {seconds:.0f} s"
+def _slow(case: Case) -> Iterator[str]:
+    for what, seconds in recoveries(case.paths):
+        if seconds > case.recovery_s:
+            yield f"I8: {what} reported after {seconds:.0f} s"

@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -11,11 +13,23 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, TrialState, append_report, read_trial, write_trial
+from results.records import (
+    Report,
+    TrialRecord,
+    TrialState,
+    append_report,
+    read_reports,
+    read_trial,
+    write_trial,
+)
 from search_spaces.load import dump_sweep
 from search_spaces.seal import seal_json
+from tests.chaos.cluster import processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
+from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
+from tests.chaos.recovery import raw_reports, recovery_s
 from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.execution.folder import Session, write_state
 from tuning.execution.owner import own
 
 
@@ -49,17 +63,20 @@ def _fill(database: Path, paths: SweepPaths) -> None:
     """The tables and rows of MLflow that are looked at."""
     with closing(sqlite3.connect(database)) as db, db:
         db.execute("create table tags (run_uuid, key, value)")
-        db.execute("create table metrics (run_uuid, key, step)")
+        db.execute("create table metrics (run_uuid, key, step, value)")
+        db.execute("create table runs (run_uuid, status)")
         folder = ("parent", "folder", str(paths.root))
         db.executemany("insert into tags values (?, ?, ?)", [folder, ("parent", "tune.sweep", "k")])
         for trial in paths.trial_ids():
             named = [(trial, "tune.trial_id", trial), (trial, "tune.sweep", "k")]
             db.executemany("insert into tags values (?, ?, ?)", named)
-            steps = {
-                json.loads(x)["step"] for x in paths.trial(trial).reports.read_text().splitlines()
-            }
-            rows = [(trial, "loss", step) for step in sorted(steps)]
-            db.executemany("insert into metrics values (?, ?, ?)", rows)
+            db.execute("insert into runs values (?, 'FINISHED')", (trial,))
+            rows = [
+                (trial, key, report.step, value)
+                for report in read_reports(paths.trial(trial))
+                for key, value in report.metrics.items()
+            ]
+            db.executemany("insert into metrics values (?, ?, ?, ?)", rows)
 
 
 def test_a_resumed_sweep_holds_them_all(case: Case) -> None:
@@ -103,9 +120,17 @@ DAMAGE: dict[str, tuple[str, Callable[[Case], None]]] = {
     "a step twice in an attempt": ("I2", lambda c: again(c, "t0000", 1, 1, 0.1)),
     "a step twice in MLflow": (
         "I2",
-        lambda c: sql(c, "insert into metrics values ('t0000', 'loss', 1)"),
+        lambda c: sql(c, "insert into metrics values ('t0000', 'loss', 1, 0.5)"),
     ),
     "a step not in MLflow": ("I2", lambda c: sql(c, "delete from metrics where step = 1")),
+    "another value in MLflow": ("I2", lambda c: sql(c, "update metrics set value = value + 1e-9")),
+    "two runs of a trial": (
+        "I2",
+        lambda c: sql(
+            c, "insert into tags values ('x', 'tune.trial_id', 't0000'), ('x', 'tune.sweep', 'k')"
+        ),
+    ),
+    "a run that is said to run": ("I2", lambda c: sql(c, "update runs set status = 'RUNNING'")),
     "the last bit of a loss": ("I3", change_curve),
     "a step missing": ("I3", lambda c: c.paths.trial("t0001").reports.write_text("")),
     "another decision": ("I4", lambda c: change(c, "t0004", state=TrialState.FAILED)),
@@ -113,12 +138,18 @@ DAMAGE: dict[str, tuple[str, Callable[[Case], None]]] = {
     "a trial too many": ("I4", lambda c: write_trial(c.paths.trial("t0007"), _seventh(c))),
     "too much done twice": ("I6", redo),
     "no reason": ("I7", lambda c: change(c, "t0004", reason="")),
+    "a failure of no known cause": ("I7", lambda c: change(c, "t0004", attempts=_unclear(c))),
     "a late recovery": ("I8", lambda c: again(c, "t0003", 9, 2, 0.5, time=4e9)),
 }
 
 
 def _seventh(case: Case):
     return read_trial(case.paths.trial("t0004")).model_copy(update={"id": "t0007"})
+
+
+def _unclear(case: Case):
+    first = read_trial(case.paths.trial("t0004")).attempts[0]
+    return (first.model_copy(update={"error": "boom"}),)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -136,3 +167,46 @@ def test_a_driver_that_lives_is_reported(case: Case) -> None:
     with own(case.paths.lock):
         assert [line[:2] for line in violations(case)] == ["I5"]
     assert violations(replace(case, whole=None)) == []
+
+
+def test_what_is_left_is_reported(case: Case) -> None:
+    assert violations(replace(case, left=lambda: ["actor X"])) == ["I5: actor X is left"]
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        env={"OF_THE_SWEEP": "canary"},
+    ) as orphan:
+        found = processes_with("OF_THE_SWEEP", "canary", patience_s=0.0)
+        assert [line.split()[1] for line in found] == [str(orphan.pid)]
+    assert processes_with("OF_THE_SWEEP", "canary") == []
+
+
+def test_a_session_that_ends_early_names_the_next_command(case: Case) -> None:
+    said = ("interrupted; go on with: tune resume killed", "Traceback: KeyError")
+    assert [line[:2] for line in violations(replace(case, said=said))] == ["I7"]
+
+
+def test_how_long_a_resume_took(case: Case) -> None:
+    write_state(case.paths, Session("k", (1.0, 2.0), (0.5, None)))
+    times = [r.time for t in case.paths.trial_ids() for r in raw(case, t)]
+    assert recovery_s(case.paths) == pytest.approx(min(times) - 2.0)
+
+
+def raw(case: Case, trial: str) -> list[Report]:
+    return raw_reports(case.paths, read_trial(case.paths.trial(trial)))
+
+
+def test_a_record_of_outcomes_is_gone_on_with(tmp_path: Path) -> None:
+    file = tmp_path / "chaos.jsonl"
+    ledger = Ledger(file)
+    ledger.note("5", Outcome("0", 5, lost=2, recovery_s=9.6))
+    ledger.note("5", Outcome("1", 5, problems=("I3: t0001 is other",)))
+    file.write_bytes(file.read_bytes() + b'{"row": "5", "case": "to')
+    again = Ledger(file)
+    assert again.left("5", ["0", "1", "2"]) == ["2"]
+    again.note("5", Outcome("2", 5))
+    row = Row("killed", numbered, lambda folder, names: iter(()))
+    assert table({"5": row}, Ledger(file)).splitlines()[2:] == [
+        "| 5 killed | 15 | 10 | 2 | 10 s |",
+        "row 5, 1: I3: t0001 is other",
+    ]

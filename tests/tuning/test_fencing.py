@@ -3,18 +3,26 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from results.paths import SweepPaths
-from results.records import read_reports
+from results.records import read_reports, read_trials
 from results.tenure import Lost, Owner
+from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
+from tests.chaos import in_mlflow
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.execution.owner import STALE_S, own
+
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 DRIVER = """
 import socket, sys, time
@@ -117,3 +125,54 @@ def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes
             with pytest.raises(Lost):
                 first.check()
     assert not Owner(lock, first.token, 1).holds
+
+
+def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
+    """MLflow is slow, and the sweep is taken over while a delivery is under way."""
+    run = open_run(tmp_path / "s", make_spec())
+    uri, paths = f"sqlite:///{tmp_path}/mlflow.db", run.paths
+    train(run, run.next_trial())
+    train(run, run.next_trial(), upto=2)
+    facts = SweepFacts("key", "s", {"folder": str(paths.root)}, {})
+    with own(paths.lock) as mine:
+
+        def taken_over() -> None:
+            held = json.loads(paths.lock.read_bytes())
+            paths.lock.write_text(json.dumps({**held, "fence": 2, "token": "another"}))
+
+        stale = mlflow_tracker(paths, uri, tmp_path, "e", facts, Until(mine, 4, taken_over))
+        assert not stale._round()
+        assert not stale._round()  # nor does it try again
+        sent = _in_mlflow(tmp_path)
+        assert sent
+        assert not paths.delivered.exists()
+        said = stale.close(Ending("FINISHED", {}), timeout=60.0)
+        assert "taken over by process" in (said or "")
+        assert _in_mlflow(tmp_path) == sent
+        assert not paths.delivered.exists()
+
+    fresh = mlflow_tracker(paths, uri, tmp_path, "e", facts)
+    assert fresh.close(Ending("FINISHED", {}), timeout=60.0) is None
+    records = {r.id: r for r in read_trials(paths)}
+    assert list(in_mlflow.differences(paths, records, tmp_path / "mlflow.db")) == []
+
+
+@dataclass
+class Until:
+    """A tenure that is taken away when it is asked for the n-th time."""
+
+    mine: Owner
+    asked: int
+    take: Callable[[], None]
+
+    def check(self) -> None:
+        self.asked -= 1
+        if not self.asked:
+            self.take()
+        self.mine.check()
+
+
+def _in_mlflow(folder: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(folder / "mlflow.db")) as db:
+        tables = ("runs", "tags", "params", "metrics")
+        return [row for table in tables for row in db.execute(f"select * from {table}")]

@@ -23,8 +23,8 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
     spec = read_spec(paths)
     if spec.tracking.name == "none":
         raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
-    with own(paths.lock):
-        tracker = delivery(spec, paths)
+    with own(paths.lock) as tenure:
+        tracker = delivery(spec, paths, tenure)
         undelivered = tracker.close(tracker.last_ending, _TIMEOUT_S)
     if undelivered:
         raise UserError(f"{undelivered}; try again: tune sync {handle(paths)}")

@@ -11,6 +11,7 @@ from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
 from results.records import Report, TrialRecord, read_reports
 from results.tables import to_frame, write_parquet
+from results.tenure import Tenure
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
 from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
@@ -42,18 +43,19 @@ class TrackerObserver:
         self._tracker.changed(record.id, reported=False)
 
 
-def make_tracker(spec: SweepSpec, paths: SweepPaths) -> Tracker:
+def make_tracker(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Tracker:
     """The tracker that a sweep names; MLflow in the storage's own database by default."""
-    return NullTracker() if spec.tracking.name == "none" else delivery(spec, paths)
+    return NullTracker() if spec.tracking.name == "none" else delivery(spec, paths, tenure)
 
 
-def delivery(spec: SweepSpec, paths: SweepPaths) -> Delivery:
-    """Delivery of a sweep to the MLflow that it names."""
+def delivery(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Delivery:
+    """Delivery of a sweep to the MLflow that it names, by its owner."""
     from tuning.execution.facts import sweep_facts
 
     storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
     experiment = spec.tracking.experiment or spec.name
-    return mlflow_tracker(paths, tracking_uri(spec, paths), storage.artifacts, experiment, facts)
+    uri = tracking_uri(spec, paths)
+    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, tenure)
 
 
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
@@ -152,7 +154,7 @@ class Interrupt:
 @contextmanager
 def _recorded(run: SweepRun, view: View) -> Iterator[None]:
     """Track the sweep, and write its results however it ends."""
-    tracker = make_tracker(run.spec, run.paths)
+    tracker = make_tracker(run.spec, run.paths, run.tenure)
     run.observers.append(TrackerObserver(tracker))
     try:
         yield

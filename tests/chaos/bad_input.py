@@ -1,0 +1,37 @@
+"""Bad input: sweep files that were changed at random, and sweep folders that were damaged."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.chaos.outcome import Outcome
+from tests.fuzz import files, folders
+
+
+def mutated_files(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """Each loads, or is refused in words."""
+    for name in names:
+        yield _checked(name, lambda rng: files.check(files.mutated(rng), folder))
+
+
+def damaged_folders(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """`ls`, `show`, `best` and a resume give an answer or one line, and change nothing whole."""
+    sweep = folders.make_sweep(folder / "whole")
+    for name in names:
+        yield _checked(name, lambda rng, at=folder / name: _damaged(sweep, at, rng))
+
+
+def _damaged(sweep: folders.SweepPaths, at: Path, rng: random.Random) -> None:
+    folders.check(folders.damaged(sweep, at, rng))
+    shutil.rmtree(at)
+
+
+def _checked(name: str, check: Callable[[random.Random], object]) -> Outcome:
+    try:
+        check(random.Random(int(name)))
+    except Exception as e:  # noqa: BLE001 - that is what is looked for
+        return Outcome(name, problems=(repr(e),))
+    return Outcome(name)

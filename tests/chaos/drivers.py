@@ -1,0 +1,147 @@
+"""Row 5: SIGKILL of the driver at random moments, under Ray, resumed each time."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from results.faultpoints import POINTS, VARIABLE
+from results.paths import SweepPaths
+from results.records import TrialRecord
+from tests.chaos.cluster import ENV, Cluster, cluster, turn
+from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
+from tests.chaos.outcome import Outcome
+from tests.chaos.recovery import recovery_s
+
+KILLS = 5
+"""Of one case."""
+INTERVAL = 3
+SWEEP = f"""
+name: digits
+trainable: digits
+metric: accuracy
+mode: max
+space:
+  learning_rate: {{loguniform: [1.0e-4, 1.0e-1]}}
+  hidden_units: {{choice: [16, 32]}}
+fixed: {{epochs: 40, batch_size: 64}}
+search: {{startup_trials: 4}}
+scheduler: {{name: asha, grace_period: 4, max_t: 40}}
+budget: {{trials: 8}}
+resources: {{workers: 1, concurrency: 1}}
+checkpoint: {{every: {INTERVAL}}}
+seed: 1
+"""
+_POINTS = sorted(p for p in POINTS if p.startswith("driver:") and p != "driver:released")
+_LONGEST_S = 900.0
+
+
+def cases(count: int) -> list[str]:
+    """So many that there are at least `count` kills."""
+    return [str(number) for number in range(-(-count // KILLS))]
+
+
+def killed_drivers(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """Sweeps whose driver is killed again and again; each ends as one that never was."""
+    (folder / "digits.yaml").write_text(SWEEP)
+    with cluster() as joined:
+        driver = _Driver(folder, joined)
+        began = time.monotonic()
+        driver.run("whole", random.Random(), kills=0)
+        took_s = time.monotonic() - began
+        for name in names:
+            yield driver.case(name, took_s)
+
+
+@dataclass
+class _Driver:
+    """Starts the program in a folder, and ends it."""
+
+    cwd: Path
+    joined: Cluster
+    finished: dict[str, TrialRecord] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    whole_s: float = 0.0
+
+    def case(self, name: str, whole_s: float) -> Outcome:
+        """Sweeps with `KILLS` kills in all, and what holds of each of them."""
+        rng = random.Random(f"kills {name}")
+        self.problems, self.whole_s = [], whole_s
+        kills = lost = sweep = 0
+        recovery = 0.0
+        while kills < KILLS:
+            sweep += 1
+            self.finished = {}
+            called = f"killed-{name}-{sweep}"
+            kills += self.run(called, rng, kills=KILLS - kills)
+            case = Case(
+                self.paths(called),
+                self.paths("whole"),
+                self.finished,
+                INTERVAL,
+                database=self.cwd / "sweeps" / "mlflow.db",
+                left=self.joined.left,
+            )
+            self.problems += [f"{called}: {line}" for line in violations(case)]
+            lost = max(lost, lost_steps(case))
+            recovery = max(recovery, recovery_s(case.paths))
+        return Outcome(name, kills, lost, recovery, tuple(self.problems))
+
+    def run(self, name: str, rng: random.Random, kills: int) -> int:
+        """Run a sweep to its end through at most so many kills; gives their number."""
+        args, done = ["run", "digits.yaml", "--name", name], 0
+        while True:
+            with turn():
+                code = self._session(name, args, rng if done < kills else None)
+            if code != -signal.SIGKILL:
+                self.problems += [f"{name}: exit {code} after kill {done}"] * (code != 0)
+                return done
+            done += 1
+            if self.paths(name).spec.exists():
+                self.finished = {**finished_trials(self.paths(name)), **self.finished}
+                args = ["resume", name]
+
+    def paths(self, name: str) -> SweepPaths:
+        return SweepPaths(self.cwd / "sweeps" / name)
+
+    def _session(self, name: str, args: list[str], rng: random.Random | None) -> int:
+        """One process of the program, killed at a moment that `rng` picks; gives its exit code."""
+        way = rng.choices(["point", "at work", "any"], [4, 4, 2])[0] if rng else ""
+        at = {VARIABLE: f"{rng.choice(_POINTS)}:{rng.randint(1, 10)}"} if way == "point" else {}
+        said = self.cwd / f"{name}.log"
+        with said.open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tuning", *args, "--address", self.joined.address],
+                cwd=self.cwd,
+                env={**ENV, **at},
+                stdout=log,
+                stderr=log,
+            )
+        if rng and way == "at work":
+            self._until_it_reports(name, process)
+            _kill(process, rng.uniform(0.0, 1.0))
+        elif rng and way == "any":
+            _kill(process, rng.uniform(0.0, self.whole_s))
+        return process.wait(_LONGEST_S)
+
+    def _until_it_reports(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        before = self._reported(name)
+        while process.poll() is None and self._reported(name) == before:
+            time.sleep(0.05)
+
+    def _reported(self, name: str) -> int:
+        files = self.paths(name).trials.glob("*/reports.jsonl")
+        return sum(f.stat().st_size for f in files)
+
+
+def _kill(process: subprocess.Popen[bytes], after_s: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(after_s)
+    process.kill()
