@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from results.frozen import read_spec
 from results.leaderboard import TrialSummary, order, summarize
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports, read_trials
 from search_spaces.errors import UserError
-from search_spaces.load import load_sweep
 from search_spaces.schema import SweepSpec
 
 Progress = list[tuple[float, float]]
@@ -82,7 +82,7 @@ def differences(standings: Sequence[Standing]) -> dict[str, list[Any]]:
 
 
 def _read(paths: SweepPaths, name: str) -> Standing:
-    spec = load_sweep(paths.spec).spec
+    spec = read_spec(paths)
     records = read_trials(paths)
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
     board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]

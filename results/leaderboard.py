@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from results.confirmation import half_width
+from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, TrialState, read_reports, read_trials
 from results.replicates import family
-from search_spaces.load import load_sweep
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_goal(paths: SweepPaths) -> tuple[str, str]:
     Raises:
         UserError: the file is missing or not a sweep.
     """
-    spec = load_sweep(paths.spec).spec
+    spec = read_spec(paths)
     return spec.metric, str(spec.mode)
 
 

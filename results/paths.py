@@ -97,6 +97,16 @@ class SweepPaths:
         """Folder of what was replaced when the sweep was changed."""
         return self.root / "history"
 
+    @property
+    def spec_copy(self) -> Path:
+        """Copy of `sweep.yaml` as it was when the newest session began."""
+        return self.history / "sweep.yaml"
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the folder is a sweep's."""
+        return self.spec.is_file() or self.spec_copy.is_file()
+
     def earlier(self, number: int) -> Path:
         """Folder of what one change replaced; they count from 1."""
         return self.history / f"{number:04d}"
@@ -209,8 +219,8 @@ class Storage:
 
     def sweeps(self) -> Iterator[SweepPaths]:
         """Every sweep in the storage, by name."""
-        for spec in sorted(self.root.glob("*/sweep.yaml")):
-            yield SweepPaths(spec.parent)
+        folders = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        yield from (paths for folder in folders if (paths := SweepPaths(folder)).is_sweep)
 
     @property
     def tracking_db(self) -> Path:

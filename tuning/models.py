@@ -96,8 +96,9 @@ def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, v
     Raises:
         UserError: there is none, it has no whole checkpoint, or only a Ray Train loop can read it.
     """
+    from results.frozen import read_spec
     from search_spaces.errors import UserError
-    from tuning.execution.folder import find, read_spec
+    from tuning.execution.folder import find
 
     if trial and soup:
         raise UserError(f"--trial and --soup exclude each other: one model to {verb}")

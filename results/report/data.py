@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from results import confirmation
 from results.confirmation import Confirmation
+from results.frozen import read_spec
 from results.leaderboard import TrialSummary, summarize
 from results.leaderboard import order as ordered
 from results.paths import SweepPaths
 from results.records import Attempt, TrialRecord, TrialState, read_reports, read_trials
 from results.selection import Choice, decide, goals
 from search_spaces.errors import UserError
-from search_spaces.load import load_sweep
 from search_spaces.schema import SchedulerSpec, SweepSpec
 
 Curve = list[tuple[int, float]]
@@ -92,7 +92,7 @@ def read(paths: SweepPaths) -> SweepData:
     Raises:
         UserError: it is no sweep, or a record in it is damaged.
     """
-    spec = load_sweep(paths.spec).spec
+    spec = read_spec(paths)
     several = goals(spec, spec.select)
     objectives = several if len(several) > 1 else {}
     lines, curves, points = [], {}, {}

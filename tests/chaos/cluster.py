@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,9 @@ from ray.util import placement_group_table
 address = ray.init("local", num_cpus=int(sys.argv[1]), log_to_driver=False).address_info["address"]
 print(json.dumps(address), flush=True)
 for _ in sys.stdin:
-    alive = [f"actor {a['ActorClassName']}" for a in actors().values() if a["State"] != "DEAD"]
-    held = [f"placement group {g['name'] or g['placement_group_id']}"
+    alive = [f"actor {a['ActorID']} {a['ActorClassName']}" for a in actors().values()
+             if a["State"] != "DEAD"]
+    held = [f"placement group {g['placement_group_id']} {g['name']}"
             for g in placement_group_table().values() if g["state"] != "REMOVED"]
     print(json.dumps(sorted(alive + held)), flush=True)
 """
@@ -59,12 +60,20 @@ class Cluster:
     address: str
     holder: subprocess.Popen[str]
 
-    def left(self) -> list[str]:
-        """Actors, placement groups and processes of drivers that ended, after they had time."""
+    def left(self, before: Collection[str] = ()) -> list[str]:
+        """Actors, placement groups and processes of drivers that ended, after they had time.
+
+        Args:
+            before: what was there already.
+        """
         deadline = time.monotonic() + PATIENCE_S
-        while (found := [*self._ask(), *self._processes()]) and time.monotonic() < deadline:
+        while (found := self.here() - {*before}) and time.monotonic() < deadline:
             time.sleep(0.5)
-        return found
+        return sorted(found)
+
+    def here(self) -> set[str]:
+        """What is there now, each with its id."""
+        return {*self._ask(), *self._processes()}
 
     def _ask(self) -> list[str]:
         assert self.holder.stdin is not None
@@ -77,9 +86,12 @@ class Cluster:
     def _processes(self) -> list[str]:
         """What runs in the cluster beside its own daemons and workers that wait."""
         below = psutil.Process(self.holder.pid).children(recursive=True)
-        titles = [_title(p).strip() for p in below]
-        busy = [t for t in titles if t.startswith("ray::") and not t.endswith(_DAEMONS)]
-        return [f"process {title}" for title in busy]
+        titles = {p.pid: _title(p).strip() for p in below}
+        return [
+            f"process {pid} {title}"
+            for pid, title in titles.items()
+            if title.startswith("ray::") and not title.endswith(_DAEMONS)
+        ]
 
 
 @contextmanager

@@ -53,11 +53,14 @@ def killed_drivers(folder: Path, names: list[str]) -> Iterator[Outcome]:
     (folder / "digits.yaml").write_text(SWEEP)
     with cluster() as joined:
         driver = _Driver(folder, joined)
-        began = time.monotonic()
-        driver.run("whole", random.Random(), kills=0)
-        took_s = time.monotonic() - began
+        with turn():
+            began = time.monotonic()
+            driver.run("whole", random.Random(), kills=0)
+            took_s = time.monotonic() - began
         for name in names:
-            yield driver.case(name, took_s)
+            with turn():
+                outcome = driver.case(name, took_s)
+            yield outcome
 
 
 @dataclass
@@ -98,8 +101,7 @@ class _Driver:
         """Run a sweep to its end through at most so many kills; gives their number."""
         args, done = ["run", "digits.yaml", "--name", name], 0
         while True:
-            with turn():
-                code = self._session(name, args, rng if done < kills else None)
+            code = self._session(name, args, rng if done < kills else None)
             if code != -signal.SIGKILL:
                 self.problems += [f"{name}: exit {code} after kill {done}"] * (code != 0)
                 return done

@@ -1,13 +1,126 @@
-"""The rows of `make chaos`, by their number in docs/reliability.md."""
+"""The fault matrix, by the numbers of docs/reliability.md: what does each fault, and how often.
+
+Faults in numbers have generators of their own; the others are done by tests of the suite, each at
+least once in every `make test`.
+"""
 
 from __future__ import annotations
 
 from tests.chaos import bad_input, commits, drivers
 from tests.chaos.outcome import Row, numbered
+from tests.chaos.tested import tested
+
+FAULTS = "tests/ray/test_faults.py::test_a_fault_changes_no_curve_and_costs_one_interval"
+CHECKPOINT = "tests/results/test_checkpoint.py"
+FAILING = "tests/tuning/test_failing.py"
+FENCING = "tests/tuning/test_fencing.py"
+MEND = "tests/tuning/test_mend.py"
+FULL = "tests/tuning/test_full_disk.py"
+TRACKING = "tests/results/test_tracking.py"
+SWEEP = "tests/tuning/test_sweep.py"
 
 ROWS = {
-    "5": Row("the driver killed, resumed", drivers.cases, drivers.killed_drivers),
+    "1": tested(
+        "a worker killed (SIGKILL), rank 0 or another",
+        f"{FAULTS}[rank_0_is_killed]",
+        f"{FAULTS}[rank_1_is_killed]",
+    ),
+    "2": tested(
+        "a rank that hangs, or is frozen (SIGSTOP)",
+        f"{FAULTS}[rank_1_hangs]",
+        f"{FAULTS}[rank_1_is_frozen]",
+        "tests/trainables/test_preemption.py::test_a_silent_rank_leaves_its_stacks_and_ends",
+    ),
+    "5": Row("the driver killed (SIGKILL), resumed", drivers.cases, drivers.killed_drivers),
     "6": Row("power loss within a commit", commits.cases, commits.interrupted_commits),
-    "fuzz": Row("sweep files changed at random", numbered, bad_input.mutated_files),
+    "7": tested(
+        "the newest checkpoint damaged",
+        f"{FAULTS}[loses_a_checkpoint]",
+        f"{FAULTS}[flips_a_bit]",
+        f"{FAULTS}[loses_a_manifest]",
+        f"{FAULTS}[loses_a_folder]",
+        f"{CHECKPOINT}::test_a_damaged_one_is_passed_over_and_named",
+        f"{CHECKPOINT}::test_damaged_ones_are_put_aside_up_to_the_newest_whole_one",
+    ),
+    "8": tested(
+        "our records and Ray's state damaged or deleted",
+        f"{MEND}::test_a_lost_record_is_made_again",
+        f"{MEND}::test_a_lost_state_is_made_again",
+        f"{MEND}::test_record_and_study_lost_together",
+        f"{MEND}::test_a_flipped_bit_in_a_report_costs_that_line",
+    ),
+    "9": tested(
+        "the disk full",
+        f"{FULL}::test_a_file_that_cannot_be_replaced_stays",
+        f"{FULL}::test_a_line_that_does_not_fit_costs_only_itself",
+        f"{FULL}::test_a_sweep_goes_on_where_the_disk_was_full",
+        f"{FAILING}::test_a_full_disk_stops_the_sweep_and_loses_no_trial",
+        "tests/cli/test_refusals.py::test_plan_warns_when_the_disk_is_too_small",
+    ),
+    "10": tested(
+        "MLflow down, slow, failing, locked",
+        f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
+        f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
+        f"{TRACKING}::test_a_locked_database_is_waited_for",
+        f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
+        "tests/cli/test_sync.py::test_what_a_sweep_could_not_deliver_is_delivered_once",
+    ),
+    "11": tested(
+        "storage that fails for a moment",
+        "tests/results/test_steady.py::test_what_may_pass_is_tried_again",
+        "tests/results/test_steady.py::test_a_line_is_there_in_the_end",
+        "tests/results/test_steady.py::test_what_lasts_is_raised",
+    ),
+    "12": tested(
+        "out of memory",
+        f"{FAULTS}[needs_much_memory]",
+        f"{FAILING}::test_a_smaller_micro_batch_until_there_is_none",
+        f"{FAILING}::test_what_follows_a_lack_of_memory_is_chosen",
+    ),
+    "13": tested(
+        "a model that diverges",
+        "tests/ray/test_faults.py::test_what_diverged_is_never_the_winner",
+        f"{FAILING}::test_a_bound_of_divergence",
+        f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
+        "tests/trainables/test_saving.py::test_a_model_that_diverged_is_not_saved",
+    ),
+    "14": tested(
+        "a corrupt data file",
+        "tests/trainables/test_causal_lm_data.py::test_bad_data_is_named_and_skipped_or_refused",
+    ),
+    "15": tested(
+        "SIGTERM with a grace time",
+        f"{FAULTS}[is_preempted]",
+        "tests/trainables/test_preemption.py::test_it_leaves_at_the_next_report_with_a_checkpoint",
+        "tests/trainables/test_preemption.py::test_its_last_report_is_its_end_all_the_same",
+    ),
+    "16": tested(
+        "two drivers, frozen owners, orphans",
+        f"{FENCING}::test_a_stale_owner_that_wakes_up_writes_nothing",
+        f"{FENCING}::test_a_stale_owner_delivers_nothing_more",
+        f"{FENCING}::test_an_orphan_is_shut_out_before_its_reports_are_read",
+        f"{FENCING}::test_a_lock_that_is_gone_or_damaged_is_nobodys",
+        "tests/tuning/test_owner.py::test_a_second_driver_is_refused_and_told_who_holds_it",
+        "tests/trainables/test_saving.py::test_an_orphan_commits_nothing",
+    ),
+    "17": tested(
+        "a poison configuration",
+        "tests/ray/test_faults.py::test_a_poison_configuration_is_given_up_in_one_line",
+        f"{FAILING}::test_a_poison_configuration_is_given_up_with_one_line",
+        f"{FAILING}::test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck",
+    ),
+    "18": tested(
+        "late and duplicate reports, a clock set back",
+        f"{SWEEP}::test_late_reports_change_nothing",
+        f"{SWEEP}::test_told_twice_is_told_once",
+    ),
+    "19": tested(
+        "the study lost or damaged",
+        f"{MEND}::test_a_lost_study_is_made_again",
+        f"{SWEEP}::test_resume_without_the_study_rebuilds_it",
+        f"{SWEEP}::test_a_torn_journal_line_is_cut_off",
+        f"{SWEEP}::test_killed_between_proposal_and_record",
+    ),
     "folders": Row("sweep folders damaged at random", numbered, bad_input.damaged_folders),
+    "fuzz": Row("sweep files changed at random", numbered, bad_input.mutated_files),
 }

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from results.confirmation import Confirmation, Measured, read, write
+from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.records import read_reports
 from results.selection import ranked
@@ -15,7 +16,6 @@ from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
 from tuning.cli.average import _picked
 from tuning.cli.best import _distinct
-from tuning.execution.folder import read_spec
 from tuning.models import pick
 
 

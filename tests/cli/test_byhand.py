@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from results.frozen import read_spec
 from results.records import TrialState, read_trial, read_trials
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.execution.folder import read_spec
 from tuning.execution.inbox import Attendant, waiting
 from tuning.execution.owner import own
 

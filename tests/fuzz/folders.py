@@ -10,6 +10,7 @@ import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
+from results.frozen import read_spec
 from results.leaderboard import summaries
 from results.paths import SweepPaths
 from results.records import TrialRecord, read_trial
@@ -19,7 +20,7 @@ from search_spaces.load import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, save, train
 from tuning.cli.best import best
 from tuning.cli.look import ls, show
-from tuning.execution.folder import create, read_spec
+from tuning.execution.folder import create
 from tuning.execution.session import _taken_over
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import signal
 import sqlite3
 import subprocess
@@ -20,13 +18,7 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports, read_trials
-
-HOLD_CLUSTER = """
-import os, sys
-import ray
-print(ray.init("local", num_cpus=2, log_to_driver=False).address_info["address"], flush=True)
-sys.stdin.read()
-"""
+from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,34 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.ray)
 
 
-CANARY = "canary-5d1e7a90"
-"""A secret that no file may hold."""
-
-# One token for the cluster and for who joins it.
-ENV = {
-    **os.environ,
-    "HF_TOKEN": CANARY,
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": secrets.token_hex(32),
-    "PYTHONPATH": str(Path(__file__).parents[2]),
-    "COLUMNS": "200",
-}
+@pytest.fixture(scope="session")
+def joined() -> Iterator[Cluster]:
+    """The cluster, which ends with the tests."""
+    with cluster() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")
-def address() -> Iterator[str]:
-    """Address of the cluster, which ends with the tests."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=ENV,
-    ) as holder:
-        yield holder.stdout.readline().strip()
-        holder.stdin.close()
-        holder.wait(60)
+def address(joined: Cluster) -> str:
+    """Where to join it."""
+    return joined.address
 
 
 @dataclass

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from results.failures import Cause, Remedy
 from results.records import Attempt, TrialRecord, TrialState
+from tests.chaos.cluster import Cluster
+from tests.chaos.invariants import Case, violations
+from tests.chaos.recovery import recoveries
+from tests.chaos.tested import LOST, RECOVERY_S
 from tests.ray.conftest import Tune
 
 STEPS = 6
 
 FAULTY = '''
-import os, signal, threading
+import os, shutil, signal, threading
 from pathlib import Path
 from pydantic import Field
 from trainables.base import Trainable, TrainableConfig
@@ -76,6 +81,10 @@ class Faulty(Trainable):
         if worker.rank == 1 and self.once(config):
             threading.Event().wait()
 
+    def rank_1_is_frozen(self, config, worker):
+        if worker.rank == 1 and self.once(config):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
     def is_preempted(self, config, worker):
         if worker.rank == 1 and self.once(config):
             heard = threading.Event()
@@ -97,28 +106,49 @@ class Faulty(Trainable):
         if (config.micro_batch_size or share) > 2:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
 
-    def loses_a_checkpoint(self, config, worker):
+    def damaged(self, config, worker, damage):
         first = worker.rank == 0 and self.once(config)
         if first:
-            os.truncate(worker.job.paths.checkpoint(3) / "value.txt", 1)
+            damage(worker.job.paths.checkpoint(3))
         if worker.sum({"first": float(first)})["first"]:
             raise RuntimeError("the disk is worn")
+
+    def loses_a_checkpoint(self, config, worker):
+        self.damaged(config, worker, lambda folder: os.truncate(folder / "value.txt", 1))
+
+    def flips_a_bit(self, config, worker):
+        def flip(folder):
+            data = (folder / "value.txt").read_bytes()
+            (folder / "value.txt").write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+        self.damaged(config, worker, flip)
+
+    def loses_a_manifest(self, config, worker):
+        self.damaged(config, worker, lambda folder: (folder / "manifest.json").unlink())
+
+    def loses_a_folder(self, config, worker):
+        self.damaged(config, worker, shutil.rmtree)
 
     def evaluate(self, config, weights, split, cache):
         return {"loss": 0.0}
 '''
 
-ONCE = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "is_preempted"]
-KINDS = ["well", "is_poison", "diverges", "loses_a_checkpoint", "needs_much_memory", *ONCE]
+KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
+DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
+SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
+KINDS = ["well", "is_poison", "diverges", *SURVIVED]
 
 
 @dataclass
 class Sweep:
-    """The sweep after its end: its program, what it printed, its trials by fault."""
+    """The sweep after its end: its program, what it printed, its trials by fault, and what was in
+    the cluster before.
+    """
 
     tune: Tune
     out: str
     trials: dict[str, TrialRecord]
+    before: set[str]
 
     def curve(self, kind: str) -> list[tuple[int, float]]:
         reports = self.tune.curve("faulty", self.trials[kind].id)
@@ -137,8 +167,8 @@ class Sweep:
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory, address: str) -> Sweep:
-    tune = Tune(tmp_path_factory.mktemp("faulty"), address)
+def sweep(tmp_path_factory: pytest.TempPathFactory, joined: Cluster) -> Sweep:
+    tune, before = Tune(tmp_path_factory.mktemp("faulty"), joined.address), joined.here()
     (tune.cwd / "faulty.py").write_text(FAULTY)
     (tune.cwd / "faulty.yaml").write_text(
         "name: faulty\ntrainable: faulty.py:Faulty\nmetric: loss\nmode: max\n"
@@ -148,7 +178,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, address: str) -> Sweep:
         "failure: {max_retries: 1, hang_timeout: 15s}\n"
     )
     out = tune("run", "faulty.yaml")
-    return Sweep(tune, out, {r.params["kind"]: r for r in tune.trials("faulty")})
+    return Sweep(tune, out, {r.params["kind"]: r for r in tune.trials("faulty")}, before)
 
 
 def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
@@ -159,14 +189,22 @@ def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
     assert "1 shrink" in said
 
 
-@pytest.mark.parametrize("kind", [*ONCE, "loses_a_checkpoint", "needs_much_memory"])
-def test_a_fault_changes_no_curve_and_costs_one_interval(sweep: Sweep, kind: str) -> None:
+@pytest.mark.parametrize("kind", SURVIVED)
+def test_a_fault_changes_no_curve_and_costs_one_interval(
+    sweep: Sweep, kind: str, record_property: Callable[[str, object], None]
+) -> None:
     record = sweep.trials[kind]
     assert sweep.curve(kind) == sweep.curve("well")
     assert len(sweep.tried(kind)) == 2, [a.error for a in record.attempts]
     assert sweep.tried(kind)[1].error is None
     lines = sweep.tune.paths("faulty").trial(record.id).reports.read_text().splitlines()
-    assert len(lines) <= STEPS + 1 + (kind == "loses_a_checkpoint")
+    lost = len(lines) - STEPS
+    assert lost <= 1 + (kind.startswith(("loses", "flips")))
+    took = dict(recoveries(sweep.tune.paths("faulty")))
+    record_property(LOST, lost)
+    record_property(
+        RECOVERY_S, max(s for what, s in took.items() if what.endswith(f" of {record.id}"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,6 +213,7 @@ def test_a_fault_changes_no_curve_and_costs_one_interval(sweep: Sweep, kind: str
         ("rank_0_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("rank_1_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
+        ("rank_1_is_frozen", Remedy.RETRY, Cause.BUG),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
         ("needs_much_memory", Remedy.SHRINK, Cause.BUG),
@@ -221,7 +260,13 @@ def test_a_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
     assert "out of memory" in (record.attempts[0].error or "")
 
 
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep) -> None:
-    record = sweep.trials["loses_a_checkpoint"]
-    assert "from step 2" in sweep.log("loses_a_checkpoint", 1)
-    assert "step_00000003.damaged" in sweep.tune("show", "faulty", record.id)
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep, kind: str) -> None:
+    assert "from step 2" in sweep.log(kind, 1)
+    assert "step_00000003.damaged" in sweep.tune("show", "faulty", sweep.trials[kind].id)
+
+
+def test_nothing_of_the_sweep_is_left(sweep: Sweep, joined: Cluster) -> None:
+    paths = sweep.tune.paths("faulty")
+    case = Case(paths, None, interval=2, left=lambda: joined.left(sweep.before))
+    assert violations(case) == []

@@ -17,6 +17,7 @@ from results import load
 from results.records import TrialRecord, TrialState
 from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep
+from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, finished_trials, violations
 from tests.ray.conftest import ENV, Tune, answers, end, wait_for
 
@@ -77,9 +78,10 @@ def test_from_a_file_to_a_winner(tune: Tune, digits: Path) -> None:
     assert [r.params for r in tune.trials("digits-2")] == [r.params for r in tune.trials("digits")]
 
 
-def test_a_killed_driver_is_resumed(tune: Tune, digits: Path) -> None:
+def test_a_killed_driver_is_resumed(tune: Tune, digits: Path, joined: Cluster) -> None:
     """It dies in the middle of its longest later trial; everything ends as if it had not."""
     longer = ["--set", "fixed.epochs=30", "--set", "scheduler.max_t=30"]
+    before = joined.here()
     tune("run", digits, "--name", "whole", *longer)
     lengths = [len(curve) for curve in tune.values("whole").values()]
     longest = max(range(1, len(lengths)), key=lengths.__getitem__)
@@ -96,6 +98,7 @@ def test_a_killed_driver_is_resumed(tune: Tune, digits: Path) -> None:
         finished,
         interval=3,
         database=tune.cwd / "sweeps" / "mlflow.db",
+        left=lambda: joined.left(before),
     )
     assert violations(case) == []
 

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from results.paths import SweepPaths
-from results.records import TrialRecord, read_reports, read_trial, read_trials
+from results.frozen import read_spec
+from results.paths import Storage, SweepPaths
+from results.records import TrialRecord, TrialState, read_reports, read_trial, read_trials
 from search_spaces.errors import UserError
 from search_spaces.load import dump_sweep, load_sweep
 from search_spaces.seal import is_whole_json, is_whole_yaml, seal_json, seal_yaml
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.execution.folder import Session, read_state, write_state
+from tuning.execution.mend import mend_spec
 from tuning.execution.session import _taken_over
 from tuning.execution.sweep import SweepRun
 
@@ -24,6 +26,8 @@ def started(root: Path) -> SweepPaths:
         train(run, run.next_trial())
     train(run, run.next_trial(), upto=1)
     write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    run.paths.spec.write_text(seal_yaml("# frozen\n" + dump_sweep(make_spec())))
+    assert mend_spec(run.paths) == []
     return run.paths
 
 
@@ -97,6 +101,18 @@ def test_record_and_study_lost_together(tmp_path: Path) -> None:
     assert sorted(run.records) == ["t0000", "t0002", "t0003", "t0004", "t0005", "t0006"]
 
 
+def test_reports_and_study_lost_together(tmp_path: Path) -> None:
+    """What the trial came to is gone: it stays finished, and is no evidence for the search."""
+    paths = started(tmp_path / "s")
+    paths.trial("t0000").reports.unlink()
+    paths.study.unlink()
+    before = read_trial(paths.trial("t0000"))
+    assert before.state is TrialState.COMPLETED
+    run = resumed(paths)
+    assert read_trial(paths.trial("t0000")) == before
+    assert len(run.records) == 6
+
+
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
 def test_a_lost_state_is_made_again(tmp_path: Path, how: str) -> None:
     paths = started(tmp_path / "s")
@@ -129,6 +145,50 @@ def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
         load_sweep(file)
     file.write_text(text.replace("trials: 6", "trials: 7").partition("\n")[2])
     assert load_sweep(file).spec.budget.trials == 7
+
+
+@pytest.mark.parametrize("how", ["truncated", "emptied", "flipped", "deleted", "garbage"])
+def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
+    tmp_path: Path, whole: SweepRun, how: str
+) -> None:
+    paths = started(tmp_path / "s")
+    before = paths.spec.read_bytes()
+    if how == "emptied":
+        paths.spec.write_bytes(b"")
+    elif how == "garbage":
+        paths.spec.write_bytes(b"\xff\xfe\x00" * 9)
+    else:
+        damage(paths.spec, how)
+    assert read_spec(paths) == make_spec()
+    assert [p.name for p in Storage(tmp_path).sweeps()] == ["s"]
+    run = resumed(paths)
+    assert outcome(run) == outcome(whole)
+    assert run.mended[0].startswith(f"mended: {paths.spec}: ")
+    assert paths.spec.read_bytes() == before
+    assert (paths.root / "sweep.yaml.damaged").exists() == (how != "deleted")
+    assert resumed(paths).mended == []
+
+
+def test_a_sweep_file_that_is_edited_badly_is_a_mistake(tmp_path: Path) -> None:
+    paths = started(tmp_path / "s")
+    text = paths.spec.read_text().partition("\n")[2]
+    paths.spec.write_text(text.replace("trials: 6", "trials: -6"))
+    with pytest.raises(UserError, match=r"s/sweep\.yaml:\d+: budget\.trials: "):
+        read_spec(paths)
+    paths.spec.write_text(text.replace("trials: 6", "trials: 7"))
+    assert read_spec(paths).budget.trials == 7
+
+
+def test_a_damaged_copy_is_made_again(tmp_path: Path) -> None:
+    paths = started(tmp_path / "s")
+    for damaged in (b"", b"\xff"):
+        paths.spec_copy.write_bytes(damaged)
+        assert resumed(paths).mended == []
+        assert paths.spec_copy.read_bytes() == paths.spec.read_bytes()
+    for file in (paths.spec, paths.spec_copy):
+        damage(file, "truncated")
+    with pytest.raises(UserError, match=r"sweep\.yaml:1: does not match its checksum"):
+        read_spec(paths)
 
 
 def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:

@@ -84,10 +84,11 @@ def average(
     Example: tune average llm --top 5
     """
     from results.averaging import make_method
+    from results.frozen import read_spec
     from results.soup import Recipe, make_soup
     from results.soup import weights as weights_of
     from search_spaces.errors import UserError
-    from tuning.execution.folder import find, handle, read_spec
+    from tuning.execution.folder import find, handle
     from tuning.held_out import beside_single
 
     paths = find(sweep, storage)

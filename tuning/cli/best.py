@@ -51,9 +51,10 @@ def best(
 
     Example: tune best llm --confirm 3 --seeds 3
     """
+    from results.frozen import read_spec
     from results.selection import choose, decide, ranked
     from search_spaces.errors import UserError
-    from tuning.execution.folder import find, read_spec
+    from tuning.execution.folder import find
 
     paths = find(sweep, storage)
     spec = read_spec(paths)

@@ -49,9 +49,9 @@ def ls(storage: StorageDir = None) -> None:
 
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
+    from results.frozen import read_spec
     from results.leaderboard import summaries
     from tuning.cli.format import number
-    from tuning.execution.folder import read_spec
 
     spec = read_spec(paths)
     board = summaries(paths, spec.metric, spec.mode)
@@ -96,8 +96,9 @@ def show(
 
     Example: tune show llm t0003
     """
+    from results.frozen import read_spec
     from tuning.cli.format import make_console
-    from tuning.execution.folder import find, read_spec
+    from tuning.execution.folder import find
 
     paths = find(sweep, storage)
     spec = read_spec(paths)

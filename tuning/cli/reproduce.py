@@ -21,8 +21,9 @@ def reproduce(
 
     Example: tune reproduce llm t0003
     """
+    from results.frozen import read_spec
     from results.records import read_trial
-    from tuning.execution.folder import find, find_trial, read_spec
+    from tuning.execution.folder import find, find_trial
     from tuning.reproduce import reproduce as run_again
 
     paths = find(sweep, storage)

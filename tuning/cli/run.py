@@ -85,10 +85,10 @@ def resume(
 
 
 def _drive(paths: SweepPaths, address: str | None) -> None:
+    from results.frozen import read_spec
     from tuning.cli.format import make_console
     from tuning.cli.summary import summarise
     from tuning.cli.view import Board, make_view
-    from tuning.execution.folder import read_spec
     from tuning.execution.session import Interrupt, run_session
     from tuning.search.auto import choose
 

@@ -14,8 +14,9 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
 
     Example: tune sync llm
     """
+    from results.frozen import read_spec
     from search_spaces.errors import UserError
-    from tuning.execution.folder import find, handle, read_spec
+    from tuning.execution.folder import find, handle
     from tuning.execution.owner import own
     from tuning.execution.session import delivery
 

@@ -18,10 +18,11 @@ from typing import IO
 
 import typer
 
+from results.frozen import read_spec
 from results.paths import Storage, SweepPaths
 from results.tracking import comparison_url, experiment_url, ui_command, ui_environment
 from search_spaces.errors import UserError
-from tuning.execution.folder import find, read_spec, read_state, storage_of
+from tuning.execution.folder import find, read_state, storage_of
 from tuning.execution.session import tracking_uri
 
 HOST = "127.0.0.1"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.records import TrialState, read_reports, read_trial, read_trials, write_trial
 from search_spaces.errors import UserError
 from search_spaces.overrides import parse
-from tuning.execution.folder import find_trial, handle, note_end, read_spec
+from tuning.execution.folder import find_trial, handle, note_end
 from tuning.execution.inbox import send
 from tuning.execution.owner import held_by, own
 from tuning.search.fitting import check_params

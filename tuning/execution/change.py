@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results.files import fsync_dir, write_atomic
+from results.frozen import is_damaged, read_spec
 from results.paths import SweepPaths
 from results.records import read_trials
 from search_spaces.duration import parse_duration
@@ -18,7 +19,7 @@ from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.schema import SweepSpec
 from search_spaces.seal import SEAL, seal_yaml
-from tuning.execution.folder import read_spec, spent_s
+from tuning.execution.folder import spent_s
 from tuning.execution.owner import own
 from tuning.execution.preflight import preflight
 from tuning.execution.sources import sources
@@ -78,6 +79,11 @@ def change(
     if not (trials or time or overrides):
         return None
     with own(paths.lock):
+        if is_damaged(paths):
+            raise UserError(
+                f"{paths.spec}: damaged, or edited; mend it first, without a change: "
+                f"tune resume {paths.name}"
+            )
         old = read_spec(paths)
         texts = (*overrides, *_budget(paths, old, trials, time))
         loaded = load_sweep(paths.spec, texts)

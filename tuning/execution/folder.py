@@ -20,7 +20,7 @@ from results.paths import Storage, SweepPaths, TrialPaths
 from results.tenure import Tenure
 from search_spaces.errors import UserError, suggest
 from search_spaces.explain import rule
-from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
+from search_spaces.load import LoadedSweep, dump_sweep
 from search_spaces.plain import show
 from search_spaces.schema import SweepSpec
 from search_spaces.seal import is_whole_json, seal_json, seal_yaml
@@ -115,7 +115,7 @@ def _anywhere(spec: SweepSpec) -> SweepSpec:
 
 
 def _absolute(sweep: str) -> str:
-    return str(Path(sweep).resolve()) if (Path(sweep) / "sweep.yaml").is_file() else sweep
+    return str(Path(sweep).resolve()) if SweepPaths(Path(sweep)).is_sweep else sweep
 
 
 def find(sweep: str, storage: str | None) -> SweepPaths:
@@ -125,11 +125,11 @@ def find(sweep: str, storage: str | None) -> SweepPaths:
         UserError: there is none; the nearest name is suggested.
     """
     as_path = Path(sweep)
-    if (as_path / "sweep.yaml").is_file():
+    if SweepPaths(as_path).is_sweep:
         return SweepPaths(as_path.resolve())
     root = storage_of(storage)
     paths = root.sweep(sweep)
-    if paths.spec.is_file() and as_path.name == sweep:
+    if paths.is_sweep and as_path.name == sweep:
         return paths
     names = [p.name for p in root.sweeps()]
     hint = suggest(sweep, names) if names else ": it holds no sweep; start one with tune run FILE"
@@ -158,18 +158,6 @@ def storage_of(storage: str | None) -> Storage:
 def handle(paths: SweepPaths) -> str:
     """How to name a sweep on the command line here: by name, or by folder if it is elsewhere."""
     return paths.name if paths.root.parent == storage_of(None).root else str(paths.root)
-
-
-def read_spec(paths: SweepPaths) -> SweepSpec:
-    """The sweep's frozen spec.
-
-    Raises:
-        UserError: the file is damaged; each line begins with its path.
-    """
-    try:
-        return load_sweep(paths.spec).spec
-    except UserError as e:
-        raise UserError(*(f"{paths.root}/{line}" for line in e.problems)) from e
 
 
 def read_state(paths: SweepPaths) -> Session:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from results.frozen import read_spec
 from results.paths import Storage
 from results.records import TrialRecord, read_trials
 from search_spaces.errors import UserError
 from search_spaces.schema import BudgetSpec, SweepSpec
 from tuning.execution.budget import Cost, spent
-from tuning.execution.folder import read_spec
 
 
 @dataclass(frozen=True)

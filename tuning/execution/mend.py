@@ -12,6 +12,8 @@ import uuid
 from collections import defaultdict
 from pathlib import Path
 
+from results.files import write_atomic
+from results.frozen import is_damaged
 from results.paths import SweepPaths, TrialPaths
 from results.records import (
     Attempt,
@@ -40,6 +42,19 @@ def set_aside(path: Path) -> Path | None:
         return None
     os.replace(path, kept)
     return kept
+
+
+def mend_spec(paths: SweepPaths) -> list[str]:
+    """Make `sweep.yaml` again from its copy when it is damaged; else the copy from it."""
+    if is_damaged(paths):
+        problem = f"{paths.spec}: damaged" if paths.spec.exists() else f"{paths.spec}: gone"
+        kept = set_aside(paths.spec)
+        write_atomic(paths.spec, paths.spec_copy.read_bytes())
+        done = f"made again from {paths.spec_copy.relative_to(paths.root)}"
+        return [_said(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
+    if not paths.spec_copy.exists() or paths.spec_copy.read_bytes() != paths.spec.read_bytes():
+        write_atomic(paths.spec_copy, paths.spec.read_bytes())
+    return []
 
 
 def mend_state(paths: SweepPaths) -> list[str]:

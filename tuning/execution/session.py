@@ -82,6 +82,8 @@ def run_session(
         run, spent = _taken_over(paths, spec, stack)
         stack.enter_context(view.showing())
         _show(run, view, spent)
+        for line in run.mended:
+            view.say(line)
         stop.watch(run)
         attend = Attendant(run)
         attend.begin()
@@ -106,13 +108,13 @@ def run_session(
 
 def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, float]:
     """The books of a sweep as its folder has them, owned until the stack ends; seconds spent."""
-    from tuning.execution.mend import mend_state, mend_trials, open_study
+    from tuning.execution.mend import mend_spec, mend_state, mend_trials, open_study
     from tuning.execution.reuse import Reuse
     from tuning.execution.sources import frozen
     from tuning.execution.sweep import SweepRun
 
     tenure = stack.enter_context(own(paths.lock))
-    mended = mend_state(paths)
+    mended = [*mend_spec(paths), *mend_state(paths)]
     spent = stack.enter_context(accounted(paths, tenure))
     study, said = open_study(paths, spec)
     mended += [*said, *mend_trials(paths, spec, study)]

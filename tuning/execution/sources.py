@@ -12,11 +12,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from results.files import write_atomic
+from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.records import TrialRecord, TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
-from tuning.execution.folder import find, read_spec
+from tuning.execution.folder import find
 from tuning.search.fitting import matching
 from tuning.search.warm import Finding
 

@@ -139,13 +139,14 @@ class SweepStudy:
     def _outcome(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
     ) -> tuple[OptunaState, list[float] | None]:
-        """What Optuna is told; a trial that never reported all objectives is of no use to it."""
+        """What Optuna is told; a trial that never reported all objectives, or whose reports are
+        lost, is of no use to it.
+        """
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
         if state is not OptunaState.COMPLETE:
             return state, None
-        if self._several:
-            return (state, list(finals)) if finals else (OptunaState.FAIL, None)
-        return state, [curve[-1][1]]
+        values = list(finals or ()) if self._several else [value for _, value in curve[-1:]]
+        return (state, values) if values else (OptunaState.FAIL, None)
 
     def regret_bound(self) -> float | None:
         """What the search may still gain at most, where that can be told (see `regret_bound`)."""

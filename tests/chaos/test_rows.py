@@ -1,0 +1,43 @@
+"""The fault matrix names tests that exist, and its reports are read for what they say."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.rows import ROWS
+from tests.chaos.tested import Ran, outcome, read
+
+ROOT = Path(__file__).parents[2]
+NAMED = sorted({case for row in ROWS.values() for case in row.cases(1) if "::" in case})
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_test_that_a_row_names_is_there(name: str) -> None:
+    file, _, test = name.partition("::")
+    function = test.partition("[")[0]
+    tree = ast.parse((ROOT / file).read_text())
+    assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.a.test_b" name="test_x[one]"><properties>
+<property name="recovery_s" value="3.5"/><property name="steps_done_twice" value="2"/>
+</properties></testcase>
+<testcase classname="tests.a.test_b" name="test_x[two]">
+<failure message="AssertionError: no&#10;x"/></testcase>
+<testcase classname="tests.a.test_b.TestIt" name="test_x"><skipped message="later"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_is_read(tmp_path: Path) -> None:
+    (tmp_path / "r.xml").write_text(REPORT)
+    ran = read(tmp_path / "r.xml")
+    assert [r.name for r in ran] == ["test_x[one]", "test_x[two]", "TestIt.test_x"]
+    both = [r for r in ran if r.is_of("tests/a/test_b.py::test_x")]
+    made = outcome("case", both)
+    assert (made.injected, made.lost, made.recovery_s) == (2, 2, 3.5)
+    assert made.problems == ("test_x[two]: AssertionError: no",)
+    assert [r.problem for r in ran if r.is_of("f.py::TestIt::test_x")] == ["later"]
+    assert outcome("case", []).problems == ("there is no such test",)
+    assert isinstance(ran[0], Ran)
