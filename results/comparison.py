@@ -29,7 +29,7 @@ class Standing:
     Attributes:
         name: of the sweep; with its storage, where several have this name.
         spec: its frozen file.
-        trials: finished ones.
+        trials: how many are finished, or paused.
         winner: None where no trial has a value.
         cost: worker-seconds of all attempts.
         progress: see `Progress`.
@@ -90,7 +90,7 @@ def _read(paths: SweepPaths, name: str) -> Standing:
     return Standing(
         name,
         spec,
-        sum(r.state.finished for r in records),
+        sum(r.state.rests for r in records),
         next(iter(order(good, spec.mode)), None),
         sum(r.seconds for r in records) * spec.resources.workers,
         progress(records, [r for of in reports.values() for r in of], spec),

@@ -12,7 +12,7 @@ from search_spaces.outcomes import violations
 
 
 def judged(record: TrialRecord, paths: SweepPaths, constraints: Sequence[str]) -> TrialRecord:
-    """A finished trial's record with its violations, which its reason then names.
+    """A record of a trial at rest with its violations, which its reason then names.
 
     A failed trial is left as it is, and so is every trial of a sweep without such constraints.
     """

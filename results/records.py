@@ -19,7 +19,7 @@ from search_spaces.seal import is_whole_json, seal_json
 
 class TrialState(StrEnum):
     """Where a trial is. RUNNING in a sweep that nobody drives means interrupted; a PAUSED trial
-    waits, with a checkpoint, until the scheduler calls it.
+    waits, with a checkpoint, until the scheduler calls it, be it in a later, longer session.
     """
 
     PENDING = "pending"
@@ -32,7 +32,12 @@ class TrialState(StrEnum):
     @property
     def finished(self) -> bool:
         """A finished trial is never run again."""
-        return not self.under_way and self is not TrialState.PAUSED
+        return self.rests and self is not TrialState.PAUSED
+
+    @property
+    def rests(self) -> bool:
+        """Nothing of it runs or waits to be run: it is finished, or paused."""
+        return not self.under_way
 
     @property
     def under_way(self) -> bool:

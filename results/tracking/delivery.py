@@ -185,7 +185,7 @@ class Delivery:
         try:
             new, position = tail.read(record.end_step)
             files = self._paths.trial(trial_id)
-            sink.update(record, new, extras(files, record) if record.state.finished else Extras())
+            sink.update(record, new, extras(files, record) if record.state.rests else Extras())
         except Exception:
             with self._lock:
                 self._waiting.add(trial_id)
@@ -205,7 +205,7 @@ class Delivery:
 
 @dataclass
 class _Ledger:
-    """`delivered.json`: finished trials that need no look any more, and how the session ended.
+    """`delivered.json`: trials at rest that need no look any more, and how the session ended.
 
     Losing it costs questions to the sink, nothing else.
     """
@@ -225,12 +225,12 @@ class _Ledger:
             self.ending = Ending(**raw["ending"])
 
     def has(self, record: TrialRecord) -> bool:
-        """Whether a finished trial was delivered as it is now."""
-        return record.state.finished and self._trials.get(record.id) == _mark(record)
+        """Whether a trial at rest was delivered as it is now."""
+        return record.state.rests and self._trials.get(record.id) == _mark(record)
 
     def note(self, record: TrialRecord) -> None:
         """The trial was delivered as it is now."""
-        if record.state.finished:
+        if record.state.rests:
             self._trials[record.id] = _mark(record)
 
     def save(self) -> None:

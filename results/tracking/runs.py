@@ -109,14 +109,13 @@ class Runs:
             extras: empty while it runs.
         """
         tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
-        if record.state.finished:
-            tags |= {"tune.state": record.state.value, "tune.reason": record.reason}
+        tags |= {"tune.state": record.state.value, "tune.reason": record.reason or "under way"}
         run = self._children.get(record.id)
         if run is None:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
             run = self._children[record.id] = self._create(record.id, fixed, started)
-        elif not record.state.finished:
+        elif record.state.under_way:
             self._reopen(run)
         params = {**dict(_flat(record.config)), **record.params}
         points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
@@ -124,7 +123,7 @@ class Runs:
         metrics = self._unsent(run, points)
         self._log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
         self._keep(run, extras.artifacts)
-        if record.state.finished:
+        if record.state.rests:
             ended = record.attempts[-1].ended if record.attempts else None
             self._end(run, _STATUS[record.state], ended or time.time())
 

@@ -98,7 +98,7 @@ def test_two_objectives_with_trials_that_pause_and_go_on(tune: Tune, counter: Pa
     records = tune.trials("counter")
     ends = [(r.state, r.end_step) for r in records]
     assert (TrialState.COMPLETED, 4) in ends
-    assert {state for state, step in ends if step < 4} == {TrialState.STOPPED}
+    assert {state for state, step in ends if step < 4} == {TrialState.PAUSED}
     again = [r for r in records if len(r.attempts) > 1]
     for record in again:
         steps = [p.step for p in tune.curve("counter", record.id)]
@@ -106,3 +106,27 @@ def test_two_objectives_with_trials_that_pause_and_go_on(tune: Tune, counter: Pa
     assert again
     front = tune.best("counter")["front"]
     assert len(front) == len(records)  # more total is more cost: nothing dominates anything
+
+
+GROWING = [
+    "space.rate={grid_search: [0.9, 0.8, 0.1, 0.2]}",
+    "search.name=grid",
+    "scheduler={name: asha_promote, max_t: 4, reduction_factor: 2}",
+    "budget.trials=2",
+    "resources.concurrency=1",
+]
+
+
+def test_a_longer_sweep_calls_a_paused_trial(tune: Tune, counter: Path) -> None:
+    tune("run", counter, *(part for s in GROWING for part in ("--set", s)))
+    first, second = tune.trials("counter")
+    assert (first.state, first.end_step) == (TrialState.COMPLETED, 4)
+    assert (second.state, second.reason) == (TrialState.PAUSED, "asha_promote at step 1")
+    said = tune("show", "counter")
+    assert "1 of 2 trials finished, 1 paused; done, ended by budget.trials: 2 trials" in said
+
+    tune("resume", "counter", "--trials", "+2")
+    unchanged, promoted, *_ = tune.trials("counter")
+    assert unchanged == first
+    assert (promoted.state, promoted.reason) == (TrialState.PAUSED, "asha_promote at step 2")
+    assert [(p.step, p.attempt) for p in tune.curve("counter", "t0001")] == [(1, 1), (2, 2)]

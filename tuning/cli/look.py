@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from tuning.cli.options import StorageDir, Sweep, sweep_names
 
 if TYPE_CHECKING:
+    from results.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
     from results.records import Report
     from search_spaces.schema import SweepSpec
@@ -56,11 +58,12 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     spec = read_spec(paths)
     board = summaries(paths, spec.metric, spec.mode)
     done = sum(e.record.state.finished for e in board)
+    tried = sum(e.record.state.rests for e in board)
     total = spec.budget.trials
     best = next((e.value for e in board if e.record.eligible), None)
     return [
         _sweep_state(paths, spec, done),
-        f"{done}/{total}" if total else str(done),
+        f"{tried}/{total}" if total else str(tried),
         number(best),
         f"{spec.mode} {spec.metric}",
         spec.trainable,
@@ -113,8 +116,6 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
     from tuning.cli.lineage import family_tree
     from tuning.cli.summary import leaderboard_table, winner
-    from tuning.execution.folder import handle, read_state
-    from tuning.execution.owner import held_by
     from tuning.execution.verdict import count
 
     board = summaries(paths, spec.metric, spec.mode)
@@ -126,19 +127,33 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
+    for line in _standing(paths, spec, board):
+        console.print(line, soft_wrap=True)
+    if taken := count(e.record for e in board):
+        failures = ", ".join(f"{n} {remedy}" for remedy, n in taken.items())
+        console.print(f"failures: {failures}")
+
+
+def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
+    """How far a sweep is, who drives it or why it ended, and how it could go on."""
+    from results.records import TrialState
+    from tuning.cli.summary import extension
+    from tuning.execution.folder import handle, read_state
+    from tuning.execution.owner import held_by
+
     done = sum(e.record.state.finished for e in board)
-    owner = held_by(paths.lock)
-    state = _sweep_state(paths, spec, done)
+    waiting = sum(e.record.state is TrialState.PAUSED for e in board)
+    owner, state = held_by(paths.lock), _sweep_state(paths, spec, done)
     said = f"driven by {owner}" if owner else state
     if state == "done" and (why := read_state(paths).ended):
         said += f", ended by {why}"
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
-    console.print(f"{done}{of} trials finished; {said}")
-    if taken := count(e.record for e in board):
-        failures = ", ".join(f"{n} {remedy}" for remedy, n in taken.items())
-        console.print(f"failures: {failures}")
+    paused = f", {waiting} paused" * bool(waiting)
+    yield f"{done}{of} trials finished{paused}; {said}"
     if state == "interrupted":
-        console.print(f"go on with: tune resume {handle(paths)}", soft_wrap=True)
+        yield f"go on with: tune resume {handle(paths)}"
+    elif state == "done" and waiting:
+        yield extension(paths, waiting)
 
 
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:

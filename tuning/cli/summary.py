@@ -81,9 +81,9 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
         name = "winner" if run.finished and not run.interrupted else "best so far"
         value = f": {run.spec.metric} {number(best.value)} ({params})"
         yield Text.assemble(f"{name} ", (best.record.id, "bold"), value)
-    done = sum(e.record.state.finished for e in board)
     states = Counter(e.record.state for e in board)
     why = ", ".join(f"{count} {state}" for state, count in states.items())
+    done = sum(count for state, count in states.items() if state.finished)
     yield f"trials {done} finished in {duration(run.elapsed_s)}: {why or 'none'}"
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
@@ -120,7 +120,15 @@ def _next_steps(run: SweepRun, board: list[TrialSummary]) -> Iterator[str]:
             yield f"average    tune average {name}"
         if type(resolve(spec.trainable)).export_hf is not Trainable.export_hf:
             yield f"export     tune export {name} --to hf"
+    if paused := sum(e.record.state is TrialState.PAUSED for e in board):
+        yield extension(run.paths, paused)
     yield f"inspect    tune show {name} {board[0].record.id if board else ''}".rstrip()
+
+
+def extension(paths: SweepPaths, paused: int) -> str:
+    """What a sweep that is over can still do with its paused trials."""
+    which = "one paused trial" if paused == 1 else f"{paused} paused trials"
+    return f"extend     tune resume {handle(paths)} --trials +{paused}  ({which} may go on)"
 
 
 def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:

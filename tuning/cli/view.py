@@ -90,8 +90,8 @@ class Board:
 
     @property
     def done(self) -> int:
-        """Trials that are finished."""
-        return sum(r.state.finished for r in self.rows.values())
+        """Trials that are finished, or paused."""
+        return sum(r.state.rests for r in self.rows.values())
 
     def best(self) -> str | None:
         """The id of the trial whose newest value is the best; failed ones do not count."""

@@ -16,7 +16,7 @@ def begun(record: TrialRecord, held: tuple[float, float]) -> TrialRecord:
     number = len(record.attempts) + 1
     attempt = Attempt(number=number, started=time.time(), cpus=cpus, gpus=gpus)
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
-    return record.model_copy(update=update)
+    return record.model_copy(update={**update, "violations": {}})
 
 
 def closed(

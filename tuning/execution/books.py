@@ -119,7 +119,8 @@ class Books:
     def _pause(self, trial_id: str, step: int) -> None:
         reason = f"{self.spec.scheduler.name} at step {step}"
         update = {"state": TrialState.PAUSED, "reason": reason}
-        self._adopt(closed(self.records[trial_id]).model_copy(update=update))
+        record = closed(self.records[trial_id]).model_copy(update=update)
+        self._adopt(judged(record, self.paths, self.spec.outcome_constraints))
 
     def on_leak(self, key: str, said: str) -> None:
         """An attempt (`TrialJob.key`) left memory behind, for which its lane was replaced."""

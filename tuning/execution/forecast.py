@@ -17,7 +17,7 @@ from tuning.execution.budget import Cost, spent
 
 @dataclass(frozen=True)
 class TrialCost:
-    """The mean over trials that ended, those that were stopped early included.
+    """The mean over trials that ended, those that were stopped early or are paused included.
 
     Attributes:
         seconds: in attempts.
@@ -43,7 +43,7 @@ class Forecast:
 
 def trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
     """What a trial costs; None when none has ended after an attempt."""
-    ended = [r for r in records if r.state.finished and r.attempts]
+    ended = [r for r in records if r.state.rests and r.attempts]
     if not ended:
         return None
     n, cost = len(ended), spent(ended)
@@ -71,7 +71,7 @@ def forecast(
     """
     if each is None or each.seconds <= 0:
         return None
-    waiting = [max(0.0, each.seconds - r.seconds) for r in records if not r.state.finished]
+    waiting = [max(0.0, each.seconds - r.seconds) for r in records if r.state.under_way]
     work = math.inf
     if budget.trials is not None:
         work = sum(waiting) + each.seconds * max(0, budget.trials - len(records))

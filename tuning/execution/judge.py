@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from results.records import Report, TrialRecord
+from results.records import Report, TrialRecord, TrialState
 from results.replicates import JointScores, family
 from search_spaces.schema import SweepSpec
 from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
@@ -69,8 +69,9 @@ class Judge:
         """Bring the scheduler back to where the recorded reports left it.
 
         Returns:
-            Of each trial that is not finished, nor paused, nor begun anew since: its last report
-            and the decision upon it, which a killed driver may not have lived to act on.
+            Of each trial that is not finished, nor begun anew since: its last report and the
+            decision upon it, which a killed driver may not have lived to act on. Of a paused trial
+            only where it is not to pause: its scheduler was changed since.
         """
         last: dict[str, tuple[Report, Decision]] = {}
         records: dict[str, TrialRecord] = {}
@@ -78,7 +79,7 @@ class Judge:
             if self.fault(report) is None:
                 records[record.id] = record
                 last[record.id] = report, self.decide(record, report)
-        return {i: d for i, d in last.items() if _undecided(records[i], d[0])}
+        return {i: d for i, d in last.items() if _undecided(records[i], *d)}
 
     def went_on(self, trial_id: str) -> None:
         """The trial was begun, or is no longer paused."""
@@ -107,9 +108,11 @@ class Judge:
         return [report.metrics[name] for name in names]
 
 
-def _undecided(record: TrialRecord, report: Report) -> bool:
-    begun_since = record.attempts and record.attempts[-1].number > report.attempt
-    return record.state.under_way and not begun_since
+def _undecided(record: TrialRecord, report: Report, decision: Decision) -> bool:
+    if record.attempts and record.attempts[-1].number > report.attempt:  # begun since
+        return False
+    called_off = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
+    return record.state.under_way or called_off
 
 
 def _history(record: TrialRecord) -> History:

@@ -63,12 +63,12 @@ def frozen(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
 
 
 def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
-    """What a sweep found out: its trials that completed or were stopped, best first."""
+    """What a sweep found out: its trials that completed, were stopped or are paused, best first."""
     theirs = read_spec(source)
     ended = []
     for record in read_trials(source):
         curve = _curve(source, record, theirs.metric)
-        if record.state in (TrialState.COMPLETED, TrialState.STOPPED) and curve:
+        if record.state.rests and record.state is not TrialState.FAILED and curve:
             ended.append((record, curve))
     ended.sort(key=lambda pair: _order(pair[0], pair[1], theirs.mode))
     same = same_task(spec, theirs)
@@ -126,7 +126,7 @@ def _order(
     """Complete ones by value, then those that were stopped, the last ones first; last of all, what
     broke an outcome constraint.
     """
-    (step, value), stopped = curve[-1], record.state is TrialState.STOPPED
+    (step, value), stopped = curve[-1], record.state is not TrialState.COMPLETED
     return bool(record.broken), stopped, -step * stopped, value if mode == "min" else -value
 
 

@@ -69,7 +69,7 @@ class SweepRun(Books):
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if record.state.finished:
                 self._judge.gone(record.id)
-            elif record.state.under_way:
+            elif record.state.under_way or record.id in undecided:
                 self._adopt(closed(record, ended=heard.get(record.id)))
                 self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
 
@@ -298,13 +298,10 @@ class SweepRun(Books):
         return asked.isdisjoint(self._live)
 
     def release(self) -> None:
-        """The session ends: what still runs is unfinished in the books; in a sweep that is done,
-        what is still paused is stopped.
+        """The session ends: what still runs is unfinished in the books.
+
+        What is paused stays so: a longer session may call it.
         """
-        if self.finished and not self.interrupted:
-            for record in [r for r in self.records.values() if r.state is TrialState.PAUSED]:
-                end = self._last_step(record.id)
-                self._finish(record.id, TrialState.STOPPED, record.reason, end)
         for trial_id in sorted(self._live):
             self._adopt(closed(self.records[trial_id]))
             self._tell_ended(trial_id)

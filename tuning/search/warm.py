@@ -21,7 +21,7 @@ from tuning.search.space import OptunaSpace
 
 
 class Finding(BaseModel):
-    """A trial of another sweep, that completed or was stopped early.
+    """A trial of another sweep, that completed, was stopped early or is paused.
 
     Attributes:
         source: the sweep and the trial, for people: `digits/t0003`.

@@ -63,7 +63,8 @@ class Scheduler:
     - A trial is complete at `max_t`, where one is given.
     - A score that is no number is the worst one.
     - When nothing runs and nothing may be proposed, `call` gives the trials that are yet to go on,
-      one after another, until one is complete at least; what it then leaves paused is stopped.
+      one after another, until one is complete at least; what it then leaves paused may be called in
+      a session with more to propose.
 
     This class itself is the scheduler `none`.
     """
