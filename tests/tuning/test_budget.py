@@ -3,15 +3,18 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.records import Attempt, TrialRecord, TrialState
 from search_spaces.errors import UserError
 from search_spaces.schema import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.execution.budget import Cost, check_spendable, limit_reached, spent
+from tuning.execution.budget import Cost, check_spendable, spent
 from tuning.execution.forecast import Forecast, TrialCost, forecast, trial_cost
 from tuning.execution.placement import Node, place
+from tuning.execution.tally import Tally
 from tuning.search.schedulers import Decision
 
 HOUR = 3600.0
@@ -35,9 +38,12 @@ def trial(number, hours=1.0, state=TrialState.COMPLETED, ended=None, cpus=2.0, g
 def limit(budget, values, *, mode="min", elapsed=0.0, gain=None, records=None):
     """The limit that trials with these values reach; they ended in their order."""
     records = records or [trial(i) for i in range(len(values))]
-    by_id = {r.id: r for r in records}
-    value = dict(zip(by_id, values, strict=True)).get
-    found = limit_reached(BudgetSpec(**budget), mode, by_id, value, elapsed, lambda: gain)
+    tally = Tally(BudgetSpec(**budget), mode)
+    for record, value in zip(records, values, strict=True):
+        if value is not None:
+            tally.noted(record.id, value)
+        tally.adopted(record)
+    found = tally.limit(elapsed, lambda: gain)
     return found and (found.key, found.hard)
 
 
@@ -68,6 +74,42 @@ def test_patience_counts_what_ended_since_the_best_did():
     assert limit({"patience": 2}, [1.0, 2.0, 3.0], records=late) is None
     running = [trial(0), trial(1, state=TrialState.RUNNING), trial(2)]
     assert limit({"patience": 2}, [1.0, 2.0, 3.0], records=running) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_sums_that_run_along_are_those_of_all_trials(events):
+    """Trials report and end in any order, some of them after failures."""
+    tally = Tally(BudgetSpec(trials=99, patience=1, target=1.0), "min")
+    records, values = {}, {}
+    for moment, (number, value, ends) in enumerate(events):
+        new = trial(number, state=TrialState.RUNNING).model_copy(update={"attempts": ()})
+        before = records.get(number) or new
+        if before.state.finished:
+            continue
+        values[number] = float(value)
+        tally.noted(before.id, float(value))
+        bad = ends and value == 9
+        state = TrialState.FAILED if bad else TrialState.COMPLETED if ends else before.state
+        made = len(before.attempts) + 1
+        attempt = Attempt(number=made, started=0.0, ended=HOUR * (moment + 1), cpus=2.0)
+        attempts = (*before.attempts, attempt)
+        records[number] = before.model_copy(update={"state": state, "attempts": attempts})
+        tally.adopted(records[number])
+        assert tally.waited == waited(records, values)
+        assert tally.cost.cpu_hours == pytest.approx(spent(records.values()).cpu_hours)
+        good = [f"t{n:04d}" for n, r in records.items() if r.eligible and values[n] <= 1.0]
+        limit = tally.hard_limit(0.0)
+        assert limit.said == f"{min(good)} reached 1" if good else limit is None
+
+
+def waited(records, values):
+    ended = [(r.attempts[-1].ended, n, r.eligible) for n, r in records.items() if r.state.finished]
+    best, since = math.inf, 0
+    for _, number, eligible in sorted(ended):
+        better = eligible and values[number] < best
+        best, since = (values[number], 0) if better else (best, since + 1)
+    return since
 
 
 def test_a_failed_trial_reaches_no_target():

@@ -45,11 +45,22 @@ def cost_of_a_report(run: SweepRun, job: TrialJob, step: int) -> Cost:
     return cost
 
 
-@pytest.fixture
-def big(tmp_path: Path) -> Any:
-    """A sweep with a view, to which trials are added."""
+LIMITS = [
+    {"cpu_hours": 1000.0},
+    {"gpu_hours": 1000.0},
+    {"target": -1.0},
+    {"patience": 1000},
+    {"min_improvement": 1e-9},
+]
+
+
+@pytest.fixture(params=[{}, *LIMITS], ids=lambda limit: next(iter(limit), "trials"))
+def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """A sweep with a view and a budget, to which trials are added."""
     spec = make_spec(
-        budget={"trials": 1000}, search={"name": "random"}, scheduler={"name": "none", "max_t": 999}
+        budget={"trials": 1000, **request.param},
+        search={"name": "random"},
+        scheduler={"name": "none", "max_t": 999},
     )
     run = open_run(tmp_path / "sweep", spec)
     with open(tmp_path / "out", "w") as out:
@@ -69,6 +80,24 @@ def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepRun) -> 
     assert many.calls <= few.calls + 20, "something is done for each trial at each report"
 
 
+def test_nor_does_asking_whether_the_sweep_is_over(big: SweepRun) -> None:
+    """Ray Tune's loop asks again and again."""
+
+    def cost_of_asking() -> Cost:
+        with costs() as cost:
+            assert not big.finished
+        return cost
+
+    finished_trials(big, FEW)
+    cost_of_asking()
+    few = cost_of_asking()
+    finished_trials(big, MANY)
+    cost_of_asking()  # the bound on what is left to gain is computed once after each trial
+    many = cost_of_asking()
+    assert many.calls <= few.calls + 20
+
+
+@pytest.mark.parametrize("big", [{}], indirect=True)
 def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
     job = big.next_trial()
     assert job is not None
@@ -78,8 +107,9 @@ def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
     assert (last.opened, last.synced) == (0, 0)
 
 
+@pytest.mark.parametrize("big", [{}, *LIMITS[:-1]], indirect=True)
 def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
-    """But for the model that proposes, which learns from all of them: here it is random."""
+    """But for the models that propose or bound what is left to gain, which learn from all."""
 
     def cost_of_a_trial() -> Cost:
         with costs() as cost:

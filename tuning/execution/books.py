@@ -29,6 +29,7 @@ from tuning.execution.job import trial_identity
 from tuning.execution.judge import Judge
 from tuning.execution.observer import Observer
 from tuning.execution.reuse import Reuse, take
+from tuning.execution.tally import Tally
 from tuning.search.schedulers import Decision
 from tuning.search.study import Curve, SweepStudy, derive_seed
 
@@ -51,6 +52,7 @@ class Books:
         self.reuse = Reuse(())
         self._study = study
         self._judge = Judge(spec)
+        self._tally = Tally(spec.budget, spec.mode)
         self._live: set[str] = set()
         self._curves: dict[str, Curve] = {}
         self._reported: dict[str, set[str]] = {}
@@ -68,6 +70,7 @@ class Books:
             self.records[record.id], self._curves[record.id] = record, []
             for report in told[record.id]:
                 self._note(record.id, report)
+            self._tally.adopted(record)
         undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
         self._study.rebuild(self._jointly(group) for group in grouped(records).values())
         for number, params in self._study.proposals({r.number for r in records}):
@@ -155,6 +158,7 @@ class Books:
         self.tenure.check()
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
+        self._tally.adopted(record)
         write_trial(self.paths.trial(record.id), record)
 
     def _tell_ended(self, trial_id: str) -> None:
@@ -169,11 +173,8 @@ class Books:
             while curve and curve[-1][0] >= report.step:
                 curve.pop()
             curve.append((report.step, value))
+            self._tally.noted(trial_id, value)
 
     def _last_step(self, trial_id: str) -> int | None:
         curve = self._curves[trial_id]
         return curve[-1][0] if curve else None
-
-    def _value(self, trial_id: str) -> float | None:
-        curve = self._curves[trial_id]
-        return curve[-1][1] if curve else None

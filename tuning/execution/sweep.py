@@ -22,7 +22,7 @@ from search_spaces.schema import SweepSpec
 from trainables.worker import TrialJob
 from tuning.execution.attempts import begun, closed
 from tuning.execution.books import Books
-from tuning.execution.budget import BY_HAND, Limit, limit_reached
+from tuning.execution.budget import BY_HAND, Limit
 from tuning.execution.inherit import inherit
 from tuning.execution.job import make_job
 from tuning.execution.verdict import diagnose, shrink, verdict
@@ -95,11 +95,7 @@ class SweepRun(Books):
         """The limit of the budget that is reached."""
         if self.stopped:
             return BY_HAND
-        gain = self._study.regret_bound
-        spec = self.spec
-        return limit_reached(
-            spec.budget, spec.mode, self.records, self._value, self.elapsed_s, gain
-        )
+        return self._tally.limit(self.elapsed_s, self._study.regret_bound)
 
     @property
     def finished(self) -> bool:
@@ -205,8 +201,9 @@ class SweepRun(Books):
         return decision
 
     def _cause_to_stop(self, trial_id: str) -> str | None:
-        limit = BY_HAND if trial_id in self._to_stop else self.limit
-        return limit.cause if limit and limit.hard else None
+        by_hand = self.stopped or trial_id in self._to_stop
+        limit = BY_HAND if by_hand else self._tally.hard_limit(self.elapsed_s)
+        return limit.cause if limit else None
 
     def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
         """Pause a trial, unless its turn to go on is now."""

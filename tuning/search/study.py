@@ -48,7 +48,8 @@ class SweepStudy:
         self._grid = spec.grid_points()
         self._points = deque(spec.points)
         self._curves: Mapping[int, ScoreCurve] = {}
-        self._gain: tuple[int, float | None] = (0, None)
+        self._gain: float | None = None
+        self._gain_known = False
         storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -118,6 +119,7 @@ class SweepStudy:
         curve: Curve,
         finals: Sequence[float] | None,
     ) -> None:
+        self._gain_known &= record.state is not TrialState.COMPLETED
         trial = Trial(self._study, frozen._trial_id)
         if record.refused:  # pruned before its first report: the worst there is
             self._study.tell(record.number, state=OptunaState.PRUNED)
@@ -150,10 +152,10 @@ class SweepStudy:
 
     def regret_bound(self) -> float | None:
         """What the search may still gain at most, where that can be told (see `regret_bound`)."""
-        completed = len(self._study.get_trials(deepcopy=False, states=(OptunaState.COMPLETE,)))
-        if self._gain[0] != completed:  # it costs seconds
-            self._gain = completed, regret_bound(self._study, self._spec.seed)
-        return self._gain[1]
+        if not self._gain_known:  # it costs seconds
+            self._gain = regret_bound(self._study, self._spec.seed)
+            self._gain_known = True
+        return self._gain
 
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
         """Every proposal that is not finished, as `ask` gave it, of numbers that are not known."""
@@ -169,6 +171,7 @@ class SweepStudy:
         self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
     ) -> None:
         known = len(self._study.get_trials(deepcopy=False))
+        self._gain_known = False
         for record, curve, finals in records:
             if record.number < known:
                 if record.state.finished:
