@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from benchmarks.search.ours import Ours
 from benchmarks.search.peers import OptunaHyperband, RayOptuna
 from benchmarks.search.simulate import Contender, run
 from benchmarks.search.syne_tune import SyneTune
-from benchmarks.search.tables import tables
+from benchmarks.search.tables import Cell, tables
 from benchmarks.search.tasks import Task, lcbench, misleading, scale
 
 REFERENCE = "auto + asha_promote"
@@ -38,30 +39,39 @@ SLOW: dict[str, Callable[[Task, int], Contender]] = {
     "Syne Tune HyperTune": partial(SyneTune, method="HyperTune"),
     "Syne Tune MOBSTER": partial(SyneTune, method="MOBSTER"),
 }
-Cell = tuple[str, str, int, str]
+Key = tuple[str, str, int, str]
+"""Family, task, seed, contender."""
 
 
 def main() -> None:
     args = _arguments()
-    tasks = _tasks(args.lcbench, args.half, args.tasks)
-    contenders = [*CONTENDERS, *(SLOW if args.slow else ())]
+    tasks = [
+        task for task in _tasks(args.lcbench, args.half, args.tasks) if task.family in args.families
+    ]
+    contenders = args.only or [*CONTENDERS, *(SLOW if args.slow else ())]
     wanted = [
         (task.family, task.name, seed, name)
         for seed in range(args.seeds)
-        for name in contenders
         for task in tasks
+        for name in contenders
     ]
     done = {_key(cell): cell for cell in _read(args.out)}
     left = [cell for cell in wanted if cell not in done]
     print(f"{len(wanted) - len(left)} of {len(wanted)} cells are in {args.out}", flush=True)
+    if not args.only_show:
+        _run(args, left, done)
+    print(tables([done[cell] for cell in wanted if cell in done], REFERENCE))
+
+
+def _run(args: argparse.Namespace, left: list[Key], done: dict[Key, Cell]) -> None:
+    """Run what is left, and write each cell as it ends."""
     with ProcessPoolExecutor(args.processes) as pool, args.out.open("a") as out:
         running = {pool.submit(_cell, args.lcbench, cell): cell for cell in left}
         for ended in as_completed(running):
             cell = ended.result()
             done[_key(cell)] = cell
             print(json.dumps(cell), file=out, flush=True)
-            print(f"{'  '.join(map(str, _key(cell)))}  {cell['regret'][-1]:.3f}", flush=True)
-    print(tables([done[cell] for cell in wanted], REFERENCE))
+            print(f"{'  '.join(map(str, _key(cell)))}  {cell['best'][-1]:.4g}", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,9 +79,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("lcbench", type=Path, help="folder with model.onnx and encoding.json")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--slow", action="store_true", help="Syne Tune too: $SYNE_TUNE_PYTHON")
+    parser.add_argument("--only", nargs="+", choices=[*CONTENDERS, *SLOW], metavar="CONTENDER")
+    parser.add_argument("--families", nargs="+", default=["lcbench", "misleading"])
     parser.add_argument("--half", choices=["choose", "show"], default="show")
     parser.add_argument("--tasks", type=int, default=16, help="of each family, at most")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--only-show", action="store_true", help="run nothing: the cells that are in FILE"
+    )
     parser.add_argument("--out", type=Path, default=Path("search_benchmark.jsonl"))
     return parser.parse_args()
 
@@ -97,9 +112,9 @@ def _task(folder: Path, family: str, name: str) -> Task:
     return next(t for t in tasks if (t.family, t.name) == (family, name))
 
 
-def _cell(folder: Path, cell: Cell) -> dict[str, Any]:
+def _cell(folder: Path, key: Key) -> Cell:
     """Run one sweep."""
-    family, name, seed, contender = cell
+    family, name, seed, contender = key
     task = _task(folder, family, name)
     low, high = _scale(folder, family, name)
     outcome = run(task, {**CONTENDERS, **SLOW}[contender](task, seed), seed)
@@ -108,18 +123,20 @@ def _cell(folder: Path, cell: Cell) -> dict[str, Any]:
         "task": name,
         "seed": seed,
         "contender": contender,
-        "regret": [round((best - low) / (high - low), 5) for best in outcome.best],
-        "asks": outcome.asks,
-        "seconds": round(outcome.seconds, 3),
-        "slowest": round(outcome.slowest, 3),
+        "low": low,
+        "high": high,
+        "best": [round(best, 6) for best in outcome.best],
+        "asks": len(outcome.asks),
+        "median": round(float(np.median(outcome.asks)), 4),
+        "slowest": round(max(outcome.asks), 4),
     }
 
 
-def _key(cell: dict[str, Any]) -> Cell:
+def _key(cell: Cell) -> Key:
     return cell["family"], cell["task"], cell["seed"], cell["contender"]
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
+def _read(path: Path) -> Iterator[Cell]:
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             yield json.loads(line)

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.search.simulate import Attempt
+from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
 from results.records import TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
@@ -14,7 +14,7 @@ from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import SweepStudy
 
 
-class Ours:
+class Ours(Contender):
     """A searcher and a scheduler by name, as a sweep has them."""
 
     def __init__(self, task: Task, seed: int, searcher: str, scheduler: str) -> None:

@@ -10,7 +10,7 @@ import optuna
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from benchmarks.search.simulate import Attempt
+from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
 from search_spaces.domains import Domain
 from tuning.search.space import distribution
@@ -20,7 +20,7 @@ def _distributions(task: Task) -> dict[str, optuna.distributions.BaseDistributio
     return {n: distribution(Domain.model_validate(form)) for n, form in task.space.items()}
 
 
-class RayOptuna:
+class RayOptuna(Contender):
     """Ray Tune's `OptunaSearch` and `ASHAScheduler` with their defaults."""
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -46,11 +46,8 @@ class RayOptuna:
         self._search.on_trial_complete(trial, result)
         return False
 
-    def close(self) -> None:
-        pass
 
-
-class OptunaHyperband:
+class OptunaHyperband(Contender):
     """Optuna's default sampler with its Hyperband pruner."""
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -79,6 +76,3 @@ class OptunaHyperband:
             self._study.tell(asked, state=optuna.trial.TrialState.PRUNED)
             return False
         return True
-
-    def close(self) -> None:
-        pass

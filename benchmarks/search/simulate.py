@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,20 +26,23 @@ class Attempt:
     epoch: int = 0
 
 
-class Contender(Protocol):
+class Contender(ABC):
     """A searcher with its scheduler."""
 
+    @abstractmethod
     def next(self) -> Attempt | None:
         """What a free worker should run; a paused trial goes on after its last epoch."""
-        ...
 
+    @abstractmethod
     def report(self, trial: str, epoch: int, error: float) -> bool:
         """Take an epoch's validation error; whether the trial goes on."""
-        ...
 
-    def close(self) -> None:
+    def clock(self) -> float:
+        """CPU seconds spent so far, in whichever process it thinks."""
+        return time.process_time()
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
         """The simulation is over."""
-        ...
 
 
 @dataclass
@@ -47,15 +51,11 @@ class Outcome:
 
     Attributes:
         best: the lowest error seen until each of `SHARES` of the budget.
-        asks: proposals that were made.
-        seconds: CPU time of the contender in all of them.
-        slowest: the longest of them.
+        asks: CPU seconds of each proposal.
     """
 
     best: list[float] = field(default_factory=list)
-    asks: int = 0
-    seconds: float = 0.0
-    slowest: float = 0.0
+    asks: list[float] = field(default_factory=list)
 
 
 def run(task: Task, contender: Contender, seed: int) -> Outcome:
@@ -82,13 +82,13 @@ class _Simulation:
 
     def begin(self) -> None:
         """A free worker takes what the contender wants."""
-        started = time.process_time()
+        started = self._contender.clock()
         attempt = self._contender.next()
-        spent = time.process_time() - started
+        spent = self._contender.clock() - started
         if attempt is None:
             return
         if attempt.trial not in self._curves:
-            self._note_ask(spent)
+            self.outcome.asks.append(spent)
             self._curves[attempt.trial] = self._task.curves([attempt.config])[0].tolist()
             self._seconds[attempt.trial] = float(self._rng.uniform(0.8, 1.2))
         self._train(attempt)
@@ -106,9 +106,7 @@ class _Simulation:
         attempt.epoch += 1
         error = self._curves[attempt.trial][attempt.epoch - 1]
         self._best = min(self._best, error)
-        started = time.process_time()
         goes_on = self._contender.report(attempt.trial, attempt.epoch, error)
-        self.outcome.seconds += time.process_time() - started
         if goes_on and attempt.epoch < self._task.epochs:
             self._train(attempt)
         else:
@@ -118,8 +116,3 @@ class _Simulation:
     def _train(self, attempt: Attempt) -> None:
         self._order += 1
         heapq.heappush(self._due, (self._now + self._seconds[attempt.trial], self._order, attempt))
-
-    def _note_ask(self, spent: float) -> None:
-        self.outcome.asks += 1
-        self.outcome.seconds += spent
-        self.outcome.slowest = max(self.outcome.slowest, spent)

@@ -9,23 +9,25 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search.simulate import Attempt
+from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
 
 
-class SyneTune:
+class SyneTune(Contender):
     """One of its schedulers, which decides on proposals, pauses and promotions."""
 
     def __init__(self, task: Task, seed: int, method: str) -> None:
         python = os.environ.get("SYNE_TUNE_PYTHON")
         if python is None:
             raise SystemExit("--slow: set SYNE_TUNE_PYTHON to a Python with syne-tune 0.13")
+        self._cpu = 0.0
         server = Path(__file__).with_name("syne_tune_server.py")
         self._process = subprocess.Popen(
-            [python, str(server)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, "-I", str(server)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._epochs: dict[str, int] = {}
         self._ask({"method": method, "space": task.space, "epochs": task.epochs, "seed": seed})
@@ -41,6 +43,9 @@ class SyneTune:
         self._epochs[trial] = epoch
         return bool(self._ask({"trial": trial, "epoch": epoch, "error": error}))
 
+    def clock(self) -> float:
+        return time.process_time() + self._cpu
+
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -50,4 +55,9 @@ class SyneTune:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("Syne Tune's process ended; what it said stands above")
+        answer = json.loads(line)
+        self._cpu = answer["cpu"]
+        return answer["said"]

@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import sys
+import time
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what Syne Tune prints must not get between the answers
@@ -63,16 +64,20 @@ def report(scheduler, trial, request):
     return False
 
 
+def answer(said):
+    print(json.dumps({"said": said, "cpu": time.process_time()}), file=answers, flush=True)
+
+
 def main():
     scheduler, trials = make(json.loads(sys.stdin.readline())), {}
-    print("true", file=answers, flush=True)
+    answer(True)
     for line in sys.stdin:
         request = json.loads(line)
         if "next" in request:
             said = suggest(scheduler, trials)
         else:
             said = report(scheduler, trials[request["trial"]], request)
-        print(json.dumps(said), file=answers, flush=True)
+        answer(said)
 
 
 if __name__ == "__main__":

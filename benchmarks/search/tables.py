@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,62 +12,85 @@ from numpy.typing import NDArray
 from benchmarks.search.simulate import SHARES
 
 Array = NDArray[np.float64]
+Cell = dict[str, Any]
+Sweep = tuple[str, int]
+"""A task's name, and a seed."""
+
 SHOWN = (0.1, 0.25, 0.5, 1.0)
 _SAMPLES = 2000
+_WHOLE = 0.9
 
 
-def tables(cells: Sequence[dict[str, Any]], reference: str) -> str:
-    """Markdown: a table for each family, with every contender that has all its cells.
+@dataclass(frozen=True)
+class Ran:
+    """One contender's sweep.
 
-    Regret is 0 at the best of 2,000 random full trainings and 1 at their median; the intervals are
-    95 % of bootstrap samples over tasks. The last column is the contender's final regret less that
-    of `reference`, paired by task.
+    Attributes:
+        regret: (shares,), at each of `SHARES`.
+        median, slowest: CPU seconds of its proposals.
+    """
+
+    regret: Array
+    median: float
+    slowest: float
+
+
+def tables(cells: Sequence[Cell], reference: str) -> str:
+    """Markdown: a table for each family, and one more for each contender that ran in fewer sweeps,
+    on those that it has in common with the others.
+
+    Regret is 0 at the best that is known of a task, by a sample or by any contender, and 1 at the
+    median of random full trainings; the intervals are 95 % of bootstrap samples over tasks. The
+    last column is the contender's final regret less that of `reference`, paired by sweep.
     """
     parts = []
     for family in dict.fromkeys(c["family"] for c in cells):
-        mine = [c for c in cells if c["family"] == family]
-        sweeps = sorted({(c["task"], c["seed"]) for c in mine})
-        names = _complete(mine, sweeps)
-        if names:
-            head = f"{family}: {len({t for t, _ in sweeps})} tasks, {len(sweeps)} sweeps each"
-            parts.append(f"**{head}**\n\n" + _table(mine, sweeps, names, reference))
-    return "\n\n".join(parts)
+        regret = _regret([c for c in cells if c["family"] == family])
+        most = max(len(found) for found in regret.values())
+        whole = [name for name, found in regret.items() if len(found) >= _WHOLE * most]
+        for names in (whole, *([*whole, name] for name in regret if name not in whole)):
+            parts.append(_table(family, {name: regret[name] for name in names}, reference))
+    return "\n\n".join(part for part in parts if part)
 
 
-def _complete(cells: Iterable[dict[str, Any]], sweeps: Sequence[tuple[str, int]]) -> list[str]:
-    """Contenders in the order of their final regret."""
-    found: dict[str, list[float]] = {}
-    for cell in cells:
-        found.setdefault(cell["contender"], []).append(cell["regret"][-1])
-    whole = {name: np.mean(r) for name, r in found.items() if len(r) == len(sweeps)}
-    return sorted(whole, key=lambda name: float(whole[name]))
+def _regret(cells: Sequence[Cell]) -> dict[str, dict[Sweep, Ran]]:
+    """Contender to sweep to what came of it."""
+    least: dict[str, float] = {}
+    for c in cells:
+        least[c["task"]] = min(c["low"], c["best"][-1], least.get(c["task"], np.inf))
+    found: dict[str, dict[Sweep, Ran]] = {}
+    for c in cells:
+        low, high = least[c["task"]], c["high"]
+        regret = (np.array(c["best"]) - low) / (high - low)
+        found.setdefault(c["contender"], {})[c["task"], c["seed"]] = Ran(
+            regret, c["median"], c["slowest"]
+        )
+    return found
 
 
-def _table(
-    cells: Sequence[dict[str, Any]],
-    sweeps: Sequence[tuple[str, int]],
-    names: Sequence[str],
-    reference: str,
-) -> str:
-    by_key = {(c["contender"], c["task"], c["seed"]): c for c in cells}
-    at = [SHARES.index(share) for share in SHOWN]
-    regret = np.array([[by_key[(n, *s)]["regret"] for s in sweeps] for n in names])
-    shown = regret[:, :, at]
-    ranks = _ranks(shown)
+def _table(family: str, ran: dict[str, dict[Sweep, Ran]], reference: str) -> str:
+    """Of the sweeps that all of these contenders have."""
+    sweeps = sorted(set.intersection(*(set(found) for found in ran.values())))
+    if not sweeps:
+        return ""
     tasks = np.array([task for task, _ in sweeps])
+    regret = np.array([[found[s].regret for s in sweeps] for found in ran.values()])
+    shown = regret[:, :, [SHARES.index(share) for share in SHOWN]]
+    ranks, names = _ranks(shown).mean(axis=1), list(ran)
+    base = names.index(reference) if reference in names else None
     shares = [f"{share:.0%}" for share in SHOWN]
     head = ["contender", *shares, *(f"rank {s}" for s in shares), "s per proposal", "final less"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for i, name in enumerate(names):
-        row = [name, *(_interval(shown[i, :, k], tasks) for k in range(len(at)))]
-        row += [f"{rank:.1f}" for rank in ranks[i].mean(axis=0)]
-        mine = [by_key[(name, *s)] for s in sweeps]
-        row.append(f"{sum(c['seconds'] for c in mine) / sum(c['asks'] for c in mine):.3f}")
-        if reference in names:
-            base = shown[names.index(reference), :, -1]
-            row.append(_interval(shown[i, :, -1] - base, tasks) if name != reference else "-")
+    for i in np.argsort(regret[:, :, -1].mean(axis=1), kind="stable"):
+        mine = [ran[names[i]][s] for s in sweeps]
+        median, slowest = np.median([m.median for m in mine]), max(m.slowest for m in mine)
+        row = [names[i], *(_interval(shown[i, :, k], tasks) for k in range(len(SHOWN)))]
+        row += [*(f"{rank:.1f}" for rank in ranks[i]), f"{median:.3f} (at most {slowest:.2f})"]
+        other = base is not None and i != base
+        row.append(_interval((regret[i] - regret[base])[:, -1], tasks) if other else "-")
         lines.append("| " + " | ".join(row) + " |")
-    return "\n".join([*lines, *_catching_up(regret, names, reference)])
+    title = f"**{family}: {len(set(tasks))} tasks, {len(sweeps)} sweeps of each contender**"
+    return "\n".join([title, "", *lines, *_catching_up(regret, names, reference)])
 
 
 def _ranks(shown: Array) -> Array:

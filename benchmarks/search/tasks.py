@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_POOL = 2000
+_POOL = 1000
 
 
 class Task(Protocol):

@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks.search.ours import Ours
 from benchmarks.search.peers import OptunaHyperband, RayOptuna
-from benchmarks.search.simulate import FULL_TRAININGS, SHARES, Attempt, run
+from benchmarks.search.simulate import FULL_TRAININGS, SHARES, Attempt, Contender, run
 from benchmarks.search.tables import tables
 from benchmarks.search.tasks import misleading, scale
 
 
-class Counting:
+class Counting(Contender):
     """Random configurations, none stopped; counts what it is told."""
 
     def __init__(self, task):
@@ -37,7 +37,7 @@ def test_the_budget_is_spent_and_no_more():
     assert outcome.best == sorted(outcome.best, reverse=True)
     assert len(contender.epochs) == pytest.approx(FULL_TRAININGS * task.epochs, rel=0.1)
     assert len(set(contender.epochs)) == len(contender.epochs)
-    assert outcome.asks == contender.trials
+    assert len(outcome.asks) == contender.trials
     assert contender.closed
 
 
@@ -58,27 +58,53 @@ def test_the_seed_decides(make):
     assert best[0] == best[1] != best[2]
 
 
+def cell(name, task, best, seed=0):
+    return {
+        "family": "f",
+        "task": str(task),
+        "seed": seed,
+        "contender": name,
+        "low": 0.1,
+        "high": 1.1,
+        "best": best,
+        "median": 0.01,
+        "slowest": 0.02,
+    }
+
+
+def row(text, name):
+    (line,) = (line for line in text.splitlines() if line.startswith(f"| {name} |"))
+    return [part.strip() for part in line.strip("|").split("|")]
+
+
 def test_the_table_pairs_and_ranks():
     cells = [
-        {
-            "family": "f",
-            "task": str(task),
-            "seed": 0,
-            "contender": name,
-            "regret": [regret] * 20 + [regret / 2] * 20,
-            "asks": 10,
-            "seconds": 1.0,
-        }
+        cell(name, task, [0.1 + regret] * 20 + [0.1 + regret / 2] * 20)
         for task in range(3)
         for name, regret in (("good", 0.2), ("bad", 0.4 + task / 10))
     ]
-    text = tables([*cells, {**cells[0], "contender": "unfinished"}], "good")
-    good, bad = (line for line in text.splitlines() if line.startswith(("| good", "| bad")))
-    assert good.startswith("| good | 0.200 [0.200, 0.200] |")
-    assert "| 1.0 | 1.0 | 1.0 | 1.0 | 0.100 | - |" in good
-    assert "| 2.0 | 2.0 | 2.0 | 2.0 | 0.100 | 0.150 [" in bad
-    assert "unfinished" not in text
+    text = tables(cells, "good")
+    assert "f: 3 tasks, 3 sweeps of each contender" in text
+    assert row(text, "good")[1:5] == ["0.200 [0.200, 0.200]"] * 3 + ["0.100 [0.100, 0.100]"]
+    assert row(text, "good")[5:] == ["1.0"] * 4 + ["0.010 (at most 0.02)", "-"]
+    assert row(text, "bad")[5:9] == ["2.0"] * 4
+    assert row(text, "bad")[-1].startswith("0.150 [")
     assert "bad: 2%" in text
+
+
+def test_regret_is_never_negative():
+    text = tables([cell("lucky", 0, [0.05] * 40), cell("other", 0, [0.1] * 40)], "lucky")
+    assert row(text, "lucky")[4] == "0.000 [0.000, 0.000]"
+    assert row(text, "other")[4] == "0.048 [0.048, 0.048]"
+
+
+def test_who_ran_less_is_compared_where_it_ran():
+    both = [cell(n, task, [best] * 40) for n, best in (("a", 0.2), ("b", 0.3)) for task in range(4)]
+    whole, partial = tables([*both, cell("slow", 1, [0.1] * 40)], "a").split("\n\n**")
+    assert "4 sweeps" in whole
+    assert "slow" not in whole
+    assert "1 sweeps" in partial
+    assert [row(partial, name)[5] for name in ("slow", "a", "b")] == ["1.0", "2.0", "3.0"]
 
 
 def test_low_rungs_mislead_in_the_family_that_is_made_for_it():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,74 +30,101 @@ class Cube:
 
     def __init__(self, space: Mapping[str, BaseDistribution]) -> None:
         self.space = {k: d for k, d in space.items() if not d.single()}
-        self.width = sum(_width(d) for d in self.space.values())
+        self._axes = [_axis(d) for d in self.space.values()]
+        self.width = sum(axis.width for axis in self._axes)
 
-    def encode(self, params: Mapping[str, Any]) -> Array:
-        """(width,), the point of a configuration."""
-        parts = [
-            _coordinates(d, params[name]) if name in params else np.full(_width(d), _absent(d))
-            for name, d in self.space.items()
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+    def encode(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
+        """(n, width), the points of configurations."""
+        return self._points(*self._shares(configurations))
+
+    def points(self, shares: Array) -> Array:
+        """(m, width), the points of what `decode` makes of shares (m, parameters)."""
+        return self._points(shares, np.ones(shares.shape, dtype=bool))
 
     def decode(self, shares: Array) -> dict[str, Any]:
         """The configuration at shares (parameters,) in [0, 1] of each distribution."""
-        pairs = zip(self.space.items(), shares, strict=True)
-        return {name: _value(d, float(share)) for (name, d), share in pairs}
+        pairs = zip(self.space, self._axes, shares, strict=True)
+        return {name: axis.value(float(share)) for name, axis, share in pairs}
 
-    def shares(self, params: Mapping[str, Any]) -> Array:
-        """(parameters,), the inverse of `decode`; the middle for what is not there."""
-        return np.array(
-            [_share(d, params[n]) if n in params else 0.5 for n, d in self.space.items()]
-        )
+    def shares(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
+        """(n, parameters), the inverse of `decode`; the middle for what is not there."""
+        return self._shares(configurations)[0]
+
+    def _shares(
+        self, configurations: Sequence[Mapping[str, Any]]
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """The shares, and which of them are there."""
+        shares = np.full((len(configurations), len(self._axes)), 0.5)
+        known = np.zeros(shares.shape, dtype=bool)
+        for k, (name, axis) in enumerate(zip(self.space, self._axes, strict=True)):
+            known[:, k] = [name in c for c in configurations]
+            if known[:, k].any():
+                values = [c[name] for c in configurations if name in c]
+                shares[known[:, k], k] = axis.shares(values)
+        return shares, known
+
+    def _points(self, shares: Array, known: NDArray[np.bool_]) -> Array:
+        columns = [axis.coordinates(shares[:, k], known[:, k]) for k, axis in enumerate(self._axes)]
+        return np.concatenate([np.zeros((len(shares), 0)), *columns], axis=1)
 
 
-def _width(distribution: BaseDistribution) -> int:
+class _Categories:
+    """A coordinate for each of some values."""
+
+    def __init__(self, distribution: CategoricalDistribution) -> None:
+        self._distribution = distribution
+        self.width = len(distribution.choices)
+
+    def shares(self, values: Sequence[Any]) -> Array:
+        index = np.array([self._distribution.to_internal_repr(v) for v in values])
+        return (index + 0.5) / self.width
+
+    def value(self, share: float) -> Any:
+        return self._distribution.choices[min(int(share * self.width), self.width - 1)]
+
+    def coordinates(self, shares: Array, known: NDArray[np.bool_]) -> Array:
+        index = np.minimum((shares * self.width).astype(int), self.width - 1)
+        return np.where(known[:, None], np.eye(self.width)[index], 0.0)
+
+
+class _Numbers:
+    """One coordinate for a number, which shares divide evenly: half a step more at both ends of
+    whole ones, in the logarithm where it is drawn so.
+    """
+
+    width = 1
+
+    def __init__(self, distribution: FloatDistribution | IntDistribution) -> None:
+        self._whole = isinstance(distribution, IntDistribution)
+        self._least, self._most = distribution.low, distribution.high
+        self._step, self._log = distribution.step, distribution.log
+        half = (self._step or 0) / 2 if self._whole else 0.0
+        bounds = np.array([self._least - half, self._most + half])
+        self._low, self._high = map(float, np.log(bounds) if self._log else bounds)
+
+    def shares(self, values: Sequence[float] | Array) -> Array:
+        here = np.log(values) if self._log else np.array(values, dtype=float)
+        return np.clip((here - self._low) / (self._high - self._low), 0.0, 1.0)
+
+    def value(self, share: float) -> Any:
+        value = self._values(np.array([share]))[0]
+        return round(value) if self._whole else float(value)
+
+    def coordinates(self, shares: Array, known: NDArray[np.bool_]) -> Array:
+        """To nine places: what is the same to a sweep must not differ by an error of rounding."""
+        found = self.shares(self._values(shares)).round(9)
+        return np.where(known, found, 0.5)[:, None]
+
+    def _values(self, shares: Array) -> Array:
+        here = self._low + shares * (self._high - self._low)
+        values = np.exp(here) if self._log else here
+        if self._step is not None:
+            values = self._least + np.rint((values - self._least) / self._step) * self._step
+        return np.clip(values, self._least, self._most)
+
+
+def _axis(distribution: BaseDistribution) -> _Categories | _Numbers:
     if isinstance(distribution, CategoricalDistribution):
-        return len(distribution.choices)
-    return 1
-
-
-def _absent(distribution: BaseDistribution) -> float:
-    return 0.0 if isinstance(distribution, CategoricalDistribution) else 0.5
-
-
-def _coordinates(distribution: BaseDistribution, value: Any) -> Array:
-    if isinstance(distribution, CategoricalDistribution):
-        one = np.zeros(len(distribution.choices))
-        one[int(distribution.to_internal_repr(value))] = 1.0
-        return one
-    return np.array([_share(distribution, value)])
-
-
-def _share(distribution: BaseDistribution, value: Any) -> float:
-    if isinstance(distribution, CategoricalDistribution):
-        return (distribution.to_internal_repr(value) + 0.5) / len(distribution.choices)
-    low, high, log = _bounds(distribution)
-    here = np.log(value) if log else float(value)
-    return float(np.clip((here - low) / (high - low), 0.0, 1.0))
-
-
-def _value(distribution: BaseDistribution, share: float) -> Any:
-    if isinstance(distribution, CategoricalDistribution):
-        choices = distribution.choices
-        return choices[min(int(share * len(choices)), len(choices) - 1)]
+        return _Categories(distribution)
     assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, high, log = _bounds(distribution)
-    here = low + share * (high - low)
-    value = float(np.exp(here)) if log else here
-    if distribution.step is not None:
-        steps = round((value - distribution.low) / distribution.step)
-        value = distribution.low + steps * distribution.step
-    value = min(max(value, distribution.low), distribution.high)
-    return int(value) if isinstance(distribution, IntDistribution) else float(value)
-
-
-def _bounds(distribution: BaseDistribution) -> tuple[float, float, bool]:
-    """The range that shares divide evenly: half a step more at both ends, or its logarithm."""
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    half = (distribution.step or 0) / 2 if isinstance(distribution, IntDistribution) else 0.0
-    low, high = distribution.low - half, distribution.high + half
-    if distribution.log:
-        return float(np.log(low)), float(np.log(high)), True
-    return float(low), float(high), False
+    return _Numbers(distribution)

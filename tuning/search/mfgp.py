@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ class MultiFidelitySampler(BaseSampler):
         self._rng = np.random.default_rng(seed)
         self._independent = RandomSampler(seed=seed)
         self._cube = Cube(evidence.space)
-        self._ranked: list[dict[str, Any]] | None = None
+        self._ranked: deque[Array] | None = None
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -54,8 +55,8 @@ class MultiFidelitySampler(BaseSampler):
     ) -> dict[str, Any]:
         """The best candidate; asked again (it broke a constraint), the next best."""
         if self._ranked is None:
-            self._ranked = self._candidates()
-        return self._ranked.pop(0) if self._ranked else {}
+            self._ranked = deque(self._candidates())
+        return self._cube.decode(self._ranked.popleft()) if self._ranked else {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
@@ -63,28 +64,32 @@ class MultiFidelitySampler(BaseSampler):
         """At random."""
         return self._independent.sample_independent(study, trial, name, distribution)
 
-    def _candidates(self) -> list[dict[str, Any]]:
-        """Configurations, best first; none when this proposal is to be random."""
+    def _candidates(self) -> Array:
+        """(m, parameters), shares of configurations, best first; none when this proposal is to be
+        random.
+        """
         share, trials = self._rng.random(), self._evidence.trials
+        nothing = np.zeros((0, len(self._cube.space)))
         if len(trials) < self._spec.startup_trials or not self._cube.space:
-            return []
+            return nothing
         usable = [t for t in trials if t.curve and not t.failed]
         known = comparable([t.curve for t in usable], self._evidence.levels)
         if not self._begins(known) or share < self._share(known):
-            return []
-        pending = [t.params for t in trials if not t.curve and not t.over]
-        model, best = self._model([usable[i].params for i in known.index], known, pending)
-        taken = [usable[i].params for i in known.index[np.argsort(-known.value)[:_BEST]]]
-        configurations, x = self._drawn(taken)
+            return nothing
+        params = [t.params for t in usable]
+        pending = self._cube.encode([t.params for t in trials if not t.curve and not t.over])
+        model, best = self._model(self._cube.encode(params)[known.index], known, pending)
+        taken = [params[i] for i in known.index[np.argsort(-known.value)[:_BEST]]]
+        shares = self._drawn(self._cube.shares(taken))
+        x = self._cube.points(shares)
         merit = expected_improvement(*model.predict(x), best)
         for step in _STEPS:
-            top = [configurations[i] for i in np.argsort(-merit)[:_BEST]]
-            near, near_x = self._near(top, step)
-            configurations, x = configurations + near, np.concatenate([x, near_x])
+            near = self._near(shares[np.argsort(-merit)[:_BEST]], step)
+            near_x = self._cube.points(near)
+            shares, x = np.concatenate([shares, near]), np.concatenate([x, near_x])
             merit = np.concatenate([merit, expected_improvement(*model.predict(near_x), best)])
-        seen = {self._cube.encode(t.params).tobytes() for t in trials}
-        order = [i for i in np.argsort(-merit) if x[i].tobytes() not in seen]
-        return [configurations[i] for i in order]
+        seen = {point.tobytes() for point in self._cube.encode([t.params for t in trials])}
+        return shares[[i for i in np.argsort(-merit) if x[i].tobytes() not in seen]]
 
     def _begins(self, known: Comparable) -> bool:
         """Whether enough is known: somebody at the third rung, or at the last of fewer."""
@@ -94,21 +99,13 @@ class MultiFidelitySampler(BaseSampler):
     def _share(self, known: Comparable) -> float:
         return max(self._spec.random_share, _WARY if known.misleads else 0.0)
 
-    def _model(
-        self,
-        params: list[Mapping[str, Any]],
-        known: Comparable,
-        pending: list[Mapping[str, Any]],
-    ) -> tuple[GaussianProcess, float]:
+    def _model(self, x: Array, known: Comparable, pending: Array) -> tuple[GaussianProcess, float]:
         """The model, and its best mean among what was tried."""
         kept = self._thinned(known)
-        x = np.array([self._cube.encode(params[i]) for i in kept])
         y, scale = standardised(known.value[kept])
-        noise = known.noise[kept] / scale**2
-        model = GaussianProcess.fit(x, y, noise)
-        best = float(model.predict(x)[0].max())
-        waiting = np.array([self._cube.encode(p) for p in pending]).reshape(-1, self._cube.width)
-        return model.with_believed(waiting), best
+        model = GaussianProcess.fit(x[kept], y, known.noise[kept] / scale**2)
+        best = float(model.predict(x[kept])[0].max())
+        return model.with_believed(pending), best
 
     def _thinned(self, known: Comparable) -> NDArray[np.int64]:
         """So many that a proposal stays cheap: the highest levels whole, the rest drawn."""
@@ -117,24 +114,14 @@ class MultiFidelitySampler(BaseSampler):
         order = np.lexsort((self._rng.random(len(known.value)), -known.level))
         return np.sort(order[:_POINTS])
 
-    def _drawn(self, best: list[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Array]:
-        """Candidates from the whole space and from around the best trials."""
-        shares = self._rng.random((_RANDOM, len(self._cube.space)))
-        anywhere = [self._cube.decode(row) for row in shares]
-        near, near_x = self._near(best, _STEPS[0])
-        x = np.array([self._cube.encode(c) for c in anywhere])
-        return anywhere + near, np.concatenate([x, near_x])
+    def _drawn(self, best: Array) -> Array:
+        """Shares of candidates from the whole space and from around the best trials."""
+        anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
+        return np.concatenate([anywhere, self._near(best, _STEPS[0])])
 
-    def _near(
-        self, centres: list[Mapping[str, Any]], step: float
-    ) -> tuple[list[dict[str, Any]], Array]:
-        """Configurations that differ from each centre in some parameters."""
-        found = []
-        for centre in centres:
-            at = self._cube.shares(centre)
-            size = (_NEAR, len(at))
-            moved = self._rng.random(size) < max(0.4, 1.5 / len(at))
-            shares = np.clip(at + moved * self._rng.normal(0.0, step, size), 0.0, 1.0 - 1e-12)
-            found += [self._cube.decode(row) for row in shares]
-        x = np.array([self._cube.encode(c) for c in found])
-        return found, x.reshape(-1, self._cube.width)
+    def _near(self, centres: Array, step: float) -> Array:
+        """Shares that differ from each centre (n, parameters) in some parameters."""
+        at = np.repeat(centres, _NEAR, axis=0)
+        moved = self._rng.random(at.shape) < max(0.4, 1.5 / at.shape[1])
+        here = at + moved * self._rng.normal(0.0, step, at.shape)
+        return np.asarray(np.clip(here, 0.0, 1.0 - 1e-12))

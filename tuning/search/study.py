@@ -230,20 +230,22 @@ class SweepStudy:
 
     def _evidence(self, number: int) -> Evidence:
         trials = self._informed.get_trials(deepcopy=False)  # of other sweeps too
+        sign = 1.0 if self._spec.mode == "max" else -1.0
         return Evidence(
             space=self._space.distributions,
             levels=levels(self._spec.scheduler),
-            trials=[self._as_evidence(t) for t in trials if t.number < number],
+            trials=[self._as_evidence(t, sign) for t in trials if t.number < number],
             number=number,
             base_seed=self._spec.seed,
         )
 
-    def _as_evidence(self, frozen: FrozenTrial) -> Seen:
-        sign = 1.0 if self._spec.mode == "max" else -1.0
-        told = {step: sign * value for step, value in frozen.intermediate_values.items()}
+    def _as_evidence(self, frozen: FrozenTrial, sign: float) -> Seen:
+        curve = self._curves.get(frozen.number)
+        if curve is None:
+            curve = {step: sign * value for step, value in frozen.intermediate_values.items()}
         return Seen(
             params=frozen.params,
-            curve=self._curves.get(frozen.number, told),
+            curve=curve,
             failed=frozen.state is OptunaState.FAIL,
             over=frozen.state.is_finished(),
         )
