@@ -92,7 +92,7 @@ def _read(paths: SweepPaths, name: str) -> Standing:
         spec,
         sum(r.state.rests for r in records),
         next(iter(order(good, spec.mode)), None),
-        sum(r.seconds for r in records) * spec.resources.workers,
+        sum(r.worker_seconds for r in records),
         progress(records, [r for of in reports.values() for r in of], spec),
     )
 
@@ -101,7 +101,7 @@ def progress(
     records: Sequence[TrialRecord], reports: Sequence[Report], spec: SweepSpec
 ) -> Progress:
     """How the best reported value fell (or rose) with what was spent, over all trials at once."""
-    times, spent = _spending(records, spec.resources.workers)
+    times, spent = _spending(records)
     sign, best, points = 1 if spec.mode == "min" else -1, math.inf, []
     for report in sorted(reports, key=lambda r: r.time):
         value = report.metrics.get(spec.metric, math.nan)
@@ -111,13 +111,13 @@ def progress(
     return points
 
 
-def _spending(records: Sequence[TrialRecord], workers: int) -> tuple[list[float], list[float]]:
+def _spending(records: Sequence[TrialRecord]) -> tuple[list[float], list[float]]:
     """Moments at which an attempt began or ended, and the worker-seconds spent by each of them."""
-    changes = [(a.started, 1) for r in records for a in r.attempts]
-    changes += [(a.ended, -1) for r in records for a in r.attempts if a.ended]
+    changes = [(a.started, a.workers) for r in records for a in r.attempts]
+    changes += [(a.ended, -a.workers) for r in records for a in r.attempts if a.ended]
     times, spent, running = [0.0], [0.0], 0
     for moment, change in sorted(changes):
-        spent.append(spent[-1] + running * workers * (moment - times[-1]))
+        spent.append(spent[-1] + running * (moment - times[-1]))
         times.append(moment)
         running += change
     return times, spent

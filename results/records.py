@@ -56,6 +56,7 @@ class Attempt(_Model):
     `cpus` and `gpus` are what its workers hold together. Of one that failed, `error` says how in
     one line, `remedy` and `cause` what it was taken for, `step` how far the trial had come.
     `leak` is one line on memory that it left behind, for which its processes were replaced.
+    `workers` is its number of ranks, which an elastic trial changes from attempt to attempt.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Attempt(_Model):
     leak: str | None = None
     cpus: float = 0.0
     gpus: float = 0.0
+    workers: int = 1
 
     @property
     def seconds(self) -> float:
@@ -150,6 +152,11 @@ class TrialRecord(_Model):
     def seconds(self) -> float:
         """Seconds spent in attempts, the running one included."""
         return sum(a.seconds for a in self.attempts)
+
+    @property
+    def worker_seconds(self) -> float:
+        """Seconds spent in attempts, times the workers that each had."""
+        return sum(a.seconds * a.workers for a in self.attempts)
 
 
 class Report(_Model):

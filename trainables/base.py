@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -37,6 +38,27 @@ class TrainableConfig(BaseModel):
         share = -(-getattr(self, "batch_size") // workers)  # noqa: B009 - looked up above
         now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
         return {"micro_batch_size": now // 2} if now > 1 else None
+
+    def misfit(self, workers: Sequence[int]) -> tuple[str, str] | None:
+        """A field that keeps some of these numbers of workers from one and the same training.
+
+        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see `shrunk`; the
+        workers share a batch equally.
+
+        Args:
+            workers: a single number, or all that an elastic trial may have.
+
+        Returns:
+            The field's name and what is wrong with it, or None.
+        """
+        if not {"micro_batch_size", "batch_size"} <= type(self).model_fields.keys():
+            return None
+        batch: int = getattr(self, "batch_size")  # noqa: B009 - looked up above
+        uneven = ", ".join(str(n) for n in workers if batch % n)
+        if not uneven:
+            return None
+        said = f"is of all workers together and must divide by their number, {uneven}, got {batch}"
+        return "batch_size", said
 
     @classmethod
     def initialised(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -73,6 +95,9 @@ class Trainable(ABC, Generic[C]):
     """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
     isolation: ClassVar[Literal["lane", "trial"]] = "lane"
     """`trial` asks for fresh processes for each trial, for code that leaves something behind."""
+    elastic: ClassVar[bool] = False
+    """Whether a trial that goes on from its checkpoint with another number of workers trains on the
+    same samples, in the same batches: what `resources.workers: {min: 1, max: 4}` asks for."""
 
     @abstractmethod
     def train(self, config: C, worker: Worker) -> None:

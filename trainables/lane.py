@@ -41,8 +41,9 @@ class Lane:
     ) -> None:
         self.id = f"lane-{uuid.uuid4().hex[:8]}"
         self._mailbox, self._shape, self._after = mailbox, shape, after
+        self.workers = shape.workers
         self._task = LaneTask(self.id, mailbox, shape.gpus_per_worker, max_growth)
-        self.trials = 0
+        self.trials, self.recalled = 0, False
         self.leak: Leak | None = None
         self._thread = threading.Thread(target=self._fit, name=self.id, daemon=True)
         self._thread.start()
@@ -56,6 +57,11 @@ class Lane:
         """Hand the lane its next trial; it begins when the one before has ended."""
         self.trials += 1
         self._mailbox.submit.remote(self.id, job)
+
+    def recall(self) -> None:
+        """Do without its workers, which are not up: its trials are told so."""
+        self.recalled = True
+        self._mailbox.recall.remote(self.id)
 
     def retire(self) -> None:
         """Take no further trial, and leave."""

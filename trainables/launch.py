@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,7 +38,11 @@ class Crew(Protocol):
         ...
 
     def up(self) -> int:
-        """How many trials' processes are there now."""
+        """How many workers are there now."""
+        ...
+
+    def recall(self) -> None:
+        """Attempts whose processes have not come up do without them: they fail, not begun."""
         ...
 
     def leaks(self) -> list[Leak]:
@@ -70,15 +75,19 @@ class Isolation:
 
 
 def launch(
-    trainable: str, isolation: Isolation, shape: Shape, size: int, mailbox: ActorHandle[Mailbox]
+    trainable: str,
+    isolation: Isolation,
+    shape: Shape,
+    sizes: Sequence[int],
+    mailbox: ActorHandle[Mailbox],
 ) -> Crew:
     """A crew for a sweep; what can come up before the first trial does so in the background.
 
     Args:
         trainable: registered name, `script.py:function`, `package.module:function` or a class.
         isolation: how much trials share. Loops written for Ray Train share nothing.
-        shape: what the workers of one trial hold.
-        size: trials at once.
+        shape: what the workers of one trial hold; how many there are, each attempt says.
+        sizes: of each trial at once, its workers to begin with.
         mailbox: of the sweep.
     """
     if is_foreign(trainable):
@@ -86,7 +95,7 @@ def launch(
     # Here, because modules that import each other must not be imported by two threads at once.
     import_module("trainables.lane_trainer")
     per_lane = isolation.trials_per_lane(trainable)
-    return LaneCrew(shape, size, mailbox, per_lane, isolation.max_growth)
+    return LaneCrew(shape, sizes, mailbox, per_lane, isolation.max_growth)
 
 
 class LaneCrew:
@@ -95,22 +104,31 @@ class LaneCrew:
     def __init__(
         self,
         shape: Shape,
-        size: int,
+        sizes: Sequence[int],
         mailbox: ActorHandle[Mailbox],
         per_lane: int | None,
         max_growth: int,
     ) -> None:
         self._shape, self._mailbox = shape, mailbox
         self._per_lane, self._max_growth = per_lane, max_growth
-        first = self._new()
-        self._free = [*(self._new(after=first) for _ in range(size - 1)), first]
+        first = self._new(sizes[0])
+        self._free = [*(self._new(n, after=first) for n in sizes[1:]), first]
         self._busy: dict[str, Lane] = {}
         self._leaving: list[Lane] = []
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt on a free lane."""
+        """Begin an attempt on a free lane of its number of workers.
+
+        Where there is none, those of other numbers leave: they hold what the new one needs.
+        """
         self._part_from_the_dead()
-        lane = self._busy[job.key] = self._free.pop() if self._free else self._new()
+        lane = next((one for one in reversed(self._free) if one.workers == job.workers), None)
+        if lane is None:
+            self.keep(0)
+            lane = self._new(job.workers)
+        else:
+            self._free.remove(lane)
+        self._busy[job.key] = lane
         lane.start(job)
 
     def release(self, key: str, *, ruined: bool = False) -> None:
@@ -118,7 +136,7 @@ class LaneCrew:
         self._mailbox.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
         done = self._per_lane is not None and lane.trials >= self._per_lane
-        if lane.alive and not (ruined or done):
+        if lane.alive and not (ruined or done or lane.recalled):
             self._free.append(lane)
         else:
             self._retire(lane)
@@ -129,11 +147,24 @@ class LaneCrew:
             self._retire(self._free.pop(0))
 
     def up(self) -> int:
-        """Lanes whose workers came up and are there."""
+        """Workers of lanes that came up and are there."""
+        up = self._lanes_up()
+        return sum(lane.workers for lane in self._all() if lane.id in up)
+
+    def recall(self) -> None:
+        """Give up busy lanes that did not come up: the mailbox tells their attempts."""
+        up = self._lanes_up()
+        for lane in [one for one in self._busy.values() if one.id not in up and not one.recalled]:
+            lane.recall()
+
+    def _lanes_up(self) -> set[str]:
         import ray
 
-        count: Any = self._mailbox.lanes_up.remote()
-        return int(ray.get(count))
+        ids: Any = self._mailbox.lanes_up.remote()
+        return set(ray.get(ids))
+
+    def _all(self) -> Iterator[Lane]:
+        yield from (*self._free, *self._busy.values(), *self._leaving)
 
     def leaks(self) -> list[Leak]:
         """Of lanes that have left; those that are asked for are forgotten."""
@@ -150,8 +181,9 @@ class LaneCrew:
         for lane in self._leaving:
             lane.join()
 
-    def _new(self, after: Lane | None = None) -> Lane:
-        return Lane(self._shape, self._mailbox, self._max_growth, after)
+    def _new(self, workers: int, after: Lane | None = None) -> Lane:
+        shape = replace(self._shape, workers=workers)
+        return Lane(shape, self._mailbox, self._max_growth, after)
 
     def _part_from_the_dead(self) -> None:
         self._leaving += [lane for lane in self._free if not lane.alive]
@@ -199,8 +231,11 @@ class ForeignCrew:
         """Nothing: no process outlives its attempt."""
 
     def up(self) -> int:
-        """Attempts under way."""
-        return len(self._runs)
+        """Workers of attempts under way: each comes up by itself."""
+        return len(self._runs) * self._shape.workers
+
+    def recall(self) -> None:
+        """Nothing: what waits for room has been told so by Ray Train, or will be."""
 
     def leaks(self) -> list[Leak]:
         """None: a process runs one attempt."""

@@ -151,9 +151,19 @@ class Mailbox:
             )
         return None not in self._lanes[lane].jobs
 
-    async def lanes_up(self) -> int:
-        """Driver: how many lanes have workers."""
-        return sum(box.up for box in self._lanes.values())
+    async def lanes_up(self) -> list[str]:
+        """Driver: the lanes that have workers."""
+        return [lane for lane, box in self._lanes.items() if box.up]
+
+    async def recall(self, lane: str) -> None:
+        """Driver: a lane that is not up is not waited for; its trials fail without having begun."""
+        box = self._lanes[lane]
+        if box.up or lane in self._gone:
+            return
+        waiting, box.jobs[:] = [job for job in box.jobs if job is not None], [None]
+        for job in waiting:
+            await self.post(job.key, Failed("the room for its workers is gone", began=False))
+        await self._tell_who_comes_next()
 
     async def hold_lane(self, lane: str, group: PlacementGroup | None) -> None:
         """A worker: the lane's processes hold this placement group."""

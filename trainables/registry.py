@@ -5,7 +5,7 @@ Cheap to import: what is registered is loaded on demand, and its `Config` needs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,26 @@ def check_config(name: str, config: Mapping[str, Any]) -> list[tuple[tuple[str, 
     except ValidationError as e:
         return [explain(error, model) for error in e.errors(include_url=False)]
     return []
+
+
+def misfits(
+    name: str, config: Mapping[str, Any], workers: Sequence[int]
+) -> list[tuple[tuple[str, ...], str]]:
+    """What keeps a trial from having these numbers of workers: (path in the config, problem).
+
+    An empty path is the trainable itself; a configuration that is wrong has other problems.
+    """
+    if is_foreign(name):
+        said = "a Ray Train loop cannot change its number of workers; give one number"
+        return [((), said)] if len(workers) > 1 else []
+    trainable = resolve(name)
+    if len(workers) > 1 and not trainable.elastic:
+        return [((), f"{name} does not say that it can change its number of workers (elastic)")]
+    try:
+        found = trainable.Config.model_validate(dict(config)).misfit(workers)
+    except ValidationError:
+        return []
+    return [] if found is None else [((found[0],), found[1])]
 
 
 def checkpoint_bytes(name: str, config: Mapping[str, Any]) -> int | None:

@@ -44,6 +44,7 @@ class TrialJob:
         seed: of the trial.
         attempt: number of this launch, from 1.
         cache: folder for prepared data that trials share.
+        workers: ranks of this attempt.
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written behind the training.
         retention: which checkpoints stay; its metric is the sweep's objective.
@@ -61,6 +62,7 @@ class TrialJob:
     attempt: int
     cache: str
     checkpoint_every: int
+    workers: int = 1
     checkpoint_async: bool = True
     retention: Retention = field(default_factory=Retention)
     max_t: int | None = None

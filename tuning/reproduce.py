@@ -50,8 +50,8 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
     Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
 
     Raises:
-        UserError: the trial has no reports, went on from the weights of another, cannot be run
-            without Ray, or did not run.
+        UserError: the trial has no reports, went on from the weights of another, changed its number
+            of workers, cannot be run without Ray, or did not run.
     """
     then = read_reports(paths.trial(record.id), record.end_step)
     if not then:
@@ -67,11 +67,16 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
             f"{paths.name}: trial {record.id} took over the weights of {taken.donor} at step "
             f"{taken.donor_step}, so it cannot be run again by itself"
         )
+    if len(sizes := {a.workers for a in record.attempts}) > 1:
+        raise UserError(
+            f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
+            "workers, one after the other: sums in another order differ in the last bits"
+        )
     config_of(spec, resolve(spec.trainable), record)
     files = paths.reproduction(record.id)
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
-    workers = int(was.hardware["workers"]) if was else spec.resources.workers
+    workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
     job = repetition(spec, record, files, str(cache_of(paths)), then[-1].step)
     log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
     now = environment.read(files, 1)

@@ -169,11 +169,10 @@ def pareto_front(data: SweepData) -> go.Figure | None:
 def costs(data: SweepData) -> go.Figure:
     """Worker-seconds that each trial took."""
     figure = blank("trial", "worker-seconds")
-    workers = data.spec.resources.workers
     for state, colour in COLOURS.items():
         of = sorted((e for e in data.lines if e.record.state is state), key=_number)
         if of:
-            x, seconds = [_number(e) for e in of], [e.record.seconds * workers for e in of]
+            x, seconds = [_number(e) for e in of], [e.record.worker_seconds for e in of]
             figure.add_bar(x=x, y=seconds, width=0.8, name=state.value, marker={"color": colour})
     return figure.update_layout(barmode="overlay")
 

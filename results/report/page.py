@@ -147,10 +147,9 @@ def _confirmed(data: SweepData) -> Section:
 
 
 def _cost(data: SweepData) -> Section:
-    workers = data.spec.resources.workers
     spent: Counter[TrialState] = Counter()
     for line in data.lines:
-        spent[line.record.state] += round(line.record.seconds * workers)
+        spent[line.record.state] += round(line.record.worker_seconds)
     hours = ", ".join(f"{s / 3600:.3g} on {state.value}" for state, s in spent.most_common())
     attempts = [a for e in data.lines for a in e.record.attempts]
     cpu = sum(a.seconds * a.cpus for a in attempts) / 3600

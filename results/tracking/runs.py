@@ -109,6 +109,7 @@ class Runs:
             extras: empty while it runs.
         """
         tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
+        tags["tune.workers"] = ", ".join(str(a.workers) for a in record.attempts)
         tags |= {"tune.state": record.state.value, "tune.reason": record.reason or "under way"}
         run = self._children.get(record.id)
         if run is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from search_spaces.sections.base import Section
+from search_spaces.sections.elastic import WorkerRange, Workers
 
 
 def _whole_or_shared(gpus: float) -> float:
@@ -18,7 +20,10 @@ def _whole_or_shared(gpus: float) -> float:
 class ResourcesSpec(Section):
     """What one trial takes, and how many run at once."""
 
-    workers: int = Field(1, ge=1, description="Ranks of a trial (processes).")
+    workers: Workers = Field(
+        1,
+        description="Ranks of a trial (processes); {min: 1, max: 4}: as many as there is room for.",
+    )
     cpus_per_worker: float = Field(1, gt=0, description="CPU cores of one worker (cores).")
     gpus_per_worker: (
         Annotated[float, Field(ge=0), AfterValidator(_whole_or_shared)] | Literal["auto"]
@@ -44,3 +49,23 @@ class ResourcesSpec(Section):
         description="Memory, of the host or of a GPU, that a process may hold beyond what it held "
         "after its lane's first trial; beyond it the lane is replaced (MiB).",
     )
+
+    @property
+    def min_workers(self) -> int:
+        """The fewest workers that a trial may have."""
+        return self.workers.min if isinstance(self.workers, WorkerRange) else self.workers
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers that a trial may have."""
+        return self.workers.max if isinstance(self.workers, WorkerRange) else self.workers
+
+    @property
+    def elastic(self) -> bool:
+        """Whether a trial's number of workers may change."""
+        return self.min_workers < self.max_workers
+
+    @property
+    def grow_after_s(self) -> float:
+        """Seconds for which room must be unused before a trial grows into it."""
+        return self.workers.grow_after if isinstance(self.workers, WorkerRange) else math.inf

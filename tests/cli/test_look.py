@@ -121,7 +121,7 @@ def test_show_counts_failures_and_tells_each(tune: Tune) -> None:
         write_trial(paths.trial(trial), record.model_copy(update=update))
     assert "failures: 2 shrink, 1 retry" in tune("show", "mine").out
     said = tune("show", "mine", "t0000").out
-    assert "attempt 2 took 1s: shrink: rank 0: shrink" in said
+    assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in said
     assert 'adjusted {"micro_batch_size": 4}' in said
 
 
@@ -170,7 +170,7 @@ def test_text_is_shown_as_it_is(tune: Tune) -> None:
     lines = tune("show", "mine", "t0000").out.splitlines()
     assert lines[0] == f"t0000 failed: {error}"
     assert lines[3].startswith("attempt 1 took ")
-    assert lines[3].endswith(f"s: retry: {error}")
+    assert lines[3].endswith(f"s with 1 worker: retry: {error}")
 
 
 def test_show_trial(tune: Tune) -> None:

@@ -85,6 +85,21 @@ IN_FILE = {
         "mine.yaml:2: trainable my_loop.py:trian: {cwd}/my_loop.py has no function 'trian' "
         "(did you mean 'train'?)\n",
     ),
+    "a batch that some number of workers cannot share": (
+        ("  epochs: 3", "  epochs: 3\n  batch_size: 30\nresources: {workers: {min: 1, max: 4}}"),
+        "mine.yaml:10: fixed.batch_size: is of all workers together and must divide by their "
+        "number, 4, got 30\n",
+    ),
+    "statistics of a part of the batch": (
+        ("  epochs: 3", "  batch_norm: true\nresources: {workers: {min: 1, max: 2}}"),
+        "mine.yaml:9: fixed.batch_norm: looks at each worker's part of the batch, so "
+        "resources.workers must be one number, got true\n",
+    ),
+    "a loop with a changing number of workers": (
+        ("digits", "my_loop.py:train\nresources: {workers: {max: 2}}"),
+        "mine.yaml:3: resources.workers: a Ray Train loop cannot change its number of workers; "
+        "give one number\n",
+    ),
     "script that does not parse": (
         ("trainable: digits", "trainable: broken.py:train"),
         "mine.yaml:2: trainable broken.py:train: {cwd}/broken.py:1: '(' was never closed\n",

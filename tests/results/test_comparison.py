@@ -15,9 +15,10 @@ from search_spaces.load import dump_sweep
 from tests.tuning.simulate import finish, make_spec, open_run
 
 
-def record(number: int, *attempts: tuple[float, float | None]) -> TrialRecord:
+def record(number: int, *attempts: tuple[float, float | None], workers: int = 1) -> TrialRecord:
     tried = tuple(
-        Attempt(number=i + 1, started=start, ended=end) for i, (start, end) in enumerate(attempts)
+        Attempt(number=i + 1, started=start, ended=end, workers=workers)
+        for i, (start, end) in enumerate(attempts)
     )
     given = {"params": {}, "config": {}, "seed": 0, "created": 0.0}
     return TrialRecord(id=f"t{number:04d}", number=number, attempts=tried, **given)
@@ -28,13 +29,13 @@ def report(time: float, loss: float) -> Report:
 
 
 def test_progress_counts_what_all_workers_spent() -> None:
-    spec = make_spec(resources={"workers": 2})
+    spec = make_spec()
     # from 10 to 20 one trial runs, to 30 two of them, to 40 one; nobody for a night; then one
-    records = [record(0, (10, 30), (1000, 1010)), record(1, (20, 40))]
+    records = [record(0, (10, 30), (1000, 1010), workers=2), record(1, (20, 40), workers=2)]
     reports = [report(*p) for p in [(15, 0.9), (25, 0.8), (26, 0.85), (35, 0.7), (1010, 0.1)]]
     # seconds of trials: 5, 10 + 2 * 5, 10 + 20 + 5, 10 + 20 + 10 + 10
     assert progress(records, reports, spec) == [(10, 0.9), (40, 0.8), (70, 0.7), (100, 0.1)]
-    upwards = make_spec(mode="max", resources={"workers": 2})
+    upwards = make_spec(mode="max")
     assert progress(records, reports, upwards) == [(10, 0.9)]
 
 

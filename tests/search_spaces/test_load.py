@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import search_spaces.schema
 from search_spaces.domains import Domain
+from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.schema import SweepSpec
 
@@ -176,3 +177,20 @@ def test_round_trip(
     assert again == spec
     assert list(again.domains().values()) == list(spec.domains().values())
     assert all(isinstance(domain, Domain) for domain in again.domains().values())
+
+
+def test_workers_are_a_number_or_a_range(tmp_path):
+    given = "resources:\n  workers: {min: 1, max: 4, grow_after: 2m}\n"
+    found = load(tmp_path, MINIMAL + given).spec.resources
+    assert (found.min_workers, found.max_workers, found.grow_after_s) == (1, 4, 120)
+    assert found.elastic
+    fixed = load(tmp_path, MINIMAL + "resources: {workers: 3}\n").spec.resources
+    assert (fixed.min_workers, fixed.max_workers, fixed.elastic) == (3, 3, False)
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "{min: 3, max: 2}", "{max: 0}", "{min: 1}", "{mix: 1, max: 2}", "[1, 2]"]
+)
+def test_what_no_number_of_workers_is(tmp_path, value):
+    with pytest.raises(UserError, match=r"resources.workers: must be a whole number >= 1, or like"):
+        load(tmp_path, MINIMAL + f"resources:\n  workers: {value}\n")

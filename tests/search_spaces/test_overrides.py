@@ -45,6 +45,12 @@ def test_values_are_typed_and_recorded(path: Path) -> None:
     assert loaded.overrides == overrides
 
 
+def test_a_range_of_workers(path: Path) -> None:
+    both = "resources.workers={min: 1, max: 4}", "resources.workers.min=2"
+    found = load_sweep(path, both).spec.resources
+    assert (found.min_workers, found.max_workers) == (2, 4)
+
+
 def test_the_last_one_wins(path: Path) -> None:
     assert load_sweep(path, ["seed=1", "seed=2"]).spec.seed == 2
 

@@ -24,6 +24,12 @@ class Example:
     inner: str | None = None
     """Key under which the hyperparameters of the model and its optimizer are."""
 
+    @property
+    def same(self) -> dict[str, Any]:
+        """The configuration without dropout, whose masks depend on the number of workers."""
+        inner = self.config if self.inner is None else self.config[self.inner]
+        return self.changed(dropout=0.0) if "dropout" in inner else self.config
+
     def changed(self, **changes: Any) -> dict[str, Any]:
         """The configuration with other hyperparameters of the model or its optimizer."""
         if self.inner is None:

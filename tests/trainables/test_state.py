@@ -170,6 +170,28 @@ def test_ranks_partition_the_batch_of_one_stream(
         assert sorted(stream[epoch * size : (epoch + 1) * size]) == list(range(size))
 
 
+@given(
+    size=st.integers(1, 40),
+    worlds=st.lists(st.integers(1, 4), min_size=1, max_size=8),
+    steps=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_no_sample_is_lost_or_seen_twice_while_the_ranks_change(
+    size: int, worlds: list[int], steps: int, seed: int
+) -> None:
+    batch = math.lcm(*worlds)
+    alone = Sampler(size, batch, seed)
+    seen, step = [], 0
+    for world in worlds:  # each goes on from the step that the one before it came to
+        ranks = [Sampler(size, batch, seed, rank, world) for rank in range(world)]
+        for _ in range(steps):
+            seen.append(np.concatenate([rank.rows(step) for rank in ranks]))
+            step += 1
+    whole = np.concatenate([alone.rows(s) for s in range(step)])
+    assert np.concatenate(seen).tolist() == whole.tolist()
+
+
 def test_a_batch_that_ranks_cannot_share_is_refused() -> None:
     with pytest.raises(ValueError, match=r"batch_size 10 .* divide by their number, 4"):
         Sampler(100, 10, 0, rank=0, world_size=4)

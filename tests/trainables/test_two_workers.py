@@ -42,10 +42,10 @@ class TestTwoWorkers:
     def test_only_rank_0_reports_and_a_resumed_curve_is_the_same(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
-        whole, resumed = trained[1][0][name]
+        whole, resumed, _ = trained[1][0][name]
         assert [int(step) for step in whole] == list(EXAMPLES[name].steps)
         assert whole == resumed
-        assert trained[1][1][name] == [{}, {}]
+        assert trained[1][1][name] == [{}, {}, {}]
 
     def test_a_checkpoint_holds_the_generators_of_each_rank(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
@@ -67,6 +67,25 @@ class TestTwoWorkers:
         judged = trainable.evaluate(config, found.folder, Split.SELECTION, folder / "cache")
         reported = trained[1][0][name][0][str(example.steps[-1])]
         assert judged == pytest.approx({k: reported[k] for k in example.judged}, rel=1e-6)
+
+    @pytest.mark.parametrize("path", ["one then two", "two then one"])
+    def test_another_number_of_workers_learns_the_same(
+        self, name: str, path: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+    ) -> None:
+        folder, example = trained[0], EXAMPLES[name]
+        alone = run_trial(tmp_path / "alone", name, example.same, cache=folder / "cache").curve
+        if path == "one then two":
+            curve = {int(step): m for step, m in trained[1][0][name][2].items()}
+        else:
+            source = TrialPaths(folder / f"{name}_grown").checkpoint(example.steps[1])
+            target = TrialPaths(tmp_path / "less").checkpoint(example.steps[1])
+            target.parent.mkdir(parents=True)
+            target.symlink_to(source)
+            curve = run_trial(
+                tmp_path / "less", name, example.same, attempt=3, cache=folder / "cache"
+            ).curve
+        for step, metrics in curve.items():
+            assert metrics == pytest.approx(alone[step], rel=1e-4), step
 
     def test_a_trial_goes_on_with_another_number_of_workers(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path

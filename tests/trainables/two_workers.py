@@ -2,7 +2,8 @@
 
     python -m tests.trainables.two_workers RANK FOLDER
 
-Each trial is run whole, and once more in two halves. Prints rank 0's curves as JSON.
+Each trial is run whole, once more in two halves, and once begun by rank 0 alone. Prints rank 0's
+curves as JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ def main(rank: int, folder: Path) -> None:
         cut = RecordingChannel({example.steps[0]: Answer.STOP})
         run_trial(folder / f"{name}_cut", name, example.config, channel=cut, **options)
         rest = run_trial(folder / f"{name}_cut", name, example.config, attempt=2, **options)
-        curves[name] = [whole.curve, {**cut.curve, **rest.curve}]
+        grown = RecordingChannel({example.steps[0]: Answer.STOP})
+        if rank == 0:
+            alone = {**options, "world_size": 1}
+            run_trial(folder / f"{name}_grown", name, example.same, channel=grown, **alone)
+        dist.barrier()
+        more = run_trial(folder / f"{name}_grown", name, example.same, attempt=2, **options)
+        curves[name] = [whole.curve, {**cut.curve, **rest.curve}, {**grown.curve, **more.curve}]
     dist.destroy_process_group()
     sys.stdout.write(json.dumps(curves))
 

@@ -9,7 +9,7 @@ class Cluster:
     def __init__(self, resources, *cpus):
         self.nodes, self.seconds, self.looks = [Node(c, 0) for c in cpus], 0.0, 0
         placement = place(resources, self.nodes)
-        self.capacity = Capacity(resources, placement, self.look, lambda: self.seconds)
+        self.capacity = Capacity(placement, self.look, lambda: self.seconds)
 
     def look(self):
         self.looks += 1
@@ -61,3 +61,71 @@ def test_idle_is_a_while_without_a_trial():
     assert not cluster.capacity.idle
     cluster.seconds += 1
     assert cluster.capacity.idle
+
+
+ELASTIC = ResourcesSpec(workers={"min": 1, "max": 2, "grow_after": "30s"})
+
+
+def test_the_next_trial_gets_its_share_of_what_is_free():
+    cluster = Cluster(ELASTIC, 3)
+    assert cluster.capacity.next_size([]) == 2
+    assert cluster.capacity.next_size([2]) == 1
+    assert cluster.capacity.next_size([2, 1]) is None
+    assert cluster.capacity.next_size([1]) == 2
+    fixed = Cluster(ResourcesSpec(workers=2), 5)
+    assert fixed.capacity.next_size([2]) == 2
+    assert fixed.capacity.next_size([2, 2]) is None
+
+
+def test_the_fewest_workers_are_tried_where_there_is_no_room():
+    cluster = Cluster(ELASTIC, 2)
+    cluster.later()
+    assert cluster.capacity.next_size([]) == 1
+    assert cluster.capacity.next_size([1]) is None
+
+
+def test_a_cluster_that_shrank_is_overcommitted_while_it_holds_anything():
+    cluster = Cluster(ELASTIC, 1, 1)
+    assert not cluster.capacity.overcommitted([2])
+    cluster.later(1)
+    assert cluster.capacity.overcommitted([2])
+    assert not cluster.capacity.overcommitted([1])
+    cluster.later()
+    assert not cluster.capacity.overcommitted([2]), "whether there will be room, nobody knows"
+
+
+def test_a_trial_grows_into_room_that_nobody_took_for_a_while():
+    cluster = Cluster(ELASTIC, 1)
+    later, capacity = cluster.later, cluster.capacity
+    capacity.watch([1])
+    assert not capacity.let_grow(1)
+    later(1, 1)
+    capacity.watch([1])
+    assert not capacity.let_grow(1), "it has just come"
+    cluster.seconds += 29
+    assert not capacity.let_grow(1)
+    cluster.seconds += 1
+    assert not capacity.let_grow(2), "it has all it may have"
+    assert capacity.let_grow(1)
+    assert not capacity.let_grow(1), "one at a time"
+    capacity.watch([])  # it has left, to come back larger
+    capacity.watch([2])
+    cluster.seconds += 300
+    assert not capacity.let_grow(1), "the room is taken"
+
+
+def test_room_that_another_trial_took_is_none():
+    cluster = Cluster(ELASTIC, 2)
+    cluster.capacity.watch([1])
+    cluster.seconds += 20
+    cluster.capacity.watch([1, 1])
+    cluster.capacity.watch([1])
+    cluster.seconds += 20
+    assert not cluster.capacity.let_grow(1)
+
+
+def test_who_may_not_change_never_grows():
+    cluster = Cluster(ResourcesSpec(workers=1), 4)
+    cluster.capacity.watch([1])
+    cluster.seconds += 1e9
+    assert not cluster.capacity.let_grow(1)

@@ -10,9 +10,10 @@ from results.records import TrialState
 from tests.tuning.simulate import make_spec, open_run, train
 from tests.tuning.test_capacity import Cluster
 from trainables.mailbox import Leak
-from trainables.worker import TrialJob
+from trainables.worker import Answer, TrialJob
 from tuning.execution.capacity import IDLE_S
 from tuning.execution.hired import Hired
+from tuning.execution.placement import Node
 from tuning.execution.sweep import SweepRun
 
 
@@ -22,6 +23,7 @@ class Lanes:
     def __init__(self, size: int) -> None:
         self.free, self.there, self.left = size, size, list[Leak]()
         self.busy: list[str] = []
+        self.recalled = 0
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -37,6 +39,9 @@ class Lanes:
     def up(self) -> int:
         return self.there
 
+    def recall(self) -> None:
+        self.recalled += 1
+
     def leaks(self) -> list[Leak]:
         found, self.left = self.left, []
         return found
@@ -48,14 +53,16 @@ class Lanes:
 class Sweep:
     """Two trials at once fit."""
 
-    def __init__(self, root: Path) -> None:
-        self.run: SweepRun = open_run(root, make_spec())
+    def __init__(self, root: Path, **spec: object) -> None:
+        self.run: SweepRun = open_run(root, make_spec(**spec))
         self.cluster = Cluster(self.run.spec.resources, 2)
         self.lanes = Lanes(2)
         self.hired = Hired(self.run, self.lanes, None, self.cluster.capacity)
 
     def begin(self) -> TrialJob:
-        job = self.run.next_trial()
+        berth = self.hired.berth()
+        assert berth is not None
+        job = self.run.next_trial(berth)
         assert job is not None
         self.hired.start(job)
         return job
@@ -73,37 +80,38 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def test_lanes_wait_for_trials_and_are_given_back_after_a_while(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
-    assert not sweep.hired.room(2)
+    assert sweep.hired.berth() is None
     sweep.cluster.seconds += IDLE_S
     sweep.end(first)  # after long trials a lane is not idle at once
-    sweep.hired.tend(running=1)
+    sweep.hired.tend()
     assert sweep.lanes.free == 1
     sweep.cluster.seconds += IDLE_S
-    sweep.hired.tend(running=1)
+    sweep.hired.tend()
     assert (sweep.lanes.free, sweep.lanes.busy) == (0, [second.key])
 
 
 def test_a_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
     job = sweep.begin()
-    sweep.hired.tend(running=1)
+    sweep.hired.tend()
     assert sweep.lanes.free == 1
     sweep.cluster.later(1)
-    sweep.hired.tend(running=1)
+    sweep.hired.tend()
     assert sweep.lanes.free == 0
-    assert not sweep.hired.room(1)
+    assert sweep.hired.berth() is None
     sweep.end(job)
-    sweep.hired.tend(running=0)
+    sweep.hired.tend()
     assert sweep.lanes.free == 1
-    assert sweep.hired.room(0)
+    assert sweep.hired.berth() is not None
 
 
 def test_a_trial_without_processes_waits_while_others_have_theirs(sweep: Sweep) -> None:
-    job = sweep.begin()
+    other, job = sweep.begin(), sweep.begin()
     sweep.lanes.there = 1
     sweep.hired.never_came_up(job, "timed out")
     sweep.hired.release(job, ruined=False)
-    assert not sweep.hired.room(1)
+    assert sweep.hired.berth() is None
     assert not sweep.run.interrupted
+    sweep.end(other)
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
@@ -118,7 +126,7 @@ def test_where_no_trial_has_any_the_session_ends(sweep: Sweep) -> None:
 def test_leaks_are_in_the_records(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
     sweep.lanes.left = [Leak(first.key, "rank 0: 700 MiB")]
-    sweep.hired.tend(running=2)  # before the driver has heard of its end
+    sweep.hired.tend()  # before the driver has heard of its end
     sweep.end(first)
     sweep.end(second)
     sweep.lanes.left = [Leak(second.key, "rank 1: 800 MiB")]
@@ -126,3 +134,66 @@ def test_leaks_are_in_the_records(sweep: Sweep) -> None:
     records = [sweep.run.records[job.trial_id] for job in (first, second)]
     assert [r.attempts[0].leak for r in records] == ["rank 0: 700 MiB", "rank 1: 800 MiB"]
     assert all(r.state in (TrialState.COMPLETED, TrialState.STOPPED) for r in records)
+
+
+ELASTIC = {"workers": {"min": 1, "max": 2, "grow_after": 30.0}}
+
+
+def test_a_trial_grows_into_room_that_came_back(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", resources=ELASTIC, scheduler={"name": "none", "max_t": 9})
+    sweep.cluster.later(1)
+    job = sweep.begin()
+    train(sweep.run, job, upto=2)
+    sweep.hired.tend()
+    assert sweep.hired.answer(job) is Answer.CONTINUE
+    sweep.cluster.later(1, 1)
+    sweep.hired.tend()
+    sweep.cluster.seconds += 30
+    sweep.hired.tend()
+    assert sweep.hired.answer(job) is Answer.PAUSE
+    sweep.run.on_ended(job.trial_id)
+    record = sweep.run.records[job.trial_id]
+    assert (record.state, record.reason) == (TrialState.PENDING, "goes on with more workers")
+    sweep.hired.release(job, ruined=False)
+
+    again = sweep.begin()
+    assert (again.key, again.workers) == (f"{job.trial_id}.2", 2)
+    sweep.end(again)
+    record = sweep.run.records[job.trial_id]
+    assert record.state is TrialState.COMPLETED
+    assert [(a.workers, a.cpus, a.error) for a in record.attempts] == [(1, 1, None), (2, 2, None)]
+
+
+def test_a_trial_shrinks_when_its_workers_are_lost(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
+    job = sweep.begin()
+    assert job.workers == 2
+    train(sweep.run, job, upto=1)
+    sweep.cluster.nodes = [Node(1, 0)]
+    sweep.run.on_failed(job.trial_id, "rank 1: ActorDiedError: its node has died")
+    sweep.hired.release(job, ruined=False)
+    again = sweep.begin()  # at once, before anybody looked at the cluster again
+    assert (again.trial_id, again.workers) == (job.trial_id, 1)
+
+
+def test_fewer_workers_are_tried_where_so_many_do_not_come_up(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
+    job = sweep.begin()
+    sweep.lanes.there = 0
+    sweep.hired.never_came_up(job, "timed out")
+    sweep.hired.release(job, ruined=False)
+    again = sweep.begin()
+    assert (again.workers, sweep.run.gave_up) == (1, False)
+    assert sweep.run.records[job.trial_id].attempts[0].error is None, "not to blame"
+    sweep.hired.never_came_up(again, "timed out")
+    assert sweep.run.gave_up
+
+
+def test_what_waits_for_room_that_is_gone_is_called_back(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
+    sweep.begin()
+    sweep.hired.tend()
+    assert not sweep.lanes.recalled
+    sweep.cluster.later(1)
+    sweep.hired.tend()
+    assert sweep.lanes.recalled

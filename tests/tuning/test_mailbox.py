@@ -157,10 +157,10 @@ def test_lanes_come_up_one_after_the_first():
         third = asyncio.create_task(box.may_start("third", after="first"))
         await box.submit("third", None)
         assert await third is False, "the sweep ends before it began"
-        assert await box.lanes_up() == 0
+        assert await box.lanes_up() == []
         first = asyncio.create_task(box.job("first", 0))
         assert await second is True
-        assert await box.lanes_up() == 1
+        assert await box.lanes_up() == ["first"]
         await box.submit("first", None)
         await first
         await box.lane_gone("other", "never came up")
@@ -175,5 +175,33 @@ def test_nothing_is_kept_for_a_lane_that_has_gone():
         await box.lane_gone("lane", "gone")
         await box.submit("lane", None)
         assert not box._lanes
+
+    asyncio.run(scenario())
+
+
+def test_a_lane_that_is_not_up_is_called_back():
+    async def scenario():
+        box = Mailbox()
+        await box.submit("lane", A)
+        await box.recall("lane")
+        said = await box.event(A.key)
+        assert (said.began, said.came_up) == (False, True), "it is tried again"
+        assert await box.job("lane", 0) is None, "what comes up late leaves"
+        await box.recall("lane")
+        await box.lane_gone("lane", "left")
+        await box.recall("lane")
+
+    asyncio.run(scenario())
+
+
+def test_a_lane_that_is_up_is_left_alone():
+    async def scenario():
+        box = Mailbox()
+        await box.submit("lane", A)
+        assert await box.job("lane", 0) is A
+        await box.recall("lane")
+        waiting = asyncio.create_task(box.event(A.key))
+        await box.settle("lane", A.key, 0, 1, Outcome())
+        assert await waiting == Ended()
 
     asyncio.run(scenario())

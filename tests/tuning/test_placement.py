@@ -1,10 +1,12 @@
 """How many trials fit, and the arithmetic in the refusal."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from search_spaces.errors import UserError
 from search_spaces.schema import ResourcesSpec
-from tuning.execution.placement import Node, place
+from tuning.execution.placement import Node, place, sizes
 
 
 def test_concurrency_is_what_fits():
@@ -64,3 +66,53 @@ def test_a_fraction_that_cannot_be_placed_is_refused():
     assert "room for 2 of 3 workers" in line
     with pytest.raises(ValueError, match=r"a whole number, or below 1 to share a GPU, got 1\.5"):
         ResourcesSpec(gpus_per_worker=1.5)
+
+
+def elastic(least, most, **more):
+    return ResourcesSpec(workers={"min": least, "max": most}, **more)
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "sizes"),
+    [
+        (elastic(1, 2), 1, (1,)),
+        (elastic(1, 2), 3, (2, 1)),
+        (elastic(2, 4), 5, (3, 2)),
+        (elastic(1, 4), 4, (4,)),
+        (elastic(1, 4, concurrency=3), 4, (2, 1, 1)),
+        (elastic(2, 4, concurrency=3), 4, (2, 2)),
+        (elastic(3, 4), 5, (4,)),
+        (ResourcesSpec(workers=2), 5, (2, 2)),
+    ],
+)
+def test_elastic_trials_share_what_there_is(resources, cpus, sizes):
+    assert place(resources, [Node(cpus, 0)]).sizes == sizes
+
+
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(
+    st.integers(1, 4), st.integers(0, 4), st.integers(0, 40), st.integers(1, 9) | st.just("auto")
+)
+def test_every_share_is_allowed_and_none_is_lost(least, more, places, concurrency):
+    resources = elastic(least, least + more, concurrency=concurrency)
+    shares = sizes(resources, places)
+    assert all(least <= share <= least + more for share in shares)
+    assert sum(shares) <= places
+    assert bool(shares) == (places >= least)
+    left = places - sum(shares)
+    if concurrency == "auto":
+        assert left < least or all(share == least + more for share in shares)
+
+
+def test_the_words_for_an_elastic_trial():
+    placement = place(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
+    assert placement.need == "1 to 2 x 2 CPUs"
+    assert placement.spread == "2, 1 to begin with; 1 to 2 as there is room"
+    assert place(ResourcesSpec(workers=2), [Node(6, 0)]).spread is None
+    with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* room for 1 of 2 workers"):
+        place(elastic(2, 3), [Node(1, 0)])
+
+
+def test_gpus_for_the_fewest_workers_are_enough():
+    assert place(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
+    assert place(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0

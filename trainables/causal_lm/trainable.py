@@ -16,6 +16,7 @@ class CausalLM(Trainable[CausalLMConfig]):
     """A causal language model trained to predict the next token of real text."""
 
     Config: ClassVar[type[TrainableConfig]] = CausalLMConfig
+    elastic: ClassVar[bool] = True
 
     def train(self, config: CausalLMConfig, worker: Worker) -> None:
         """Train one trial; see the base class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -39,6 +40,15 @@ class DigitsConfig(TrainableConfig):
         """BatchNorm looks at all of its batch, so that in two halves it does something else."""
         return None if self.batch_norm else super().shrunk(workers)
 
+    def misfit(self, workers: Sequence[int]) -> tuple[str, str] | None:
+        """BatchNorm looks at one worker's part of the batch."""
+        if self.batch_norm and len(workers) > 1:
+            said = (
+                "looks at each worker's part of the batch, so resources.workers must be one number"
+            )
+            return "batch_norm", f"{said}, got true"
+        return super().misfit(workers)
+
     @property
     def num_parameters(self) -> int:
         """Weights of the network."""
@@ -52,6 +62,7 @@ class Digits(Trainable[DigitsConfig]):
 
     Config: ClassVar[type[TrainableConfig]] = DigitsConfig
     clock: ClassVar[str] = "epoch"
+    elastic: ClassVar[bool] = True
 
     def train(self, config: DigitsConfig, worker: Worker) -> None:
         """Train one trial; see the base class."""

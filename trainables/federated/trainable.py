@@ -17,6 +17,7 @@ class Federated(Trainable[FederatedConfig]):
 
     Config: ClassVar[type[TrainableConfig]] = FederatedConfig
     clock: ClassVar[str] = "round"
+    elastic: ClassVar[bool] = True
 
     def train(self, config: FederatedConfig, worker: Worker) -> None:
         """Train one trial; see the base class."""

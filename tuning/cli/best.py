@@ -114,8 +114,10 @@ def _measure(
 
     trainable = trainable_of(spec, "confirm")
     say: Say = _nothing if quiet else typer.echo
-    if spec.resources.workers > 1 and not reevaluate:
-        say(f"trained again in one process; the sweep used {spec.resources.workers} workers each")
+    workers = spec.resources.max_workers
+    if workers > 1 and not reevaluate:
+        most = "up to " * spec.resources.elastic
+        say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
         if line.record.lineage and not reevaluate:
             say(f"{line.record.id} took over weights on its way; it is trained from the start here")

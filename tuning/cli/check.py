@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from results.records import Report
     from search_spaces.schema import BudgetSpec, SweepSpec
     from trainables.worker import Answer, TrialJob
+    from tuning.execution.placement import Node, Placement
 
 
 def plan(
@@ -35,7 +37,7 @@ def plan(
     from tuning.cli.space_table import rules_of, space_table
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
-    from tuning.execution.placement import describe_nodes, place
+    from tuning.execution.placement import place
     from tuning.execution.preflight import preflight
     from tuning.execution.trust import check_trust
 
@@ -51,15 +53,25 @@ def plan(
         console.print(line, soft_wrap=True)
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
-    console.print(f"trial      {placement.need}")
-    console.print(f"cluster    {describe_nodes(nodes)}")
-    console.print(f"at once    {placement.concurrency} of {placement.fits} that fit")
+    for line in _placed(placement, nodes):
+        console.print(line, soft_wrap=True)
     check_spendable(spec.budget, placement)
-    if placement.sharing:
-        console.print(f"GPUs       {placement.sharing}")
     for line in _costs(spec, sampled, storage):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
+
+
+def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
+    """What a trial needs, and what the cluster has for it."""
+    from tuning.execution.placement import describe_nodes
+
+    yield f"trial      {placement.need}"
+    yield f"cluster    {describe_nodes(nodes)}"
+    yield f"at once    {placement.concurrency} of {placement.fits} that fit"
+    if placement.spread:
+        yield f"workers    {placement.spread}"
+    if placement.sharing:
+        yield f"GPUs       {placement.sharing}"
 
 
 def _warm_start(spec: SweepSpec, storage: str | None) -> list[str]:

@@ -13,7 +13,7 @@ from tuning.cli.options import StorageDir, Sweep, sweep_names
 if TYPE_CHECKING:
     from results.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
-    from results.records import Report
+    from results.records import Attempt, Report
     from search_spaces.schema import SweepSpec
 
 
@@ -161,7 +161,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
 
     from results.checkpoint import damaged
     from results.records import read_reports, read_trial
-    from tuning.cli.format import duration, number, state_style
+    from tuning.cli.format import number, state_style
     from tuning.cli.space_table import computed
     from tuning.execution.folder import find_trial
 
@@ -184,16 +184,25 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     for taken in record.lineage:
         console.print(f"at step {taken.step} went on from {taken.donor} at {taken.donor_step}")
     for attempt in record.attempts:
-        spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
-        remedy = f"{attempt.remedy}: " if attempt.remedy else ""
-        error = f": {remedy}{attempt.error}" if attempt.error else ""
-        console.print(f"attempt {attempt.number} {spent}{error}", soft_wrap=True)
-        if attempt.leak:
-            console.print(f"  left memory behind: {attempt.leak}", soft_wrap=True)
-        console.print(f"  logs {files.attempt(attempt.number)}", soft_wrap=True)
+        for line in _of_attempt(attempt, files):
+            console.print(line, soft_wrap=True)
     console.print(_checkpoints(files), soft_wrap=True)
     for fault in damaged(files):
         console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
+
+
+def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
+    """How an attempt ran and ended, a line for each thing."""
+    from tuning.cli.format import duration
+
+    spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
+    ranks = f"{attempt.workers} worker{'s' * (attempt.workers != 1)}"
+    remedy = f"{attempt.remedy}: " if attempt.remedy else ""
+    error = f": {remedy}{attempt.error}" if attempt.error else ""
+    yield f"attempt {attempt.number} {spent} with {ranks}{error}"
+    if attempt.leak:
+        yield f"  left memory behind: {attempt.leak}"
+    yield f"  logs {files.attempt(attempt.number)}"
 
 
 def _draw(reports: list[Report], metric: str, console: Any) -> None:

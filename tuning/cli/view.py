@@ -197,6 +197,9 @@ class LineView:
         self.board.trial_started(record)
         params = " ".join(f"{k}={number(v)}" for k, v in record.params.items())
         again = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
+        if self.board.spec.resources.elastic and record.attempts:
+            ranks = record.attempts[-1].workers
+            again += f" with {ranks} worker{'s' * (ranks != 1)}"
         self.say(f"{record.id} started{again}  {params}")
 
     def reported(self, record: TrialRecord, report: Report) -> None:
@@ -209,7 +212,7 @@ class LineView:
         self.board.trial_started(record)
         if record.state is TrialState.PENDING:
             error = record.attempts[-1].error
-            said = f"failed, will be retried: {error}" if error else "interrupted"
+            said = f"failed, will be retried: {error}" if error else record.reason or "interrupted"
         else:
             said = f"{record.state}: {record.reason}"
             ahead = self.board.ahead

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from results.failures import Failure
 from results.paths import SweepPaths
 from results.records import Attempt, Report, TrialRecord, TrialState
+from tuning.execution.placement import Berth
 
 
-def begun(record: TrialRecord, held: tuple[float, float]) -> TrialRecord:
-    """The record with another attempt, running since now, that holds so many CPUs and GPUs."""
-    cpus, gpus = held
+def begun(record: TrialRecord, berth: Berth) -> TrialRecord:
+    """The record with another attempt, running since now, that holds so much of the cluster."""
     number = len(record.attempts) + 1
-    attempt = Attempt(number=number, started=time.time(), cpus=cpus, gpus=gpus)
+    attempt = Attempt(number=number, started=time.time(), **asdict(berth))
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
     return record.model_copy(update={**update, "violations": {}})
 

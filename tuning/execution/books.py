@@ -54,6 +54,7 @@ class Books:
         self._judge = Judge(spec)
         self._tally = Tally(spec.budget, spec.mode)
         self._live: set[str] = set()
+        self._moving: set[str] = set()
         self._curves: dict[str, Curve] = {}
         self._reported: dict[str, set[str]] = {}
 
@@ -124,6 +125,18 @@ class Books:
         update = {"state": TrialState.PAUSED, "reason": reason}
         record = closed(self.records[trial_id]).model_copy(update=update)
         self._adopt(judged(record, self.paths, self.spec.outcome_constraints))
+
+    def move(self, trial_id: str) -> None:
+        """The trial is told to leave after its report, and is to go on with more workers."""
+        self._moving.add(trial_id)
+
+    def _has_moved(self, trial_id: str) -> bool:
+        """Whether a trial ended because it was told to move; then it waits in the books."""
+        if trial_id not in self._moving:
+            return False
+        waits = {"reason": "goes on with more workers"}
+        self._adopt(closed(self.records[trial_id]).model_copy(update=waits))
+        return True
 
     def on_leak(self, key: str, said: str) -> None:
         """An attempt (`TrialJob.key`) left memory behind, for which its lane was replaced."""

@@ -76,7 +76,7 @@ def check_spendable(budget: BudgetSpec, placement: Placement) -> None:
     Raises:
         UserError: it is so.
     """
-    if budget.gpu_hours is not None and not placement.gpus:
+    if budget.gpu_hours is not None and not placement.gpus_per_worker:
         raise UserError(
             f"budget.gpu_hours: a trial holds no GPU here ({placement.need}), so they would never"
             f" be spent, got {budget.gpu_hours:g}; use budget.cpu_hours or budget.time"

@@ -1,12 +1,14 @@
-"""How many trials may run at once now: machines leave a cluster and join it during a sweep."""
+"""How many trials may run at once now, and how many workers each may have: machines leave a cluster
+and join it during a sweep.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from search_spaces.schema import ResourcesSpec
-from tuning.execution.placement import Node, Placement, room
+from tuning.execution.placement import Node, Placement, places, share, trials_at_once
 
 _LOOK_S = 5.0
 IDLE_S = 60.0
@@ -17,7 +19,6 @@ class Capacity:
     """Follows the cluster, looking at it every few seconds.
 
     Args:
-        resources: as the sweep asks for them.
         placement: how the sweep was placed at its start.
         look: gives the machines there are.
         clock: seconds.
@@ -25,30 +26,74 @@ class Capacity:
 
     def __init__(
         self,
-        resources: ResourcesSpec,
         placement: Placement,
         look: Callable[[], Sequence[Node]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._resources, self._gpus = resources, placement.gpus_per_worker
+        self.placement, self._resources = placement, placement.resources
         self._look, self._clock = look, clock
-        self._looked, self._room = clock(), placement.fits
+        self._looked, self._places = clock(), placement.places
         self._cap: int | None = None
         self._used: float | None = None
+        self._unused_since: float | None = None
+
+    def places(self) -> int:
+        """Workers at once."""
+        if self._clock() - self._looked >= _LOOK_S:
+            now = places(self._resources, self.placement.gpus_per_worker, self._look())
+            self._cap = self._cap if now == self._places else None
+            self._looked, self._places = self._clock(), now
+        return self._places if self._cap is None else min(self._cap, self._places)
+
+    def look_soon(self) -> None:
+        """Something happened: the next question is answered by the cluster."""
+        self._looked = -math.inf
 
     def trials(self) -> int:
         """Trials at once: at least one, so that a cluster with no room is found out by trying."""
-        if self._clock() - self._looked >= _LOOK_S:
-            now = room(self._resources, self._gpus, self._look())
-            self._cap = self._cap if now == self._room else None
-            self._looked, self._room = self._clock(), now
-        wanted = self._resources.concurrency
-        limits = [self._room, *([] if wanted == "auto" else [wanted])]
-        return max(1, min([*limits, *([] if self._cap is None else [self._cap])]))
+        return max(1, trials_at_once(self._resources, self.places()))
 
-    def no_room_for_more_than(self, trials: int) -> None:
+    def next_size(self, running: Collection[int]) -> int | None:
+        """How many workers another trial would get beside those that run; None for no room.
+
+        Args:
+            running: workers of each trial that runs.
+        """
+        others = self.trials() - len(running)
+        if others <= 0:
+            return None
+        fewest = self._resources.min_workers
+        size = share(self._resources, self.places() - sum(running), others)
+        if size < fewest:
+            return None if running else fewest
+        return size
+
+    def overcommitted(self, running: Collection[int]) -> bool:
+        """Whether the trials that run hold, or wait for, more than there is by now.
+
+        Where there is no room for a single one, it is not known whether there will be any.
+        """
+        return sum(running) > self.places() >= self._resources.min_workers
+
+    def no_room_for_more_than(self, workers: int) -> None:
         """Somebody else holds a part of the cluster: try no more until it changes."""
-        self._cap = trials
+        self._cap = workers
+
+    def watch(self, running: Collection[int]) -> None:
+        """Note since when there is room that no trial takes; called all the time."""
+        if sum(running) >= self.places():
+            self._unused_since = None
+        elif self._unused_since is None:
+            self._unused_since = self._clock()
+
+    def let_grow(self, workers: int) -> bool:
+        """Whether a trial of so many workers is to go on with more now; then no other is soon."""
+        if workers >= self._resources.max_workers or self._unused_since is None:
+            return False
+        if self._clock() - self._unused_since < self._resources.grow_after_s:
+            return False
+        self._unused_since = None
+        return True
 
     def used(self) -> None:
         """A trial was started or ended."""

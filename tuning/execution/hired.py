@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trainables.worker import TrialJob
+from trainables.worker import Answer, TrialJob
 from tuning.execution.capacity import Capacity
-from tuning.execution.placement import Placement
+from tuning.execution.placement import Berth, Placement
 from tuning.execution.sweep import SweepRun
 
 if TYPE_CHECKING:
@@ -41,33 +41,54 @@ class Hired:
     def __init__(self, run: SweepRun, crew: Crew, mailbox: Any, capacity: Capacity) -> None:
         self.mailbox = mailbox
         self._run, self._crew, self._capacity = run, crew, capacity
+        self._sizes: dict[str, int] = {}
 
-    def room(self, running: int) -> bool:
-        """Whether one more trial may run now."""
-        return running < self._capacity.trials()
+    def berth(self) -> Berth | None:
+        """What one more trial would get now; None while there is no room for it."""
+        size = self._capacity.next_size(self._sizes.values())
+        return None if size is None else self._capacity.placement.berth(size)
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt."""
         self._capacity.used()
+        self._sizes[job.key] = job.workers
         self._crew.start(job)
 
     def release(self, job: TrialJob, *, ruined: bool) -> None:
         """An attempt is over; see `Crew.release`."""
         self._crew.release(job.key, ruined=ruined)
+        del self._sizes[job.key]
         self._capacity.used()
+        self._capacity.look_soon()
+
+    def answer(self, job: TrialJob) -> Answer:
+        """What a trial that may go on is told: PAUSE where it is to go on with more workers."""
+        if not self._capacity.let_grow(job.workers):
+            return Answer.CONTINUE
+        self._run.move(job.trial_id)
+        return Answer.PAUSE
 
     def never_came_up(self, job: TrialJob, error: str) -> None:
-        """An attempt got no processes. Where others have theirs, it waits for one of these."""
-        if there := self._crew.up():
+        """An attempt got no processes. Where others have theirs, it waits for one of these; one
+        that may have fewer workers is tried with fewer.
+        """
+        fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
+        if there := self._crew.up() + fewer:
             self._capacity.no_room_for_more_than(there)
             self._run.on_failed(job.trial_id, error, began=False)
         else:
             self._run.give_up(f"no trial can start: {error}")
 
-    def tend(self, running: int) -> None:
-        """Let go of processes that no trial needs any more; called all the time."""
-        needed = 0 if self._capacity.idle else self._capacity.trials() - running
+    def tend(self) -> None:
+        """Let go of processes that no trial needs any more, and of attempts that wait for room
+        that is gone; called all the time.
+        """
+        running = self._sizes.values()
+        needed = 0 if self._capacity.idle else self._capacity.trials() - len(running)
         self._crew.keep(max(0, needed))
+        if self._capacity.overcommitted(running):
+            self._crew.recall()
+        self._capacity.watch(running)
         self._note_leaks()
 
     def close(self) -> None:
@@ -90,8 +111,8 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
 
     mailbox, resources = open_mailbox(), run.spec.resources
     shape = Shape(
-        placement.workers,
-        placement.cpus_per_worker,
+        placement.sizes[0],
+        resources.cpus_per_worker,
         placement.gpus_per_worker,
         run.spec.failure.start_timeout,
         str(run.paths.ray / "train"),
@@ -99,8 +120,8 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
     isolation = Isolation(
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
     )
-    crew = launch(run.spec.trainable, isolation, shape, placement.concurrency, mailbox)
-    hired = Hired(run, crew, mailbox, Capacity(resources, placement, nodes))
+    crew = launch(run.spec.trainable, isolation, shape, placement.sizes, mailbox)
+    hired = Hired(run, crew, mailbox, Capacity(placement, nodes))
     try:
         yield hired
     finally:

@@ -21,7 +21,9 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     """The digest of all that decides how a trial of a sweep comes out."""
     clock = spec.scheduler.time_attr, spec.scheduler.max_t
     begun = started(spec, config, seed)
-    return identity(spec.trainable, begun, seed, spec.resources.workers, *clock)
+    asked = spec.resources
+    workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
+    return identity(spec.trainable, begun, seed, workers, *clock)
 
 
 def make_job(
@@ -33,6 +35,7 @@ def make_job(
     seed: int,
     attempt: int,
     cache: str,
+    workers: int = 1,
     rungs: tuple[int, ...] = (),
 ) -> TrialJob:
     """One attempt of a trial."""
@@ -44,6 +47,7 @@ def make_job(
         seed=seed,
         attempt=attempt,
         cache=cache,
+        workers=workers,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=_retention(spec),

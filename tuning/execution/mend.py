@@ -12,6 +12,7 @@ import uuid
 from collections import defaultdict
 from pathlib import Path
 
+from results import environment
 from results.files import write_atomic
 from results.frozen import is_damaged
 from results.paths import SweepPaths, TrialPaths
@@ -143,9 +144,19 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
     claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
     first = min((r.time for r in reports), default=time.time())
     return tuple(
-        Attempt(number=n, started=min(times[n], default=first), ended=max(times[n], default=first))
+        Attempt(
+            number=n,
+            started=min(times[n], default=first),
+            ended=max(times[n], default=first),
+            workers=_workers(trial, n),
+        )
         for n in range(1, max([*times, *claimed], default=0) + 1)
     )
+
+
+def _workers(trial: TrialPaths, attempt: int) -> int:
+    found = environment.read(trial, attempt)
+    return int(found.hardware.get("workers", 1)) if found else 1
 
 
 def _whole(paths: SweepPaths) -> list[TrialRecord]:

@@ -19,30 +19,54 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Berth:
+    """What an attempt gets of the cluster: all its workers, and what they hold together."""
+
+    workers: int
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True)
 class Placement:
     """How a sweep's trials are placed.
 
     Attributes:
+        resources: as the sweep asks for them.
         gpus_per_worker: resolved from `auto`.
-        concurrency: trials at once.
-        fits: how many trials the cluster could hold at once.
+        places: workers that the cluster could hold at once.
+        sizes: workers of each of the trials at once, the most first; see `sizes`.
     """
 
-    workers: int
-    cpus_per_worker: float
+    resources: ResourcesSpec
     gpus_per_worker: float
-    concurrency: int
-    fits: int
+    places: int
+    sizes: tuple[int, ...]
 
     @property
-    def cpus(self) -> float:
-        """CPU cores that one trial holds."""
-        return self.workers * self.cpus_per_worker
+    def concurrency(self) -> int:
+        """Trials at once."""
+        return len(self.sizes)
 
     @property
-    def gpus(self) -> float:
-        """GPUs that one trial holds."""
-        return self.workers * self.gpus_per_worker
+    def fits(self) -> int:
+        """How many trials the cluster could hold at once."""
+        return self.places // self.resources.min_workers
+
+    def berth(self, workers: int) -> Berth:
+        """What so many workers hold."""
+        each = self.resources.cpus_per_worker
+        return Berth(workers, workers * each, workers * self.gpus_per_worker)
+
+    @property
+    def spread(self) -> str | None:
+        """How many workers the trials begin with, in words; None where it is always the same."""
+        if not self.resources.elastic:
+            return None
+        least, most = self.resources.min_workers, self.resources.max_workers
+        return (
+            f"{', '.join(map(str, self.sizes))} to begin with; {least} to {most} as there is room"
+        )
 
     @property
     def sharing(self) -> str | None:
@@ -55,42 +79,62 @@ class Placement:
     @property
     def need(self) -> str:
         """What one trial holds, in words."""
-        return (
-            _amount(self.cpus, self.gpus)
-            + f" ({self.workers} x {_amount(self.cpus_per_worker, self.gpus_per_worker)})"
-        )
+        asked, each = self.resources, self.berth(1)
+        most, one = self.berth(asked.max_workers), _amount(each.cpus, each.gpus)
+        if not asked.elastic:
+            return f"{_amount(most.cpus, most.gpus)} ({most.workers} x {one})"
+        return f"{asked.min_workers} to {most.workers} x {one}"
 
 
 def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     """Compute a placement from what the cluster has.
 
-    `gpus_per_worker: auto` is one GPU a worker where the cluster has enough, else none. Workers of
-    one trial may sit on several machines; a worker never does.
+    `gpus_per_worker: auto` is one GPU a worker where the cluster has enough for the fewest that a
+    trial may have, else none. Workers of one trial may sit on several machines; one worker does
+    not.
 
     Raises:
         UserError: one trial does not fit; the line has the arithmetic.
     """
     gpus = resources.gpus_per_worker
     if gpus == "auto":
-        gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.workers)
-    slots = _all_slots(resources, gpus, nodes)
-    fits = slots // resources.workers
-    wanted = resources.concurrency
-    placement = Placement(
-        resources.workers,
-        resources.cpus_per_worker,
-        gpus,
-        concurrency=fits if wanted == "auto" else min(wanted, fits),
-        fits=fits,
-    )
-    if not fits:
-        raise UserError(_does_not_fit(placement, nodes, slots))
+        gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.min_workers)
+    there = places(resources, gpus, nodes)
+    placement = Placement(resources, gpus, there, sizes(resources, there))
+    if not placement.sizes:
+        raise UserError(_does_not_fit(placement, nodes))
     return placement
 
 
-def room(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
-    """How many trials these machines could hold at once."""
-    return _all_slots(resources, gpus_per_worker, nodes) // resources.workers
+def unplaced(resources: ResourcesSpec) -> Berth:
+    """What an attempt would get where no cluster is asked: the most workers, and no GPU."""
+    most = resources.max_workers
+    return Berth(most, most * resources.cpus_per_worker, 0.0)
+
+
+def places(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
+    """How many workers these machines could hold at once."""
+    return sum(_slots(n, resources.cpus_per_worker, gpus_per_worker) for n in nodes)
+
+
+def trials_at_once(resources: ResourcesSpec, there: int) -> int:
+    """How many trials share so many workers' places: as few as use them all, or what is asked."""
+    fits, wanted = there // resources.min_workers, resources.concurrency
+    return min(fits, math.ceil(there / resources.max_workers) if wanted == "auto" else wanted)
+
+
+def sizes(resources: ResourcesSpec, there: int) -> tuple[int, ...]:
+    """How many workers each trial at once gets of so many places, the most first."""
+    left, found = there, list[int]()
+    for others in range(trials_at_once(resources, there), 0, -1):
+        found.append(share(resources, left, others))
+        left -= found[-1]
+    return tuple(found)
+
+
+def share(resources: ResourcesSpec, free: int, trials: int) -> int:
+    """How many workers the next trial gets of the free places, which so many are to share."""
+    return min(resources.max_workers, math.ceil(free / trials))
 
 
 def describe_nodes(nodes: Sequence[Node]) -> str:
@@ -99,18 +143,15 @@ def describe_nodes(nodes: Sequence[Node]) -> str:
     return f"{_amount(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))} on {machines}"
 
 
-def _does_not_fit(need: Placement, nodes: Sequence[Node], slots: int) -> str:
-    by_cpus = sum(_slots(n, need.cpus_per_worker, 0) for n in nodes)
-    short = "cpus" if by_cpus < need.workers else "gpus"
+def _does_not_fit(need: Placement, nodes: Sequence[Node]) -> str:
+    fewest = need.resources.min_workers
+    by_cpus = places(need.resources, 0, nodes)
+    short = "cpus" if by_cpus < fewest else "gpus"
     return (
         f"resources: a trial needs {need.need}, but the cluster has {describe_nodes(nodes)}: room "
-        f"for {slots} of {need.workers} workers; lower resources.workers or "
+        f"for {need.places} of {fewest} workers; lower resources.workers or "
         f"resources.{short}_per_worker, or join a larger cluster with --address"
     )
-
-
-def _all_slots(resources: ResourcesSpec, gpus: float, nodes: Sequence[Node]) -> int:
-    return sum(_slots(n, resources.cpus_per_worker, gpus) for n in nodes)
 
 
 def _slots(node: Node, cpus: float, gpus: float) -> int:

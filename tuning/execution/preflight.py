@@ -15,7 +15,7 @@ from search_spaces.plain import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
 from search_spaces.schema import ENV_FIELDS, SweepSpec
 from search_spaces.space import formulas
-from trainables.registry import check_config, is_foreign
+from trainables.registry import check_config, is_foreign, misfits
 
 SAMPLES, _DRAWS = 64, 1000
 
@@ -28,7 +28,12 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
     try:
-        found = [*_secrets(spec), *_populations(spec), *_mistakes(spec, sampled)]
+        found = [
+            *_secrets(spec),
+            *_populations(spec),
+            *_workers(spec, sampled),
+            *_mistakes(spec, sampled),
+        ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
@@ -59,6 +64,18 @@ def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
         return []
     problem = f"{name} copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
     return [(("scheduler", "name"), f"{problem}; use asha, or write the loop as a class")]
+
+
+def _workers(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """What cannot be shared by the workers, by any number of them that a trial may have."""
+    asked = spec.resources
+    counts = range(asked.min_workers, asked.max_workers + 1)
+    seen: dict[KeyPath, str] = {}
+    for params in sampled:
+        for path, problem in misfits(spec.trainable, spec.nest(params), counts):
+            place = _in_file(spec, path, params)[0] if path else ("resources", "workers")
+            seen.setdefault(place, problem)
+    return list(seen.items())
 
 
 def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:

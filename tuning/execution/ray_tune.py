@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from results.failures import Remedy
 from results.faultpoints import reached
 from results.records import Report
-from trainables.worker import Answer, TrialJob
+from trainables.worker import TrialJob
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
@@ -41,7 +41,8 @@ class SweepSearcher(Searcher):
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
         if self._run.finished:
             return Searcher.FINISHED
-        job = self._run.next_trial() if self._hired.room(len(self.jobs)) else None
+        berth = self._hired.berth()
+        job = None if berth is None else self._run.next_trial(berth)
         if job is None:
             return None
         self.jobs[trial_id] = job
@@ -78,9 +79,10 @@ class SweepSearcher(Searcher):
 class BookScheduler(FIFOScheduler):
     """Asks the books after each report, and answers the trial."""
 
-    def __init__(self, run: SweepRun, searcher: SweepSearcher, mailbox: Any) -> None:
+    def __init__(self, run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._run, self._searcher, self._mailbox = run, searcher, mailbox
+        self._run, self._searcher, self._hired = run, searcher, hired
+        self._mailbox = hired.mailbox
         self._kept = False
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -93,7 +95,7 @@ class BookScheduler(FIFOScheduler):
         reached("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
-        self._mailbox.answer.remote(job.key, Answer.CONTINUE)
+        self._mailbox.answer.remote(job.key, self._hired.answer(job))
         reached("driver:answered")
         return self.CONTINUE
 
@@ -118,17 +120,16 @@ class _Stopper(tune.Stopper):
     def __init__(
         self,
         run: SweepRun,
-        searcher: SweepSearcher,
         hired: Hired,
         between: Callable[[], None],
     ) -> None:
-        self._run, self._searcher, self._hired, self._between = run, searcher, hired, between
+        self._run, self._hired, self._between = run, hired, between
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        self._hired.tend(running=len(self._searcher.jobs))
+        self._hired.tend()
         self._between()
         return self._run.interrupted
 
@@ -142,7 +143,7 @@ def drive(run: SweepRun, hired: Hired, between: Callable[[], None]) -> None:
     `between` is called again and again, between the trials' events.
     """
     searcher = SweepSearcher(run, hired)
-    _tune(run, searcher, hired, _Stopper(run, searcher, hired, between))
+    _tune(run, searcher, hired, _Stopper(run, hired, between))
 
 
 def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stopper) -> None:
@@ -153,7 +154,7 @@ def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stoppe
         tune.with_resources(actor, {"cpu": 0, "memory": 1}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            scheduler=BookScheduler(run, searcher, hired.mailbox),
+            scheduler=BookScheduler(run, searcher, hired),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.trial_id),

@@ -95,7 +95,6 @@ def run_session(
             placement = place(spec.resources, nodes)
             check_spendable(spec.budget, placement)
             view.board.at_once = placement.concurrency
-            run.held = (placement.cpus, placement.gpus)
         with _recorded(run, view):
             if placement is not None:
                 view.say(f"starting workers: {placement.need} for each trial")

@@ -25,6 +25,7 @@ from tuning.execution.books import Books
 from tuning.execution.budget import BY_HAND, Limit
 from tuning.execution.inherit import inherit
 from tuning.execution.job import make_job
+from tuning.execution.placement import Berth, unplaced
 from tuning.execution.verdict import diagnose, shrink, verdict
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
@@ -34,7 +35,6 @@ class SweepRun(Books):
     """One session of a sweep, from `run` or `resume` to its end.
 
     Attributes:
-        held: CPUs and GPUs that one trial holds.
         stopped: it was ended by hand.
         interrupted: nothing more is proposed or retried.
         problem: what went wrong beside the trials, one line for the summary.
@@ -51,7 +51,6 @@ class SweepRun(Books):
         spent_s: float = 0.0,
     ) -> None:
         super().__init__(spec, paths, study)
-        self.held = (spec.resources.workers * spec.resources.cpus_per_worker, 0.0)
         self.interrupted = self.stopped = False
         self.problem: str | None = None
         self.gave_up = False
@@ -109,12 +108,12 @@ class SweepRun(Books):
         called = self._called(limit) is not None
         return not limit.hard and (called or bool(self._queue) or self._replicate() is not None)
 
-    def next_trial(self) -> TrialJob | None:
-        """The next attempt to launch, or None when there is none to launch now."""
+    def next_trial(self, berth: Berth | None = None) -> TrialJob | None:
+        """The next attempt to launch in a berth, or None when there is none to launch now."""
         while self._may_begin(limit := self.limit):
             record = self._next_record(limit)
             if record.attempts or not self._reused(record):
-                return self._begin(record)
+                return self._begin(record, berth or unplaced(self.spec.resources))
         return None
 
     def _next_record(self, limit: Limit | None) -> TrialRecord:
@@ -149,14 +148,15 @@ class SweepRun(Books):
         first, replicate = found
         return self._new_record(first.number, dict(first.params), replicate)
 
-    def _begin(self, record: TrialRecord) -> TrialJob:
-        record = begun(record, self.held)
+    def _begin(self, record: TrialRecord, berth: Berth) -> TrialJob:
+        record = begun(record, berth)
         number, paths = record.attempts[-1].number, self.paths.trial(record.id)
         self._adopt(record)
         reached("driver:recorded")
         paths.attempt(number).mkdir(parents=True, exist_ok=True)
         reached("driver:claimed")
         self._live.add(record.id)
+        self._moving.discard(record.id)
         self._judge.went_on(record.id)
         for observer in self.observers:
             observer.trial_started(record)
@@ -168,6 +168,7 @@ class SweepRun(Books):
             seed=record.seed,
             attempt=number,
             cache=self._cache,
+            workers=berth.workers,
             rungs=self._judge.rungs,
         )
 
@@ -222,6 +223,9 @@ class SweepRun(Books):
     def on_ended(self, trial_id: str) -> None:
         """The trial's code returned by itself."""
         if trial_id not in self._live:
+            return
+        if self._has_moved(trial_id):
+            self._again(trial_id)
             return
         curve = self._curves[trial_id]
         if curve:

@@ -42,7 +42,8 @@ def diagnose(
 
 def shrink(record: TrialRecord, spec: SweepSpec) -> dict[str, Any] | None:
     """What half the micro-batch changes in a trial's configuration; None where nothing can be."""
-    return shrunk(spec.trainable, {**record.config, **record.adjusted}, spec.resources.workers)
+    workers = record.attempts[-1].workers
+    return shrunk(spec.trainable, {**record.config, **record.adjusted}, workers)
 
 
 def verdict(failure: Failure, attempts: Sequence[Attempt], spec: FailureSpec) -> str | None:
