@@ -151,6 +151,22 @@ def difference(first: Layout, other: Layout) -> str | None:
     return None
 
 
+def unlike_start(model: Layout, start: Layout) -> str | None:
+    """Why a model cannot have begun as another; None where it can.
+
+    The start may have tensors beside the model's, and floats of another format.
+    """
+    for name, tensor in model.tensors.items():
+        found = start.tensors.get(name)
+        if found is None:
+            return f"it has no tensor '{name}'"
+        if found.shape != tensor.shape:
+            return f"tensor '{name}' is {list(found.shape)} there and {list(tensor.shape)} here"
+        if (found.dtype in _ITEM_BITS) != (tensor.dtype in _ITEM_BITS):
+            return f"tensor '{name}' is {found.dtype} there and {tensor.dtype} here"
+    return None
+
+
 def _tensor(entry: dict[str, Any], base: int, file: Path) -> Tensor:
     start, end = entry["data_offsets"]
     tensor = Tensor(str(entry["dtype"]), tuple(entry["shape"]), base + start, base + end, file)

@@ -151,6 +151,14 @@ class Trainable(ABC, Generic[C]):
         """
         raise NotImplementedError(f"{type(self).__name__} has no initial(), for methods like ties")
 
+    def digest(self, config: C, weights: Path, cache: Path) -> str:
+        """Lineage of models that start from the weights in a folder, as `initial` tells it.
+
+        Raises:
+            NotImplementedError: the trainable cannot tell.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no digest()")
+
     def recalibrate(self, config: C, weights: Path, cache: Path) -> None:
         """Compute statistics that are not learned (BatchNorm's) anew, in `model.safetensors`.
 

@@ -21,7 +21,7 @@ from results.averaging.mean import Weighted, mean
 from results.averaging.method import Combine, Method
 from results.averaging.numerics import DTYPES, STORED, narrow
 from results.averaging.stack import GRAIN
-from results.tensors import Layout, agreed, difference, read_layout
+from results.tensors import Layout, agreed, difference, read_layout, unlike_start
 from search_spaces.errors import UserError, suggest
 
 MAX_MEMORY = 64 << 20
@@ -97,9 +97,11 @@ def average(
     shares = method.shares(len(sources), weights)
     start = _start(method, base)
     layouts = [read_layout(path) for path in sources]
-    for other in [*layouts[1:], *([start] if start else [])]:
+    for other in layouts[1:]:
         if reason := difference(layouts[0], other):
             raise UserError(f"{sources[0]} and {other.path} cannot be averaged: {reason}")
+    if start and (reason := unlike_start(layouts[0], start)):
+        raise UserError(f"{sources[0]} cannot have started from {start.path}: {reason}")
     # one order for every order of the arguments: by content, because paths are arbitrary; the
     # largest share first, because the differences from the first are what is averaged
     known = digests or _contents(layouts)

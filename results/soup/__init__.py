@@ -6,7 +6,7 @@ members, so none is recommended that is not better by more than the evaluation c
 
 from results.soup.candidates import LINEAGE, Candidate, best, checkpoints, clients, named, weights
 from results.soup.gate import Examples, Judge, Score
-from results.soup.make import Recipe, Soup, make_soup, read_soup
+from results.soup.make import Recipe, Soup, Start, make_soup, read_soup
 
 __all__ = [
     "LINEAGE",
@@ -16,6 +16,7 @@ __all__ = [
     "Recipe",
     "Score",
     "Soup",
+    "Start",
     "best",
     "checkpoints",
     "clients",

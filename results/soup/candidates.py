@@ -218,6 +218,31 @@ def check_fit(picked: Sequence[Candidate], force: bool = False) -> None:
         raise UserError(*problems)
 
 
+def check_start(picked: Sequence[Candidate], digest: str | None, force: bool) -> None:
+    """Refuse task vectors from weights with which the models did not begin.
+
+    Args:
+        picked: the models, which share their start (see `check_fit`) unless that was forced.
+        digest: of the weights from which the task vectors would go; None where it is not known.
+        force: let them pass.
+
+    Raises:
+        UserError: it is not theirs.
+    """
+    first = picked[0]
+    if force or (digest is not None and first.init in (digest, None)):
+        return
+    if digest is None:
+        raise UserError(
+            "it cannot be known whether the models started from these weights, since the trainable "
+            "has no digest(); --force takes them"
+        )
+    raise UserError(
+        f"{first.label} did not start from these weights (another base, or code that has changed "
+        "since), so it has no task vector from them; --force takes them all the same"
+    )
+
+
 def _unknown(candidate: Candidate) -> str:
     return (
         f"trial {candidate.label}: {candidate.folder / LINEAGE} names no initial weights, so it "

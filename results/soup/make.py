@@ -16,7 +16,7 @@ from results.averaging import Averaged, Method, average, make_method
 from results.averaging.stream import MAX_MEMORY
 from results.checkpoint import commit, open_staging
 from results.paths import SweepPaths
-from results.soup.candidates import WEIGHTS, Candidate, check_fit
+from results.soup.candidates import WEIGHTS, Candidate, check_fit, check_start
 from results.soup.gate import Gain, Judge, Score, gain, score
 from search_spaces.errors import UserError
 
@@ -25,8 +25,9 @@ RECIPE = "soup.json"
 _NOT_MODEL = ("progress.*", "rng_*", "optimizer*", "scheduler*", "manifest.json", RECIPE)
 """Files of a checkpoint that only the continuation of its own trial can use."""
 
-Start = Callable[[Path], str]
-"""Writes the weights from which the models started into a folder; returns their digest."""
+Start = Callable[[Path], tuple[Path, str | None]]
+"""Gives the weights' file from which the models started, and its digest (None: not known). The
+folder is for what has to be written for that; it is gone afterwards."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,23 @@ class Soup(BaseModel):
     """What was made: the content of `soup.json`.
 
     Attributes:
+        metric: by which it was judged.
         method: by its name.
         options: of the method.
         members: labels of the candidates in it.
-        candidates: of each one that was considered: label, value, checkpoint, SHA-256, weight.
+        candidates: of each one that was considered: label, value, checkpoint, SHA-256, share, and
+            the digest of the weights from which it started.
         scores: on the test split: `single` (the candidate that is best on the selection split),
             `uniform`, `greedy`, and the method.
         gain: of the soup over that single candidate.
         promoted: whether it is better by more than the evaluation's own error.
         rank_loss: part of the LoRA updates' norm that the rank could not hold.
+        force: whether models of different or unknown starts were let pass.
     """
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
+    metric: str = ""
     method: str
     options: dict[str, Any]
     members: tuple[str, ...]
@@ -79,6 +84,7 @@ class Soup(BaseModel):
     promoted: bool
     dtype: str | None = None
     rank_loss: float | None = None
+    force: bool = False
 
     @property
     def trial_id(self) -> str:
@@ -121,6 +127,7 @@ def make_soup(
         scores[recipe.method.name()] = score(judged)
         better = gain(judged, alone, judge.sign)
         soup = Soup(
+            metric=judge.metric,
             method=recipe.method.name(),
             options=recipe.method.model_dump(),
             members=tuple(c.label for c in members),
@@ -131,6 +138,7 @@ def make_soup(
             promoted=better.certain,
             dtype=recipe.dtype,
             rank_loss=made.rank_loss,
+            force=recipe.force,
         )
         kitchen.shard()
         (kettle / RECIPE).write_text(soup.model_dump_json(indent=1))
@@ -156,6 +164,7 @@ class _Kitchen:
     picked: Sequence[Candidate]
     judge: Judge
     recipe: Recipe
+    _begun: Path | None = None
 
     def cook(
         self, method: Method, ranked: Sequence[tuple[float, Candidate]]
@@ -196,16 +205,12 @@ class _Kitchen:
         """The models' common start, made where the kettle is; gone with it."""
         if self.recipe.start is None:
             return None
-        folder = self.kettle.with_name(f"{self.kettle.name}.start")
-        if not folder.exists():
+        if self._begun is None:
+            folder = self.kettle.with_name(f"{self.kettle.name}.start")
             open_staging(folder)
-            digest, expected = self.recipe.start(folder), self.picked[0].init
-            if expected is not None and digest != expected:
-                raise UserError(
-                    f"{self.picked[0].label} did not start from the weights that its configuration "
-                    "gives now (has the code changed?), so it has no task vector"
-                )
-        return folder / WEIGHTS
+            self._begun, digest = self.recipe.start(folder)
+            check_start(self.picked, digest, self.recipe.force)
+        return self._begun
 
     def shard(self) -> None:
         """Cut the model in the kettle into files, if asked."""
@@ -225,6 +230,7 @@ class _Kitchen:
                 "checkpoint": candidate.folder.name,
                 "sha256": candidate.sha256,
                 "share": None if self.recipe.method.selects else share,
+                "init": candidate.init,
             }
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
+AVERAGE_TAG = "tune.average"
+"""Digest of the average that a run is about; see `results.tracking.averages`."""
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

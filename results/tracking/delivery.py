@@ -21,6 +21,7 @@ from results.files import write_atomic
 from results.paths import SweepPaths
 from results.records import Report, ReportTail, TrialRecord, read_trial
 from results.tenure import Lost, Tenure, Unfenced
+from results.tracking.averages import Average, averages
 from results.tracking.extras import Extras, extras
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.errors import UserError
@@ -41,6 +42,9 @@ class Sink(Protocol):
 
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial up to date; `reports` are those that may be new."""
+
+    def average(self, made: Average) -> None:
+        """Bring an average of weights up to date."""
 
     def end(self, ending: Ending) -> None:
         """The session is over."""
@@ -154,6 +158,8 @@ class Delivery:
                     return False
                 self._deliver(self._sink, trial_id)
             if self._ending is not None:
+                for made in averages(self._paths):
+                    self._sink.average(made)
                 self._sink.end(self._ending)
                 self._ended = True
         except Lost as e:  # the sweep's new owner delivers the rest

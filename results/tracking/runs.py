@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from results.records import Report, TrialRecord, TrialState
 from results.tenure import Tenure
+from results.tracking.averages import Average
 from results.tracking.client import (
+    AVERAGE_TAG,
     PARENT_TAG,
     SWEEP_TAG,
     TRIAL_TAG,
@@ -78,17 +80,20 @@ class Runs:
         self._experiment = experiment_id(self._client, experiment, artifact_root)
         self._key = facts.key
         self._children: dict[str, _Run] = {}
+        self._averages: dict[str, _Run] = {}
         parent = None
         for run in search(self._reader, [self._experiment], facts.key):
             known = _Run(
                 run.info.run_id, set(run.data.metrics), set(run.data.params), dict(run.data.tags)
             )
             known.running = run.info.status == "RUNNING"
-            trial = run.data.tags.get(TRIAL_TAG)
-            if trial is None:
-                parent = known
-            else:
+            trial, average = (run.data.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
+            if trial is not None:
                 self._children[trial] = known
+            elif average is not None:
+                self._averages[average] = known
+            else:
+                parent = known
         self._parent = parent or self._create(facts.name, {}, time.time())
         self._reopen(self._parent)
         self._log(self._parent, params=facts.params, tags=facts.tags)
@@ -127,6 +132,21 @@ class Runs:
         if record.state.rests:
             ended = record.attempts[-1].ended if record.attempts else None
             self._end(run, _STATUS[record.state], ended or time.time())
+
+    def average(self, made: Average) -> None:
+        """Bring an average of weights up to date: a run of its own beside the trials'."""
+        run = self._averages.get(made.digest)
+        if run is None:
+            fixed = {AVERAGE_TAG: made.digest, PARENT_TAG: self._parent.id}
+            run = self._averages[made.digest] = self._create(made.name, fixed, made.created)
+        elif not run.running:
+            return
+        runs = ", ".join(self._children[m].id for m in made.members if m in self._children)
+        metrics = self._unsent(run, {(k, 0): (v, made.created) for k, v in made.metrics.items()})
+        tags = {**made.tags, "tune.member_runs": runs}
+        self._log(run, params=made.params, tags=tags, metrics=metrics)
+        self._keep(run, made.artifacts)
+        self._end(run, "FINISHED", made.created)
 
     def end(self, ending: Ending) -> None:
         """The session is over: no run says any more that it runs."""

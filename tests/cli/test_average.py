@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from results.checkpoint import newest_whole, verify
+from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.soup import read_soup
 from tests.cli.batch_norm_sweep import trained
 from tests.cli.conftest import Tune
+from trainables.registry import resolve
+from tuning.execution.owner import own
+from tuning.models import config_of, record_of
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +112,46 @@ def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
 def test_mistakes(tune: Tune, paths: SweepPaths, args: list[str], reason: str) -> None:
     assert reason in tune.refused("average", "trained", *args)
     assert not list(paths.soup("x").parent.glob("*"))
+
+
+def test_task_vectors_from_a_folder(tune: Tune, paths: SweepPaths) -> None:
+    first = newest(paths, "t0000")
+    spec = read_spec(paths)
+    trainable = resolve(spec.trainable)
+    base = tune.cwd / "base"
+    base.mkdir()
+    trainable.initial(config_of(spec, trainable, record_of(paths, "t0000")), base, tune.cwd)
+    ties = ["average", "trained", "--method", "ties"]
+    tune(*ties)
+    tune(*ties, "--base", base, "--name", "based")
+    plain, based = (paths.soup(n) / "model.safetensors" for n in ("ties-3", "based"))
+    assert plain.read_bytes() == based.read_bytes()
+    said = tune.refused(*ties, "--base", first)
+    assert "t0000 did not start from these weights (another base, or code" in said
+    assert "soup " in tune(*ties, "--base", first, "--force").out
+    assert "has no task vectors" in tune.refused("average", "trained", "--base", base)
+    assert "no model.safetensors in it" in tune.refused(*ties, "--base", tune.cwd)
+    save_file({"w": torch.zeros(1)}, base / "model.safetensors")
+    assert "cannot have started from it: it has no tensor" in tune.refused(*ties, "--base", base)
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+def test_averages_are_runs_in_mlflow(tune: Tune) -> None:
+    paths = trained(name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
+    command = ["average", "tracked", "--method", "uniform"]
+    with own(paths.lock):
+        said = tune(*command).out
+    assert "not in MLflow yet (" in said
+    assert "later: tune sync tracked" in said
+    assert not (paths.root.parent / "mlflow.db").exists()
+    for _ in range(2):
+        assert "not in MLflow yet" not in tune(*command).out
+    with sqlite3.connect(paths.root.parent / "mlflow.db") as db:
+        runs = db.execute("select name from runs order by name").fetchall()
+        query = "select value from metrics where key = 'test/accuracy'"
+        values = db.execute(query).fetchall()
+    assert runs == [("t0000",), ("t0001",), ("tracked",), ("uniform-2",)]
+    assert values == [(read_soup(paths.soup("uniform-2")).scores["uniform"].mean,)]
 
 
 def test_clients_of_a_federated_trial(tune: Tune) -> None:

@@ -177,6 +177,20 @@ def test_dare_keeps_the_mean(tmp_path: Path) -> None:
     assert set(agreed[:-1]) == {0.0, 4.0}
 
 
+def test_a_start_may_have_more_tensors_and_another_format(tmp_path: Path) -> None:
+    rows = [{"w": np.array([2.0, 5.0], np.float32)}, {"w": np.array([4.0, 1.0], np.float32)}]
+    base = {"w": np.array([1.0, 1.0], np.float16), "head": np.zeros(3)}
+    found = mix(tmp_path, "task_arithmetic", rows, base, options={"scale": 2})["w"]
+    assert (found.dtype, found.tolist()) == (np.float32, [5.0, 5.0])
+    for other, reason in (
+        ({"v": np.zeros(2)}, "it has no tensor 'w'"),
+        ({"w": np.zeros(3)}, r"tensor 'w' is \[3\] there and \[2\] here"),
+        ({"w": np.zeros(2, np.int32)}, "tensor 'w' is I32 there and F32 here"),
+    ):
+        with pytest.raises(UserError, match=f"cannot have started from .*: {reason}"):
+            mix(tmp_path, "ties", rows, other)
+
+
 @quick
 @given(data=st.data())
 def test_the_kth_largest_is_exact(data: st.DataObject) -> None:

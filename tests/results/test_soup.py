@@ -237,9 +237,9 @@ def test_other_methods_are_judged_beside_greedy_and_uniform(sweep: SweepPaths) -
     add(sweep, 0, at(2, 0), 0.1)
     add(sweep, 1, at(0, 2), 0.2)
 
-    def start(folder: Path) -> str:
+    def start(folder: Path) -> tuple[Path, str | None]:
         save_file({"w": at(1, 1)}, folder / "model.safetensors")
-        return "abc"
+        return folder / "model.safetensors", "abc"
 
     made = cook(sweep, "task_arithmetic", start=start, dtype="float32")
     assert made.scores.keys() == {"single", "uniform", "greedy", "task_arithmetic"}
@@ -247,8 +247,11 @@ def test_other_methods_are_judged_beside_greedy_and_uniform(sweep: SweepPaths) -
     assert found.dtype == np.float32
     assert found.tolist() == at(1, 1).tolist()
     assert [p.name for p in sweep.soup("x").parent.iterdir()] == ["task_arithmetic"]
-    with pytest.raises(UserError, match="t0000 did not start from the weights that its config"):
-        cook(sweep, "ties", start=lambda f: start(f)[::-1])
+    with pytest.raises(UserError, match="t0000 did not start from these weights"):
+        cook(sweep, "ties", start=lambda f: (start(f)[0], "cba"))
+    with pytest.raises(UserError, match="cannot be known whether the models started from these"):
+        cook(sweep, "ties", start=lambda f: (start(f)[0], None))
+    assert cook(sweep, "ties", start=lambda f: (start(f)[0], None), force=True).force
     with pytest.raises(UserError, match="method ties needs the weights from which"):
         cook(sweep, "ties")
 

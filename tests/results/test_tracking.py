@@ -35,6 +35,7 @@ from results.tracking import (
     ui_environment,
 )
 from results.tracking import delivery as delivery_module
+from results.tracking.averages import Average
 from results.tracking.extras import Extras, extras
 from search_spaces.errors import UserError
 from tests.results.servers import failing_server, free_port, hanging_server
@@ -345,6 +346,9 @@ class Gate:
             self.failures -= 1
             raise ConnectionError("gone")
         self.told.append((record.id, record.state.value, [r.step for r in reports]))
+
+    def average(self, made: Average) -> None:
+        self.told.append((made.name, made.params["method"], []))
 
     def end(self, ending: Ending) -> None:
         self.told.append(("sweep", ending.status, []))

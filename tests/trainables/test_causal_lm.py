@@ -15,6 +15,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
 from trainables.causal_lm.trainable import CausalLM
+from trainables.training import read_lineage
 from trainables.worker import Answer
 
 TINY = EXAMPLES["causal_lm"].config
@@ -104,6 +105,7 @@ def test_a_pretrained_model_is_trained_on_with_its_own_tokenizer(
     assert judged["eval_loss"] == whole.reports[-1].metrics["eval_loss"]
     CausalLM().export_hf(model, saved, tmp_path / "hf", cache)
     assert (tmp_path / "hf" / "tokenizer.json").is_file()
+    assert CausalLM().digest(model, tmp_path / "base", cache) == read_lineage(saved)
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path, cache: Path) -> None:

@@ -107,7 +107,10 @@ class TestTrainable:
         trainable = resolve(name)
         config = trainable.Config.model_validate(example.config)
         (tmp_path / "start").mkdir()
-        assert trainable.initial(config, tmp_path / "start", cache) == read_lineage(found.folder)
+        lineage = read_lineage(found.folder)
+        assert trainable.initial(config, tmp_path / "start", cache) == lineage
+        assert trainable.digest(config, tmp_path / "start", cache) == lineage
+        assert trainable.digest(config, found.folder, cache) != lineage
         first = trainable.evaluate(config, tmp_path / "start", Split.SELECTION, cache)
         last = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
         assert first[example.judged[-1]] != last[example.judged[-1]]

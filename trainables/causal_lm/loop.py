@@ -92,6 +92,11 @@ def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
     return weights_digest(model)
 
 
+def digest(config: CausalLMConfig, weights: Path, cache: Path) -> str:
+    """Of the weights in a folder; see `Trainable.digest`."""
+    return weights_digest(load_model(config, dataset_of(config, weights, cache), weights))
+
+
 def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
     """The data that weights were trained on, as far as their folder tells."""
     known = weights / DATA_KEY

@@ -52,6 +52,12 @@ class CausalLM(Trainable[CausalLMConfig]):
 
         return loop.initial(config, target, cache)
 
+    def digest(self, config: CausalLMConfig, weights: Path, cache: Path) -> str:
+        """Of the model that such a folder gives; see the base class."""
+        from trainables.causal_lm import loop
+
+        return loop.digest(config, weights, cache)
+
     def export_hf(self, config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
         """Write a `transformers` folder; see the base class."""
         from trainables.causal_lm import form

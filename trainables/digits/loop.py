@@ -129,6 +129,13 @@ def initial(config: DigitsConfig, target: Path) -> str:
     return weights_digest(model)
 
 
+def digest(config: DigitsConfig, weights: Path) -> str:
+    """Of the weights in a folder; see `Trainable.digest`."""
+    model = _network(config)
+    load_model(model, weights / WEIGHTS)
+    return weights_digest(model)
+
+
 def recalibrate(config: DigitsConfig, weights: Path) -> None:
     """BatchNorm's statistics over the train split; see `Trainable.recalibrate`."""
     if not config.batch_norm:

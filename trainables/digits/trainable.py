@@ -104,6 +104,12 @@ class Digits(Trainable[DigitsConfig]):
 
         return loop.initial(config, target)
 
+    def digest(self, config: DigitsConfig, weights: Path, cache: Path) -> str:
+        """Of the network that such a folder gives; see the base class."""
+        from trainables.digits import loop
+
+        return loop.digest(config, weights)
+
     def recalibrate(self, config: DigitsConfig, weights: Path, cache: Path) -> None:
         """BatchNorm's statistics over the train split; see the base class."""
         from trainables.digits import loop

@@ -41,6 +41,10 @@ class Federated(Trainable[FederatedConfig]):
         """As the task; see the base class."""
         return _task(config).initial(config.inner, target, cache)
 
+    def digest(self, config: FederatedConfig, weights: Path, cache: Path) -> str:
+        """As the task; see the base class."""
+        return _task(config).digest(config.inner, weights, cache)
+
     def recalibrate(self, config: FederatedConfig, weights: Path, cache: Path) -> None:
         """As the task; see the base class."""
         _task(config).recalibrate(config.inner, weights, cache)

@@ -12,13 +12,12 @@ from tuning.cli.options import StorageDir, Sweep
 from tuning.models import cache_of, config_of, record_of, trainable_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from results.paths import SweepPaths
-    from results.soup import Candidate, Soup
+    from results.soup import Candidate, Soup, Start
     from search_spaces.schema import SweepSpec
     from trainables.base import Trainable, TrainableConfig
 
+_DELIVERY_S = 20.0
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _FACTOR = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -62,6 +61,14 @@ def average(
             help="For weighted and slerp: metric, examples or numbers: 2,1,1.", show_default=False
         ),
     ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Model from which the task vectors go; default: the trials' initial weights.",
+            show_default=False,
+        ),
+    ] = None,
     dtype: Annotated[
         str | None,
         typer.Option(help="Format of the floats; default: as they are.", show_default=False),
@@ -95,6 +102,8 @@ def average(
     spec = read_spec(paths)
     trainable = trainable_of(spec, "average")
     made = make_method(method, _pairs(options or []))
+    if base is not None and not made.needs_base:
+        raise UserError(f"--base: method {method} has no task vectors; task_arithmetic, ties, … do")
     given = [k for k, v in {"trials": trials, "last": last, "clients": clients}.items() if v]
     if len(given) > 1 or (trial and not last):
         raise UserError("one of --trials, --last (of --trial) and --clients says what is averaged")
@@ -109,7 +118,9 @@ def average(
     recipe = Recipe(
         method=made,
         weights=weights_of(picked, weights, spec.metric, spec.mode) if weights else None,
-        start=_start(trainable, config, cache),
+        start=_begun(trainable, config, cache, base, picked[0])
+        if base is not None
+        else _initial(trainable, config, cache),
         dtype=dtype,
         max_memory=_bytes("--max-memory", max_memory),
         max_shard=_bytes("--max-shard-size", max_shard_size) if max_shard_size else None,
@@ -121,6 +132,7 @@ def average(
     judge = beside_single(trainable, config, spec.metric, spec.mode, cache)
     soup = make_soup(paths, called, picked, judge, recipe)
     _tell(soup, spec, handle(paths), paths.soup(called))
+    _track(paths, spec)
 
 
 def _methods() -> list[str]:
@@ -159,18 +171,44 @@ def _picked(
     return picked, str(len(picked))
 
 
-def _start(
-    trainable: Trainable[Any], config: TrainableConfig, cache: Path
-) -> Callable[[Path], str]:
+def _initial(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> Start:
+    """The trials' weights of step 0, made again."""
+    from results.soup.candidates import WEIGHTS
     from search_spaces.errors import UserError
 
-    def write(folder: Path) -> str:
+    def start(folder: Path) -> tuple[Path, str | None]:
         try:
-            return trainable.initial(config, folder, cache)
+            return folder / WEIGHTS, trainable.initial(config, folder, cache)
         except NotImplementedError as e:
             raise UserError(str(e)) from e
 
-    return write
+    return start
+
+
+def _begun(
+    trainable: Trainable[Any], config: TrainableConfig, cache: Path, base: Path, model: Candidate
+) -> Start:
+    """A folder's weights, as they lie there.
+
+    Raises:
+        UserError: there are none, or not of such a model.
+    """
+    from results.tensors import read_layout, unlike_start, weights_file
+    from search_spaces.errors import UserError
+
+    weights = weights_file(base)
+    if not weights.is_file():
+        raise UserError(f"--base {base}: no {weights.name} in it (other formats are not read)")
+    if reason := unlike_start(read_layout(model.weights), read_layout(weights)):
+        raise UserError(f"--base {base}: {model.label} cannot have started from it: {reason}")
+
+    def start(_: Path) -> tuple[Path, str | None]:
+        try:
+            return weights, trainable.digest(config, base, cache)
+        except NotImplementedError:
+            return weights, None
+
+    return start
 
 
 def _pairs(options: list[str]) -> dict[str, str]:
@@ -207,6 +245,22 @@ def _tell(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     else:
         typer.echo(f"{_reason(soup)}: tune export {sweep}")
     typer.echo(f"soup {folder}")
+
+
+def _track(paths: SweepPaths, spec: SweepSpec) -> None:
+    """A run of its own in MLflow; now, or else when the sweep's others are delivered."""
+    from search_spaces.errors import UserError
+    from tuning.execution.folder import handle
+    from tuning.execution.session import deliver
+
+    if spec.tracking.name == "none":
+        return
+    try:
+        left = deliver(spec, paths, _DELIVERY_S)
+    except UserError as e:
+        left = str(e)
+    if left:
+        typer.echo(f"not in MLflow yet ({left}); later: tune sync {handle(paths)}")
 
 
 def _reason(soup: Soup) -> str:

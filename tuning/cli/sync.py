@@ -17,16 +17,12 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
     from results.frozen import read_spec
     from search_spaces.errors import UserError
     from tuning.execution.folder import find, handle
-    from tuning.execution.owner import own
-    from tuning.execution.session import delivery
+    from tuning.execution.session import deliver
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
     if spec.tracking.name == "none":
         raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
-    with own(paths.lock) as tenure:
-        tracker = delivery(spec, paths, tenure)
-        undelivered = tracker.close(tracker.last_ending, _TIMEOUT_S)
-    if undelivered:
+    if undelivered := deliver(spec, paths, _TIMEOUT_S):
         raise UserError(f"{undelivered}; try again: tune sync {handle(paths)}")
     typer.echo(f"{paths.name} is delivered; look at it: tune ui {handle(paths)}")

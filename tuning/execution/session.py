@@ -58,6 +58,20 @@ def delivery(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Delivery:
     return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, tenure)
 
 
+def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
+    """Deliver what is not delivered yet, of a sweep that nobody drives.
+
+    Returns:
+        One line on what still is not; None when all is.
+
+    Raises:
+        UserError: it is driven.
+    """
+    with own(paths.lock) as tenure:
+        tracker = delivery(spec, paths, tenure)
+        return tracker.close(tracker.last_ending, timeout_s)
+
+
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     """Where MLflow keeps the sweep's runs: the file's, `$MLFLOW_TRACKING_URI`, or the storage's."""
     chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")

@@ -1,0 +1,89 @@
+"""Averages are runs of their own in MLflow, beside the trials'; told once, from their folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.paths import SweepPaths
+from results.tracking import Ending, SweepFacts, mlflow_tracker
+from tests.results.servers import free_port
+from tests.results.test_soup import add, at, cook
+
+WAIT_S = 100.0
+
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepPaths:
+    paths = SweepPaths(tmp_path / "s")
+    add(paths, 0, at(1), 0.1)
+    add(paths, 1, at(9, 9), 0.2)
+    add(paths, 2, at(-1), 0.3)
+    return paths
+
+
+def deliver(paths: SweepPaths, uri: str) -> str | None:
+    facts = SweepFacts("s/1", "s", {}, {})
+    tracker = mlflow_tracker(paths, uri, paths.root / "artifacts", "e", facts)
+    return tracker.close(Ending("FINISHED", {}), WAIT_S)
+
+
+def runs(uri: str) -> list[Any]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+
+
+def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    soup = cook(sweep, "greedy")
+    cook(sweep, "weighted", weights=[1, 2, 1])
+    assert deliver(sweep, f"http://127.0.0.1:{free_port()}") is not None, "nobody is there"
+    for _ in range(2):
+        assert deliver(sweep, uri) is None
+    found = {r.info.run_name: r for r in runs(uri)}
+    assert sorted(found) == ["greedy", "s", "t0000", "t0001", "t0002", "weighted"]
+    assert len(runs(uri)) == 6
+    run = found["greedy"]
+    assert run.info.status == "FINISHED"
+    tags = run.data.tags
+    assert tags["mlflow.parentRunId"] == found["s"].info.run_id
+    assert tags["tune.members"] == "t0000, t0002"
+    members = [found[m].info.run_id for m in ("t0000", "t0002")]
+    assert tags["tune.member_runs"] == ", ".join(members)
+    assert tags["tune.init"] == "abc"
+    assert tags["tune.promoted"] == "true"
+    assert run.data.params["candidates"] == "t0000, t0001, t0002"
+    assert run.data.metrics["test/loss"] == soup.scores["greedy"].mean
+    low, high = soup.scores["single"].interval or (0.0, 0.0)
+    assert run.data.metrics["test/single/loss_low"] == low
+    assert run.data.metrics["test/single/loss_high"] == high
+    assert run.data.metrics["test/gain"] == soup.gain.mean
+    assert found["weighted"].data.params["share.t0001"] == "0.5"
+    kept = run.info.artifact_uri.removeprefix("file://")
+    assert (Path(kept) / "soup.json").read_text() == (
+        sweep.soup("greedy") / "soup.json"
+    ).read_text()
+
+
+def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    cook(sweep, "weighted", weights=[1, 2, 1])
+    assert deliver(sweep, uri) is None
+    cook(sweep, "weighted", weights=[1, 1, 1])
+    assert deliver(sweep, uri) is None
+    shares = [r.data.params["share.t0001"] for r in runs(uri) if r.info.run_name == "weighted"]
+    assert sorted(shares) == [str(1 / 3), "0.5"]
+
+
+def test_a_damaged_recipe_is_passed_over(sweep: SweepPaths, tmp_path: Path) -> None:
+    cook(sweep, "greedy")
+    (sweep.soup("greedy") / "soup.json").write_text("{")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert deliver(sweep, uri) is None
+    assert len(runs(uri)) == 4
