@@ -68,8 +68,12 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
     (r"\bSuperseded:", Remedy.RETRY, Cause.INFRASTRUCTURE),
     (_OOM, Remedy.SHRINK, Cause.BUG),
     (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),
+    (  # before UserError, as which our own writers say it
+        r"No space left on device|[Dd]isk quota exceeded|File too large",
+        Remedy.STOP_SWEEP,
+        Cause.INFRASTRUCTURE,
+    ),
     (r"\bUserError:", Remedy.FAIL_TRIAL, Cause.BUG),
-    (r"No space left on device|[Dd]isk quota exceeded", Remedy.STOP_SWEEP, Cause.INFRASTRUCTURE),
     (r"device-side assert", Remedy.RETRY_ELSEWHERE, Cause.BUG),
     (
         r"\bECC\b|AcceleratorError|NVLink|fallen off the bus|\bXid\b|unspecified launch failure",

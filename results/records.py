@@ -73,8 +73,8 @@ class Attempt(_Model):
 
     @property
     def seconds(self) -> float:
-        """Seconds that it took, up to now while it runs."""
-        return (self.ended or time.time()) - self.started
+        """Seconds that it took, up to now while it runs; none where the clock was set back."""
+        return max(0.0, (self.ended or time.time()) - self.started)
 
 
 class Inherited(_Model):

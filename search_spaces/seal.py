@@ -25,6 +25,11 @@ def is_whole_json(data: bytes) -> bool:
     return found is None or _crc(data[: found.start()]) == found[1].decode()
 
 
+def is_sealed_json(data: bytes) -> bool:
+    """Whether the text of an object bears a checksum, and matches it: it is what was written."""
+    return _MEMBER.search(data, max(0, len(data) - 64)) is not None and is_whole_json(data)
+
+
 def seal_yaml(text: str) -> str:
     """YAML with the checksum of its text in a comment on its first line."""
     return f"# crc32 {_crc(text.encode())} of what follows; delete this line when you edit\n{text}"

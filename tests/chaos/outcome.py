@@ -17,7 +17,7 @@ class Outcome:
     Attributes:
         case: its name within the row.
         injected: how often the fault was done.
-        lost: steps that were done twice, at most in one attempt.
+        lost: steps that were done twice, of all trials of the case's sweep.
         recovery_s: longest time from the fault, or the resume, to the next report (seconds).
         problems: what was broken, a line each; none where everything was survived.
     """

@@ -11,6 +11,7 @@ from tests.chaos.outcome import Row, numbered
 from tests.chaos.tested import tested
 
 FAULTS = "tests/ray/test_faults.py::test_a_fault_changes_no_curve_and_costs_one_interval"
+KILLED = "tests/ray/test_sweeps.py::test_a_killed_driver_is_resumed"
 CHECKPOINT = "tests/results/test_checkpoint.py"
 FAILING = "tests/tuning/test_failing.py"
 FENCING = "tests/tuning/test_fencing.py"
@@ -47,12 +48,15 @@ ROWS = {
         f"{MEND}::test_a_lost_record_is_made_again",
         f"{MEND}::test_a_lost_state_is_made_again",
         f"{MEND}::test_record_and_study_lost_together",
+        f"{MEND}::test_reports_and_study_lost_together",
+        f"{MEND}::test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy",
         f"{MEND}::test_a_flipped_bit_in_a_report_costs_that_line",
     ),
     "9": tested(
         "the disk full",
         f"{FULL}::test_a_file_that_cannot_be_replaced_stays",
         f"{FULL}::test_a_line_that_does_not_fit_costs_only_itself",
+        f"{FULL}::test_a_checkpoint_that_does_not_fit_costs_no_other",
         f"{FULL}::test_a_sweep_goes_on_where_the_disk_was_full",
         f"{FAILING}::test_a_full_disk_stops_the_sweep_and_loses_no_trial",
         "tests/cli/test_refusals.py::test_plan_warns_when_the_disk_is_too_small",
@@ -61,6 +65,7 @@ ROWS = {
         "MLflow down, slow, failing, locked",
         f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
         f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
+        "tests/results/test_tracking_server.py::test_a_server_that_is_killed_and_comes_back",
         f"{TRACKING}::test_a_locked_database_is_waited_for",
         f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
         "tests/cli/test_sync.py::test_what_a_sweep_could_not_deliver_is_delivered_once",
@@ -93,6 +98,7 @@ ROWS = {
         f"{FAULTS}[is_preempted]",
         "tests/trainables/test_preemption.py::test_it_leaves_at_the_next_report_with_a_checkpoint",
         "tests/trainables/test_preemption.py::test_its_last_report_is_its_end_all_the_same",
+        "tests/ray/test_sweeps.py::test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused",
     ),
     "16": tested(
         "two drivers, frozen owners, orphans",
@@ -113,6 +119,8 @@ ROWS = {
         "late and duplicate reports, a clock set back",
         f"{SWEEP}::test_late_reports_change_nothing",
         f"{SWEEP}::test_told_twice_is_told_once",
+        "tests/tuning/test_late.py::test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing",
+        "tests/tuning/test_late.py::test_a_clock_that_is_set",
     ),
     "19": tested(
         "the study lost or damaged",
@@ -120,6 +128,13 @@ ROWS = {
         f"{SWEEP}::test_resume_without_the_study_rebuilds_it",
         f"{SWEEP}::test_a_torn_journal_line_is_cut_off",
         f"{SWEEP}::test_killed_between_proposal_and_record",
+    ),
+    "20": tested(
+        "resumed under other versions",
+        KILLED,
+        "tests/tuning/test_since.py::test_it_goes_on_and_says_so",
+        "tests/tuning/test_since.py::test_what_a_newer_version_wrote_beside_is_passed_over",
+        "tests/tuning/test_since.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
     ),
     "folders": Row("sweep folders damaged at random", numbered, bad_input.damaged_folders),
     "fuzz": Row("sweep files changed at random", numbered, bad_input.mutated_files),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -90,8 +91,11 @@ def test_a_killed_driver_is_resumed(tune: Tune, digits: Path, joined: Cluster) -
 
     finished = finished_trials(tune.paths("killed"))
     assert sorted(finished) == [f"t{i:04d}" for i in range(longest)]
+    ran = tune.paths("killed").trial(f"t{longest:04d}").environment(1)
+    ran.write_text(re.sub(r'"torch": ?"[^"]*"', '"torch": "1.0"', ran.read_text()))
     out = tune("resume", "killed")
     assert f"t{longest:04d} started attempt 2" in out
+    assert "other versions: torch 1.0 then, " in out
     case = Case(
         tune.paths("killed"),
         tune.paths("whole"),
@@ -145,7 +149,7 @@ def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune) -> None
     paths = tune.paths("long")
     wait_for(lambda: bool(paths.trial("t0000").checkpoint_steps()), run)
     assert "driven by process" in tune("resume", "long", code=2)
-    code, out = end(run, signal.SIGINT)
+    code, out = end(run, signal.SIGTERM)  # as a cluster's manager would
     assert code == 130
     assert "go on with: tune resume long" in out
     record = tune.trials("long")[0]

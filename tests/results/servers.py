@@ -1,12 +1,20 @@
-"""Real servers on the loopback interface that are of no use: they fail, or never answer."""
+"""Real servers on the loopback interface: MLflow's, and others that fail, or never answer."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from results.tracking import ui_command, ui_environment
 
 
 def free_port() -> int:
@@ -58,3 +66,35 @@ def hanging_server() -> Iterator[tuple[str, threading.Event]]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
         over.set()
         thread.join()
+
+
+@contextmanager
+def mlflow_server(folder: Path, port: int) -> Iterator[str]:
+    """MLflow's own server with its database in a folder; killed at the end of the block."""
+    uri = f"http://127.0.0.1:{port}"
+    with (folder / "server.log").open("ab") as log:
+        server = subprocess.Popen(
+            ui_command(folder / "artifacts", "127.0.0.1", port),
+            env={**os.environ, **ui_environment(f"sqlite:///{folder}/mlflow.db")},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 200
+        while not _answers(f"{uri}/health"):
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError((folder / "server.log").read_text())
+            time.sleep(0.05)
+        yield uri
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False

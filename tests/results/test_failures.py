@@ -1,8 +1,12 @@
 """The taxonomy: one answer for each failure."""
 
+from pathlib import Path
+
 import pytest
 
 from results.failures import Cause, Remedy, classify, signature
+from results.files import disk_full
+from trainables.fit import in_one_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
 CASES = [
@@ -30,6 +34,12 @@ CASES = [
     ("rank 0: FloatingPointError: overflow", "", Remedy.DIVERGED, Cause.BUG),
     (
         "rank 0: OSError: [Errno 28] No space left on device",
+        "",
+        Remedy.STOP_SWEEP,
+        Cause.INFRASTRUCTURE,
+    ),
+    (
+        f"rank 0: {in_one_line(disk_full(Path(__file__), 100))}",
         "",
         Remedy.STOP_SWEEP,
         Cause.INFRASTRUCTURE,

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from results.checkpoint import commit, newest_whole, open_staging, staging
+from results.failures import Remedy, classify
 from results.files import append_line, read_lines, write_atomic
-from results.paths import SweepPaths
+from results.paths import SweepPaths, TrialPaths
 from results.records import read_trials
+from results.tidy import remove_leftovers
 from tests.tuning.simulate import finish, make_spec, open_run, outcome
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +25,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 try:
     {what}
 except OSError as e:
-    sys.exit(f"OSError {{e.errno}}")
+    sys.exit(f"OSError {{e.errno}} {{e}}")
 except Exception as e:
     sys.exit(f"{{type(e).__name__}} {{e}}")
 """
@@ -59,6 +62,29 @@ def test_a_line_that_does_not_fit_costs_only_itself(tmp_path: Path) -> None:
     assert list(read_lines(file)) == [{"a": 1}]
     append_line(file, '{"c": 3}')
     assert list(read_lines(file)) == [{"a": 1}, {"c": 3}]
+
+
+def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+    """What is said of it is taken for a full disk, which ends the session and no trial."""
+    made = "from tests.tuning.test_full_disk import save; save(root, {step}, {size})"
+    assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
+    said = limited(made.format(step=2, size=5000), tmp_path, 1000)
+    assert classify(f"rank 0: {said}").remedy is Remedy.STOP_SWEEP, said
+    newest = newest_whole(TrialPaths(tmp_path))
+    assert newest is not None
+    assert newest.step == 1
+    TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next one clears up
+    remove_leftovers(TrialPaths(tmp_path))
+    assert [p.name for p in TrialPaths(tmp_path).checkpoints.iterdir()] == ["step_00000001"]
+
+
+def save(root: Path, step: int, size: int) -> None:
+    """A checkpoint of one file."""
+    paths = TrialPaths(root)
+    folder = staging(paths, step, 1)
+    open_staging(folder)
+    (folder / "weights.bin").write_bytes(bytes(size))
+    commit(folder, paths.checkpoint(step), step=step)
 
 
 @pytest.mark.parametrize("size", [600, 1500, 4000])

@@ -187,13 +187,13 @@ def accounted(paths: SweepPaths, tenure: Tenure) -> Iterator[float]:
     """Count the seconds of a session; gives those of the sessions before."""
     state = read_state(paths)
     known = _spent(paths, state)
-    start, before = time.time(), sum(known)
-    write_state(paths, Session(state.key, (*state.started, start), (*known, None)))
+    start, before = time.monotonic(), sum(known)
+    write_state(paths, Session(state.key, (*state.started, time.time()), (*known, None)))
     try:
         yield before
     finally:
         tenure.check()
-        spent = (*known, time.time() - start)
+        spent = (*known, time.monotonic() - start)
         write_state(paths, replace(read_state(paths), spent=spent))
 
 

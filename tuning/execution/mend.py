@@ -5,6 +5,7 @@ Only a sweep's owner mends, before it goes on. What was damaged is kept beside i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -26,6 +27,7 @@ from results.records import (
 )
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
+from search_spaces.seal import is_sealed_json
 from tuning.execution.folder import Session, read_state, write_state
 from tuning.search.study import SweepStudy, derive_seed
 
@@ -103,8 +105,20 @@ def mend_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[s
         try:
             read_trial(trial)
         except UserError as e:
+            _refuse_what_is_whole(trial, e)
             said.append(_mend_trial(trial, spec, study, e))
     return said
+
+
+def _refuse_what_is_whole(trial: TrialPaths, error: UserError) -> None:
+    """A record that is as it was written, but not as this version reads it, is no damage."""
+    if not trial.record.exists() or not is_sealed_json(data := trial.record.read_bytes()):
+        return
+    if json.loads(data).get("id") == trial.root.name:
+        raise UserError(
+            f"{error.problems[0]}; it is whole, so another version of tune wrote it: "
+            "go on with that one"
+        ) from error
 
 
 def _mend_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: UserError) -> str:

@@ -96,8 +96,6 @@ def run_session(
         run, spent = _taken_over(paths, spec, stack)
         stack.enter_context(view.showing())
         _show(run, view, spent)
-        for line in run.mended:
-            view.say(line)
         stop.watch(run)
         attend = Attendant(run)
         attend.begin()
@@ -141,9 +139,14 @@ def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[S
 
 def _show(run: SweepRun, view: View, before_s: float) -> None:
     """Show what earlier sessions left, and from now on what happens."""
+    from tuning.execution.since import other_versions
+
     _tell_again(run, view.board)
     view.board.before_s = before_s
     run.observers.append(view)
+    changed = [] if run.finished else other_versions(run.paths, run.records)
+    for line in [*run.mended, *changed]:
+        view.say(line)
 
 
 class Interrupt:
