@@ -26,6 +26,10 @@ SEARCHERS: dict[str, str] = {
 """`auto` is none of them: see `tuning.search.auto`."""
 
 
+READS_VALUES = ("tpe", "gp", "cmaes")
+"""Those that learn from the values in the study: they are shown comparable ones."""
+
+
 def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) -> BaseSampler:
     """A fresh sampler. One is made for each proposal, so a proposal depends on nothing but the
     seed, the study and the evidence: a resumed search goes on as if it had never stopped.
@@ -54,7 +58,7 @@ def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
 
 def gp(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """Optuna's Gaussian process with expected improvement, over complete trials alone."""
+    """Optuna's Gaussian process with expected improvement."""
     from optuna.samplers import GPSampler
 
     with _experimental():

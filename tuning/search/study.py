@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.samplers import BaseSampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
@@ -19,12 +18,13 @@ from search_spaces.schema import SweepSpec
 from tuning.search.auto import resolved
 from tuning.search.evidence import Evidence, ScoreCurve, Seen
 from tuning.search.fitting import fitting
+from tuning.search.informed import InformedStudy
 from tuning.search.journal import Journal
 from tuning.search.regret import regret_bound
 from tuning.search.schedulers.levels import levels
-from tuning.search.searchers import make_sampler
+from tuning.search.searchers import READS_VALUES, make_sampler
 from tuning.search.space import OptunaSpace
-from tuning.search.warm import Finding, Findings, InformedStudy
+from tuning.search.warm import Finding, Findings
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -80,7 +80,7 @@ class SweepStudy:
             number = waiting[0].number
         elif point := self._untried() or self._grid_point():
             self._study.enqueue_trial(self._space.encoded(point)[0])
-        self._informed.sampler = self._sampler(number)
+        self._prepare(number)
         trial = self._informed.ask()
         return trial.number, self._space.propose(self._informed, trial)
 
@@ -224,20 +224,23 @@ class SweepStudy:
         times = [tried[frozenset(point.items())] for point in grid]
         return self._grid[times.index(min(times))]
 
-    def _sampler(self, number: int) -> BaseSampler:
-        seed = derive_seed(self._spec.seed, number)
-        return make_sampler(self._search, seed, self._evidence(number))
-
-    def _evidence(self, number: int) -> Evidence:
-        trials = self._informed.get_trials(deepcopy=False)  # of other sweeps too
+    def _prepare(self, number: int) -> None:
+        """Let the sampler of this proposal see what is known for it."""
+        self._informed.judge([], Evidence())
+        every = self._informed.get_trials(deepcopy=False)  # of other sweeps too
+        trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0
-        return Evidence(
+        evidence = Evidence(
             space=self._space.distributions,
             levels=levels(self._spec.scheduler),
-            trials=[self._as_evidence(t, sign) for t in trials if t.number < number],
+            trials=[self._as_evidence(t, sign) for t in trials],
             number=number,
             base_seed=self._spec.seed,
         )
+        if self._search.name in READS_VALUES and not self._several:
+            self._informed.judge(trials, evidence)
+        seed = derive_seed(self._spec.seed, number)
+        self._informed.sampler = make_sampler(self._search, seed, evidence)
 
     def _as_evidence(self, frozen: FrozenTrial, sign: float) -> Seen:
         curve = self._curves.get(frozen.number)
@@ -254,7 +257,7 @@ class SweepStudy:
         """The configuration of a trial, even of one whose driver was killed while it proposed."""
         params = self._space.params(frozen.params)
         if params is None:
-            self._informed.sampler = self._sampler(frozen.number)
+            self._prepare(frozen.number)
             params = self._space.propose(self._informed, Trial(self._informed, frozen._trial_id))
         return params
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ConfigDict
 
@@ -102,26 +101,3 @@ def value_at(rank: float, own: Sequence[float], mode: str) -> float:
     if len(own) < 2:
         return float(sum(own) + worse * (rank - 0.5))
     return float(np.quantile(own, rank if mode == "min" else 1 - rank))
-
-
-class InformedStudy(optuna.Study):
-    """A sweep's study as its sampler sees it: findings of other sweeps, then the sweep's trials.
-
-    It is asked for proposals only; whoever counts trials uses the plain study of the same storage.
-    """
-
-    findings: Findings | None = None
-
-    def _get_trials(
-        self,
-        deepcopy: bool = True,
-        states: Any = None,
-        use_cache: bool = False,
-    ) -> list[FrozenTrial]:
-        own = super()._get_trials(deepcopy, states, use_cache)
-        if self.findings is None or not len(self.findings):
-            return own
-        complete = super()._get_trials(False, (TrialState.COMPLETE,), use_cache)
-        values = [t.value for t in complete if t.value is not None]
-        found = self.findings.trials(values)
-        return [*(t for t in found if states is None or t.state in states), *own]

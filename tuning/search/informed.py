@@ -1,0 +1,65 @@
+"""A sweep's study as its sampler sees it: findings of other sweeps, and trials that were not run to
+their end, made comparable.
+
+Optuna's samplers look at values of complete trials, and at whatever step others were pruned. Under
+a scheduler that stops or pauses that is next to nothing, or a mixture of fidelities that misleads
+them; so they are shown what each trial's newest value would be at the highest rung that enough
+trials reached (`tuning.search.fidelity`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from tuning.search.evidence import Evidence
+from tuning.search.fidelity import comparable
+from tuning.search.warm import Findings
+
+
+class InformedStudy(optuna.Study):
+    """It is asked for proposals only; whoever counts trials uses the plain study of its storage."""
+
+    findings: Findings | None = None
+    _judged: dict[int, FrozenTrial] | None = None
+
+    def judge(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
+        """Show these trials, whose curves the evidence has in the same order, by their comparable
+        values from now on; where nothing is stopped, as they are.
+        """
+        self._judged = None
+        usable = [i for i, seen in enumerate(evidence.trials) if seen.curve and not seen.failed]
+        if not evidence.levels or not usable:
+            return
+        known = comparable([evidence.trials[i].curve for i in usable], evidence.levels)
+        sign = 1.0 if self.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
+        self._judged = {
+            trials[usable[i]].number: _complete(trials[usable[i]], sign * float(value))
+            for i, value in zip(known.index, known.value, strict=True)
+        }
+
+    def _get_trials(
+        self,
+        deepcopy: bool = True,
+        states: Any = None,
+        use_cache: bool = False,
+    ) -> list[FrozenTrial]:
+        own = super()._get_trials(deepcopy, None, use_cache)
+        found: list[FrozenTrial] = []
+        if self.findings is not None and len(self.findings):
+            complete = (t for t in own if t.state is TrialState.COMPLETE)
+            found = self.findings.trials([t.value for t in complete if t.value is not None])
+        judged = self._judged or {}
+        shown = [judged.get(t.number, t) for t in (*found, *own)]
+        return [t for t in shown if states is None or t.state in states]
+
+
+def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """The same trial, as if it had ended with a value."""
+    shown = copy.copy(trial)
+    shown.state, shown.value = TrialState.COMPLETE, value
+    return shown
