@@ -81,7 +81,8 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
         Cause.INFRASTRUCTURE,
     ),
     (
-        r"Input/output error|Stale file handle|Connection (reset|refused|timed out)",
+        r"Input/output error|Stale file handle|Connection (reset|refused|timed out)"
+        r"|AWS Error|google::cloud::Status",
         Remedy.RETRY,
         Cause.INFRASTRUCTURE,
     ),

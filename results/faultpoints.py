@@ -32,6 +32,12 @@ POINTS: frozenset[str] = frozenset(
         "checkpoint:durable",
         "checkpoint:discarding",
         "checkpoint:pruned",
+        # its copy in object storage
+        "mirror:file",
+        "mirror:files",
+        "mirror:manifest",
+        "mirror:discarding",
+        "mirror:pruned",
         # the driver's loop
         "driver:asked",
         "driver:recorded",

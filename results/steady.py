@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from search_spaces.redaction import redact
+
 log = logging.getLogger(__name__)
 
 TRANSIENT = frozenset({errno.EIO, errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR})
@@ -25,24 +27,35 @@ R = TypeVar("R")
 _jitter = random.Random()  # of its own: the global generator belongs to the training
 
 
-def steady(write: Callable[P, R]) -> Callable[P, R]:
-    """Try a durable write again when the storage says that it may work; the last error is raised.
+def retrying(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Try again what fails in a way that may pass; the last error is raised.
 
     Pauses double from `FIRST_PAUSE_S`, each times 0.5 to 1.5, so that many clients of a storage do
     not come back at once.
+
+    Args:
+        passes: whether an error may be gone the next time.
     """
 
-    @functools.wraps(write)
-    def tried(*args: P.args, **kwargs: P.kwargs) -> R:
-        for number in range(TRIES - 1):
-            try:
-                return write(*args, **kwargs)
-            except OSError as e:
-                if e.errno not in TRANSIENT:
-                    raise
-                pause = FIRST_PAUSE_S * 2**number * _jitter.uniform(0.5, 1.5)
-                log.warning("storage: %s; trying again in %.2f s", e, pause)
-                time.sleep(pause)
-        return write(*args, **kwargs)
+    def decorate(call: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(call)
+        def tried(*args: P.args, **kwargs: P.kwargs) -> R:
+            for number in range(TRIES - 1):
+                try:
+                    return call(*args, **kwargs)
+                except OSError as e:
+                    if not passes(e):
+                        raise
+                    pause = FIRST_PAUSE_S * 2**number * _jitter.uniform(0.5, 1.5)
+                    log.warning("storage: %s; trying again in %.2f s", redact(str(e)), pause)
+                    time.sleep(pause)
+            return call(*args, **kwargs)
 
-    return tried
+        return tried
+
+    return decorate
+
+
+def steady(write: Callable[P, R]) -> Callable[P, R]:
+    """Try a durable write again when the storage says that it may work."""
+    return retrying(lambda e: e.errno in TRANSIENT)(write)

@@ -18,7 +18,7 @@ from search_spaces.editor import json_schema, json_schema_text
 from search_spaces.errors import UserError
 from search_spaces.explain import explain
 from search_spaces.overrides import apply_overrides
-from search_spaces.plain import KeyPath, show, walk
+from search_spaces.plain import KeyPath, dotted, show, walk
 from search_spaces.reader import Document, read_file
 from search_spaces.schema import ENV_FIELDS, SweepSpec
 from search_spaces.source import Problem, Source
@@ -75,7 +75,8 @@ def _validate(document: Document) -> SweepSpec:
 def _stray_references(document: Document) -> Iterator[tuple[KeyPath, Problem]]:
     for path, value in walk(document.data):
         if isinstance(value, str) and "${" in value and path not in ENV_FIELDS:
-            text = f"${{ENV}} is expanded in storage and tracking.uri only, got {show(value)}"
+            fields = ", ".join(sorted(map(dotted, ENV_FIELDS)))
+            text = f"${{ENV}} is expanded in {fields} only, got {show(value)}"
             yield path, document.source.problem(path, text)
 
 

@@ -45,7 +45,7 @@ __all__ = [
     "TrackingSpec",
 ]
 
-ENV_FIELDS = frozenset({("storage",), ("tracking", "uri")})
+ENV_FIELDS = frozenset({("storage",), ("tracking", "uri"), ("checkpoint", "mirror")})
 """The only fields in which `${ENV}` is expanded."""
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from results.checkpoint import commit, open_staging, staging
 from results.faultpoints import reached
-from results.records import read_reports
 from results.tidy import prune
+from trainables.uploading import make_uploads
 
 if TYPE_CHECKING:
     from trainables.worker import TrialJob
@@ -52,6 +52,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._group: Any = None
+        self._uploads = make_uploads(job, rank)
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
         """Every rank: copy the state out; a checkpoint that is still under way is waited for.
@@ -102,6 +103,7 @@ class Saver:
 
             dist.destroy_process_group(self._group)
             self._group = None
+        self._uploads.close()
 
     def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:
         try:
@@ -134,8 +136,8 @@ class Saver:
         if job.superseded:
             raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
         commit(folder, job.paths.checkpoint(step), step=step)
-        reports = {r.step: r for r in read_reports(job.paths)} if job.retention.selects else {}
-        stay = job.retention.protected(job.paths.checkpoint_steps(), reports)
+        self._uploads.add(step)
+        stay = job.protected(job.paths.checkpoint_steps()) | self._uploads.pinned
         prune(job.paths, job.retention.newest, committed=step, protected=stay)
 
 

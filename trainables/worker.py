@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from results.checkpoint import Checkpoint, newest_whole, verify
+from results.checkpoint import Checkpoint, verify
+from results.mirror import Place
 from results.paths import TrialPaths
-from results.records import Report, append_report
+from results.records import Report, append_report, read_reports
 from results.retention import Retention
 from results.tidy import quarantine, remove_leftovers
 from trainables.facts import Notes
 from trainables.preemption import Preempted, asked_to_go
 from trainables.saving import SaveFn, Saver, Superseded
+from trainables.uploading import restored
 from trainables.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class TrialJob:
         time_attr: the metric that the scheduler counts by.
         rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
         hang_timeout_s: a rank that is silent for so long is ended; None watches nothing.
+        mirror: where checkpoints are kept beside the folder, in object storage.
     """
 
     trial_id: str
@@ -69,6 +72,7 @@ class TrialJob:
     time_attr: str = "step"
     rungs: tuple[int, ...] = ()
     hang_timeout_s: float | None = None
+    mirror: Place | None = None
 
     @property
     def key(self) -> str:
@@ -84,6 +88,11 @@ class TrialJob:
     def superseded(self) -> bool:
         """A newer attempt of the trial was begun: this one is an orphan and must not write."""
         return self.paths.attempt(self.attempt + 1).exists()
+
+    def protected(self, steps: Sequence[int]) -> frozenset[int]:
+        """Of the steps that have a checkpoint, ascending, those that stay though they are old."""
+        reports = {r.step: r for r in read_reports(self.paths)} if self.retention.selects else {}
+        return self.retention.protected(steps, reports)
 
 
 class Channel(Protocol):
@@ -157,7 +166,7 @@ class Worker:
         if self.rank == 0:
             quarantine(paths)
             remove_leftovers(paths)
-            step = newest.step if (newest := newest_whole(paths)) else -1.0
+            step = newest.step if (newest := restored(self.job)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
         if agreed < 0:
             return None

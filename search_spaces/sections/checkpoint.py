@@ -1,4 +1,4 @@
-"""When a trial's state is saved."""
+"""When a trial's state is saved, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from search_spaces.sections.base import Section
+from search_spaces.sections.base import EnvText, Section
 
 
 class CheckpointSpec(Section):
@@ -16,6 +16,11 @@ class CheckpointSpec(Section):
     mode: Literal["async", "sync"] = Field(
         "async",
         description="async: training waits only while its state is copied; sync: until it is kept.",
+    )
+    mirror: EnvText | None = Field(
+        None,
+        description="Object storage in which checkpoints and records are kept too, for when the "
+        "machine and its disk are lost: s3://bucket/prefix, gs://bucket/prefix; ${ENV} allowed.",
     )
     keep: int = Field(2, ge=1, description="Newest checkpoints kept of each trial (checkpoints).")
     keep_best: int = Field(

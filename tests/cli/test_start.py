@@ -54,7 +54,7 @@ def test_looking_needs_neither_ray_nor_torch(tune: Tune) -> None:
 
 def test_all_commands_are_there(tune: Tune) -> None:
     named = (
-        "run resume add stop pause plan trial ls show best ui report compare reproduce sync "
+        "run resume add stop pause plan trial ls show best ui report compare reproduce sync fetch "
         "average export generate predict schema"
     )
     assert list(COMMANDS) == named.split()

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from results.mirror import Place
 from results.records import Report
 from results.retention import Retention
 from trainables import registry
@@ -50,6 +51,7 @@ def make_worker(
     cache: Path | None = None,
     rank: int = 0,
     world_size: int = 1,
+    mirror: Place | None = None,
 ) -> Worker:
     """One rank of a trial in `folder`, on the CPU."""
     job = TrialJob(
@@ -63,6 +65,7 @@ def make_worker(
         checkpoint_async=checkpoint_async,
         retention=retention or Retention(),
         cache=str(cache or folder.parent / "cache"),
+        mirror=mirror,
     )
     return Worker(
         job=job,

@@ -45,11 +45,11 @@ def plan(
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded)
-    console = make_console()
-    goal = f": {spec.trainable}, {spec.mode} {spec.metric}"
+    notes = [*rules_of(spec), *_sources(spec, storage)]
+    console, goal = make_console(), f": {spec.trainable}, {spec.mode} {spec.metric}"
     console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
-    for line in [*rules_of(spec), *_warm_start(spec, storage)]:
+    for line in notes:
         console.print(line, soft_wrap=True)
     with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
         placement = place(spec.resources, nodes)
@@ -74,11 +74,13 @@ def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
         yield f"GPUs       {placement.sharing}"
 
 
-def _warm_start(spec: SweepSpec, storage: str | None) -> list[str]:
-    """What the sweep would learn from others before it begins."""
+def _sources(spec: SweepSpec, storage: str | None) -> list[str]:
+    """What the sweep would learn from others before it begins, and the mirror it would have."""
+    from tuning.execution.mirroring import check_mirror
     from tuning.execution.sources import evidence, sources
 
-    return [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
+    learned = [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
+    return [*learned, *check_mirror(spec)]
 
 
 def _costs(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:

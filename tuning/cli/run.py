@@ -70,15 +70,17 @@ def resume(
     """Go on with a sweep: unfinished trials continue from their newest checkpoint.
 
     A sweep that is finished goes on with a larger budget; what else is --set changes it for good.
+    One that is mirrored (checkpoint.mirror) goes on elsewhere: tune resume s3://bucket/prefix/llm
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from tuning.execution.change import change
     from tuning.execution.folder import find
+    from tuning.execution.restoring import restore
     from tuning.execution.trust import check_trust
 
     check_trust(address, insecure)
-    paths = find(sweep, storage)
+    paths = restore(sweep, storage) if "://" in sweep else find(sweep, storage)
     if changed := change(paths, trials, time, set_):
         typer.echo(str(changed))
     _drive(paths, address)

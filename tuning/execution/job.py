@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from results.mirror import Place
 from results.paths import TrialPaths
 from results.records import TrialRecord
 from results.retention import Retention
@@ -37,6 +38,7 @@ def make_job(
     cache: str,
     workers: int = 1,
     rungs: tuple[int, ...] = (),
+    mirror: Place | None = None,
 ) -> TrialJob:
     """One attempt of a trial."""
     return TrialJob(
@@ -55,6 +57,7 @@ def make_job(
         time_attr=spec.scheduler.time_attr,
         rungs=rungs,
         hang_timeout_s=spec.failure.hang_timeout,
+        mirror=mirror,
     )
 
 

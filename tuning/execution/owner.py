@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def own(lock: Path) -> Iterator[Owner]:
     """
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fence(lock))
-        mine = {**_me(), "fence": owner.fence, "token": owner.token, "released": False}
+        mine = {**myself(), "fence": owner.fence, "token": owner.token, "released": False}
         write_atomic(lock, json.dumps(mine).encode())
     done = threading.Event()
     beat = threading.Thread(target=_beat, args=(owner, done), name="owner-heartbeat", daemon=True)
@@ -50,7 +50,7 @@ def own(lock: Path) -> Iterator[Owner]:
 def held_by(lock: Path) -> str | None:
     """Who drives the sweep now ("process 12 on host"), or None when nobody does."""
     held = read_lock(lock)
-    if held is None or not _alive(lock, held):
+    if held is None or not lives(held, lambda: lock.stat().st_mtime):
         return None
     return f"process {held['pid']} on {held['host']}"
 
@@ -59,7 +59,7 @@ def _next_fence(lock: Path) -> int:
     held = read_lock(lock)
     if held is None:
         return 1
-    if _alive(lock, held):
+    if lives(held, lambda: lock.stat().st_mtime):
         raise UserError(
             f"{lock.parent}: driven by process {held['pid']} on {held['host']}; "
             f"wait for it, or end it (kill -INT {held['pid']}) and try again"
@@ -67,7 +67,8 @@ def _next_fence(lock: Path) -> int:
     return int(held["fence"]) + 1
 
 
-def _me() -> dict[str, Any]:
+def myself() -> dict[str, Any]:
+    """This process, named for good."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
 
@@ -77,12 +78,19 @@ def _beat(owner: Owner, done: threading.Event) -> None:
             os.utime(owner.lock)
 
 
-def _alive(lock: Path, held: dict[str, Any]) -> bool:
+def lives(held: dict[str, Any], heard: Callable[[], float], stale_s: float = STALE_S) -> bool:
+    """Whether the driver that a lock names still drives.
+
+    Args:
+        held: what the lock says.
+        heard: when it was heard of last, in Unix seconds; asked of one on another machine.
+        stale_s: seconds of silence after which that one is taken for dead.
+    """
     if held.get("released"):
         return False
     if held["host"] == socket.gethostname():
         return _born(held["pid"]) is not None and _born(held["pid"]) == held.get("born")
-    return time.time() - lock.stat().st_mtime < STALE_S
+    return time.time() - heard() < stale_s
 
 
 def _born(pid: int) -> float | None:

@@ -60,10 +60,17 @@ def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
 def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     """A scheduler that copies weights needs checkpoints that can be copied."""
     name = spec.scheduler.name
-    if name not in ("pbt", "pb2") or not is_foreign(spec.trainable):
+    if name not in ("pbt", "pb2"):
         return []
-    problem = f"{name} copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
-    return [(("scheduler", "name"), f"{problem}; use asha, or write the loop as a class")]
+    found: list[tuple[KeyPath, str]] = []
+    if is_foreign(spec.trainable):
+        problem = "copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
+        advice = "use asha, or write the loop as a class"
+        found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))
+    if spec.checkpoint.mirror is not None:
+        problem = "copies checkpoints within the sweep folder, which no mirror follows"
+        found.append((("checkpoint", "mirror"), f"{name} {problem}; leave it out, or use asha"))
+    return found
 
 
 def _workers(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:

@@ -120,17 +120,20 @@ def run_session(
 def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, float]:
     """The books of a sweep as its folder has them, owned until the stack ends; seconds spent."""
     from tuning.execution.mend import mend_spec, mend_state, mend_trials, open_study
+    from tuning.execution.mirroring import mirrored
     from tuning.execution.reuse import Reuse
     from tuning.execution.sources import frozen
     from tuning.execution.sweep import SweepRun
 
     tenure = stack.enter_context(own(paths.lock))
     mended = [*mend_spec(paths), *mend_state(paths)]
+    mirror = stack.enter_context(mirrored(paths, spec, tenure))
     spent = stack.enter_context(accounted(paths, tenure))
     study, said = open_study(paths, spec)
     mended += [*said, *mend_trials(paths, spec, study)]
     run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
     run.tenure, run.mended = tenure, mended
+    run.mirror = mirror.watch(run)
     study.learn(found := frozen(paths, spec))
     run.reuse = Reuse(found if spec.search.reuse else ())
     run.restore()

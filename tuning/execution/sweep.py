@@ -10,6 +10,7 @@ from collections import deque
 
 from results.failures import Remedy
 from results.faultpoints import reached
+from results.mirror import Place
 from results.paths import SweepPaths
 from results.records import (
     Report,
@@ -40,6 +41,7 @@ class SweepRun(Books):
         problem: what went wrong beside the trials, one line for the summary.
         gave_up: whether the session ended because of it.
         mended: what was damaged in the folder and what became of it, a line each.
+        mirror: where checkpoints are kept in object storage.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class SweepRun(Books):
         self.problem: str | None = None
         self.gave_up = False
         self.mended: list[str] = []
+        self.mirror: Place | None = None
         self._cache = cache
         self._queue: deque[str] = deque()
         self._to_stop: set[str] = set()
@@ -170,6 +173,7 @@ class SweepRun(Books):
             cache=self._cache,
             workers=berth.workers,
             rungs=self._judge.rungs,
+            mirror=self.mirror,
         )
 
     # -- what happened --
