@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainables.fit import Shape
 from trainables.lane import Lane
-from trainables.mailbox import Leak, Mailbox
+from trainables.mailbox import Leak, Mailbox, is_there
 from trainables.registry import is_foreign, resolve
 from trainables.worker import Answer, TrialJob
 
@@ -43,6 +43,10 @@ class Crew(Protocol):
 
     def recall(self) -> None:
         """Attempts whose processes have not come up do without them: they fail, not begun."""
+        ...
+
+    def hears(self) -> bool:
+        """Whether the mailbox is there, without which nobody is heard of."""
         ...
 
     def leaks(self) -> list[Leak]:
@@ -166,6 +170,10 @@ class LaneCrew:
     def _all(self) -> Iterator[Lane]:
         yield from (*self._free, *self._busy.values(), *self._leaving)
 
+    def hears(self) -> bool:
+        """Whether the mailbox is there."""
+        return is_there(self._mailbox)
+
     def leaks(self) -> list[Leak]:
         """Of lanes that have left; those that are asked for are forgotten."""
         self._part_from_the_dead()
@@ -223,7 +231,10 @@ class ForeignCrew:
         from ray.util.placement_group import remove_placement_group
 
         ray.kill(self._runs.pop(key))
-        group: Any = ray.get(self._mailbox.forget.remote(key))
+        try:
+            group: Any = ray.get(self._mailbox.forget.remote(key))
+        except ray.exceptions.RayActorError:  # the mailbox died; Ray Train frees what it can
+            return
         if group is not None:
             remove_placement_group(group)
 
@@ -236,6 +247,10 @@ class ForeignCrew:
 
     def recall(self) -> None:
         """Nothing: what waits for room has been told so by Ray Train, or will be."""
+
+    def hears(self) -> bool:
+        """Whether the mailbox is there."""
+        return is_there(self._mailbox)
 
     def leaks(self) -> list[Leak]:
         """None: a process runs one attempt."""

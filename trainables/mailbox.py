@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.records import Report
 from trainables.worker import Answer, TrialJob
@@ -50,6 +50,7 @@ class Failed:
 
 Event = Reported | Ended | Failed
 _SETTLE_S = 5.0
+_ANSWERS_S = 60.0
 
 
 @dataclass
@@ -276,7 +277,27 @@ def _verdict(outcomes: dict[int, Outcome]) -> Event:
 
 
 def open_mailbox() -> ActorHandle[Mailbox]:
-    """Start the mailbox actor. It holds no CPU and serves any number of waiting callers."""
+    """Start the mailbox actor, on the driver's machine, so that it is not lost with another.
+
+    It holds no CPU and serves any number of waiting callers.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Mailbox).options(
+        num_cpus=0, max_concurrency=10_000, scheduling_strategy=here
+    )
+    return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
+
+
+def is_there(mailbox: ActorHandle[Mailbox]) -> bool:
+    """Whether the mailbox still answers; its process may have been killed."""
     import ray
 
-    return ray.remote(Mailbox).options(num_cpus=0, max_concurrency=10_000).remote()  # type: ignore[return-value]  # it is an actor's handle
+    count: Any = mailbox.lanes_up.remote()
+    try:
+        ray.get(count, timeout=_ANSWERS_S)
+    except ray.exceptions.RayError:
+        return False
+    return True

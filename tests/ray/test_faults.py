@@ -96,6 +96,29 @@ class Faulty(Trainable):
             while not asked_to_go():
                 heard.wait(0.01)
 
+    def loses_its_listener(self, config, worker):
+        self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
+
+    def loses_its_controller(self, config, worker):
+        if self.kill("ray::TrainController", config, worker):
+            threading.Event().wait()  # its processes go with their owner
+
+    def loses_the_mailbox(self, config, worker):
+        self.kill("ray::Mailbox", config, worker)
+
+    def kill(self, title, config, worker):
+        """Kill the cluster's processes of a title; True for the rank that did."""
+        if worker.rank != 0 or not self.once(config):
+            return False
+        import psutil
+
+        others = psutil.Process().parent().children()
+        found = [p for p in others if p.cmdline() and p.cmdline()[0].startswith(title)]
+        assert found, [p.cmdline()[:1] for p in others]
+        for process in found:
+            process.kill()
+        return True
+
     def is_poison(self, config, worker):
         raise ValueError(f"bad shape {os.getpid()}")
 
@@ -136,7 +159,8 @@ class Faulty(Trainable):
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
 SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
-KINDS = ["well", "is_poison", "diverges", *SURVIVED]
+BESIDE = ["loses_its_listener", "loses_its_controller", "loses_the_mailbox"]
+KINDS = ["well", "is_poison", "diverges", *SURVIVED, *BESIDE]
 
 
 @dataclass
@@ -207,6 +231,21 @@ def test_a_fault_changes_no_curve_and_costs_one_interval(
     )
 
 
+@pytest.mark.parametrize("kind", BESIDE)
+def test_processes_beside_the_workers_may_die(
+    sweep: Sweep, kind: str, record_property: Callable[[str, object], None]
+) -> None:
+    record, paths = sweep.trials[kind], sweep.tune.paths("faulty")
+    assert sweep.curve(kind) == sweep.curve("well")
+    assert len(record.attempts) > 1
+    assert {a.cause for a in record.attempts} <= {None, Cause.INFRASTRUCTURE}
+    lines = paths.trial(record.id).reports.read_text().splitlines()
+    assert len(lines) <= STEPS + 1
+    record_property(LOST, len(lines) - STEPS)
+    took = [s for what, s in recoveries(paths) if what.endswith(f" of {record.id}")]
+    record_property(RECOVERY_S, max(took, default=0.0))
+
+
 @pytest.mark.parametrize(
     ("kind", "remedy", "cause"),
     [
@@ -214,6 +253,8 @@ def test_a_fault_changes_no_curve_and_costs_one_interval(
         ("rank_1_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
         ("rank_1_is_frozen", Remedy.RETRY, Cause.BUG),
+        ("loses_its_listener", Remedy.RETRY, Cause.INFRASTRUCTURE),
+        ("loses_its_controller", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
         ("needs_much_memory", Remedy.SHRINK, Cause.BUG),

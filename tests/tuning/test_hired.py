@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from results.failures import Cause, Remedy
 from results.records import TrialState
 from tests.tuning.simulate import make_spec, open_run, train
 from tests.tuning.test_capacity import Cluster
@@ -24,6 +25,7 @@ class Lanes:
         self.free, self.there, self.left = size, size, list[Leak]()
         self.busy: list[str] = []
         self.recalled = 0
+        self.mailbox_died = False
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -41,6 +43,9 @@ class Lanes:
 
     def recall(self) -> None:
         self.recalled += 1
+
+    def hears(self) -> bool:
+        return not self.mailbox_died
 
     def leaks(self) -> list[Leak]:
         found, self.left = self.left, []
@@ -197,3 +202,25 @@ def test_what_waits_for_room_that_is_gone_is_called_back(tmp_path: Path) -> None
     sweep.cluster.later(1)
     sweep.hired.tend()
     assert sweep.lanes.recalled
+
+
+def test_who_loses_its_listener_is_tried_again(sweep: Sweep) -> None:
+    job = sweep.begin()
+    remedy = sweep.hired.lost_listener(job)
+    sweep.hired.release(job, ruined=False)
+    assert remedy is Remedy.RETRY
+    assert not sweep.hired.deaf
+    assert sweep.run.records[job.trial_id].attempts[0].cause is Cause.INFRASTRUCTURE
+    assert sweep.begin().key == f"{job.trial_id}.2"
+
+
+def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> None:
+    first, second = sweep.begin(), sweep.begin()
+    sweep.lanes.mailbox_died = True
+    for job in (first, second):
+        assert sweep.hired.lost_listener(job) is None
+    assert sweep.hired.deaf
+    assert sweep.hired.berth() is None
+    assert not sweep.run.interrupted
+    records = [sweep.run.records[job.trial_id] for job in (first, second)]
+    assert [(r.state, r.attempts[0].error) for r in records] == [(TrialState.PENDING, None)] * 2

@@ -251,7 +251,7 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     """A run of its own in MLflow; now, or else when the sweep's others are delivered."""
     from search_spaces.errors import UserError
     from tuning.execution.folder import handle
-    from tuning.execution.session import deliver
+    from tuning.execution.tracking import deliver
 
     if spec.tracking.name == "none":
         return

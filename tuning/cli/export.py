@@ -123,7 +123,7 @@ class _Export:
         from results.paths import Storage
         from results.tracking.registry import CANDIDATE, CHAMPION, register
         from tuning.execution.folder import read_state
-        from tuning.execution.session import tracking_uri
+        from tuning.execution.tracking import tracking_uri
 
         picked = self.picked
         onnx, _ = self._written("onnx", force=True)

@@ -17,7 +17,7 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
     from results.frozen import read_spec
     from search_spaces.errors import UserError
     from tuning.execution.folder import find, handle
-    from tuning.execution.session import deliver
+    from tuning.execution.tracking import deliver
 
     paths = find(sweep, storage)
     spec = read_spec(paths)

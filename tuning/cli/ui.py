@@ -23,7 +23,7 @@ from results.paths import Storage, SweepPaths
 from results.tracking import comparison_url, experiment_url, ui_command, ui_environment
 from search_spaces.errors import UserError
 from tuning.execution.folder import find, read_state, storage_of
-from tuning.execution.session import tracking_uri
+from tuning.execution.tracking import tracking_uri
 
 HOST = "127.0.0.1"
 _START_S = 90.0

@@ -60,3 +60,12 @@ def nodes() -> list[Node]:
 
     alive = (n["Resources"] for n in ray.nodes() if n["Alive"])
     return [Node(r.get("CPU", 0.0), r.get("GPU", 0.0)) for r in alive]
+
+
+def own_machine() -> str:
+    """The resource that only the machine has on which this process is; Ray gives each one of 1."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    resources: dict[str, float] = next(n["Resources"] for n in ray.nodes() if n["NodeID"] == own)
+    return next(r for r in resources if r.startswith("node:") and "__" not in r)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from results.failures import Remedy
 from trainables.worker import Answer, TrialJob
 from tuning.execution.capacity import Capacity
 from tuning.execution.placement import Berth, Placement
@@ -16,6 +17,9 @@ from tuning.execution.sweep import SweepRun
 if TYPE_CHECKING:
     from trainables.launch import Crew
 
+LISTENER_DIED = "the trial's driving process died"
+_MAILBOXES = 5
+"""How often a session replaces its mailbox before it gives up."""
 _SLOW = ("torch", "pandas")
 """What takes long to import and knows nothing of Ray: two threads never import the same."""
 
@@ -36,15 +40,18 @@ class Hired:
 
     Attributes:
         mailbox: where trials are heard and answered.
+        deaf: whether it is gone, so that the trials need another and processes that know it.
     """
 
     def __init__(self, run: SweepRun, crew: Crew, mailbox: Any, capacity: Capacity) -> None:
-        self.mailbox = mailbox
+        self.mailbox, self.deaf = mailbox, False
         self._run, self._crew, self._capacity = run, crew, capacity
         self._sizes: dict[str, int] = {}
 
     def berth(self) -> Berth | None:
         """What one more trial would get now; None while there is no room for it."""
+        if self.deaf:
+            return None
         size = self._capacity.next_size(self._sizes.values())
         return None if size is None else self._capacity.placement.berth(size)
 
@@ -78,6 +85,15 @@ class Hired:
             self._run.on_failed(job.trial_id, error, began=False)
         else:
             self._run.give_up(f"no trial can start: {error}")
+
+    def lost_listener(self, job: TrialJob) -> Remedy | None:
+        """Ray Tune's process for an attempt died: alone, or because the mailbox did.
+
+        Returns:
+            What it was taken for; None when the attempt is not charged with it.
+        """
+        self.deaf = self.deaf or not self._crew.hears()
+        return self._run.on_failed(job.trial_id, LISTENER_DIED, began=not self.deaf)
 
     def tend(self) -> None:
         """Let go of processes that no trial needs any more, and of attempts that wait for room
@@ -126,3 +142,21 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
         yield hired
     finally:
         hired.close()
+
+
+def run_trials(run: SweepRun, placement: Placement, between: Callable[[], None]) -> None:
+    """Run a sweep's trials; when the mailbox dies, with new processes from their checkpoints.
+
+    Args:
+        run: the sweep.
+        placement: of its trials.
+        between: called again and again, between the trials' events.
+    """
+    for _ in range(_MAILBOXES):
+        with hire(run, placement) as workers:
+            from tuning.execution.ray_tune import drive  # while the workers come up
+
+            drive(run, workers, between)
+        if not workers.deaf:
+            return
+    run.give_up(f"the mailbox of the trials died {_MAILBOXES} times")

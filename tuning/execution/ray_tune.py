@@ -18,6 +18,7 @@ from results.failures import Remedy
 from results.faultpoints import reached
 from results.records import Report
 from trainables.worker import TrialJob
+from tuning.execution.cluster import own_machine
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
@@ -25,6 +26,8 @@ from tuning.search.schedulers import Decision
 
 _SPOILS = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
 """After these the processes of an attempt take no other."""
+_SLIVER = 1e-4
+"""The least that Ray counts of a resource; Tune demands some for each of its actors."""
 _ACTORS = 1_000
 """More of Tune's actors than there are ever trials at once."""
 
@@ -39,7 +42,7 @@ class SweepSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
-        if self._run.finished:
+        if self._run.finished or self._hired.deaf:
             return Searcher.FINISHED
         berth = self._hired.berth()
         job = None if berth is None else self._run.next_trial(berth)
@@ -59,7 +62,7 @@ class SweepSearcher(Searcher):
             return
         remedy = None
         if error:
-            remedy = self._run.on_failed(job.trial_id, "the trial's driving process died")
+            remedy = self._hired.lost_listener(job)
         elif result and ERROR in result and not result[CAME_UP]:
             self._hired.never_came_up(job, result[ERROR])
         elif result and ERROR in result:
@@ -131,7 +134,7 @@ class _Stopper(tune.Stopper):
     def stop_all(self) -> bool:
         self._hired.tend()
         self._between()
-        return self._run.interrupted
+        return self._run.interrupted or self._hired.deaf
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -144,14 +147,17 @@ def drive(run: SweepRun, hired: Hired, between: Callable[[], None]) -> None:
     """
     searcher = SweepSearcher(run, hired)
     _tune(run, searcher, hired, _Stopper(run, hired, between))
+    if hired.deaf:
+        for job in searcher.jobs.values():
+            hired.lost_listener(job)
 
 
 def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stopper) -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
     actor = tune.with_parameters(TrialActor, mailbox=hired.mailbox)
     tune.Tuner(
-        # No CPU: the workers need them all. Tune demands some resource, so a byte of memory.
-        tune.with_resources(actor, {"cpu": 0, "memory": 1}),
+        # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.
+        tune.with_resources(actor, {"cpu": 0, own_machine(): _SLIVER}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=BookScheduler(run, searcher, hired),

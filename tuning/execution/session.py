@@ -2,80 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from results.leaderboard import summaries
 from results.paths import Storage, SweepPaths
-from results.records import Report, TrialRecord, read_reports
+from results.records import read_reports
 from results.tables import to_frame, write_parquet
-from results.tenure import Tenure
-from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
+from results.tracking import Ending, Tracker
 from search_spaces.redaction import strike_out
 from search_spaces.schema import SweepSpec
 from tuning.execution.folder import accounted, handle, note_end
 from tuning.execution.owner import own
+from tuning.execution.tracking import TrackerObserver, make_tracker
 
 if TYPE_CHECKING:
     from tuning.cli.view import View
     from tuning.execution.observer import Observer
     from tuning.execution.sweep import SweepRun
-
-
-class TrackerObserver:
-    """Tells a tracker which trial there is something new of."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-
-    def trial_started(self, record: TrialRecord) -> None:
-        """An attempt begins."""
-        self._tracker.changed(record.id, reported=False)
-
-    def reported(self, record: TrialRecord, report: Report) -> None:
-        """Metrics."""
-        self._tracker.changed(record.id, reported=True)
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        """The trial ended, or will be tried again."""
-        self._tracker.changed(record.id, reported=False)
-
-
-def make_tracker(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Tracker:
-    """The tracker that a sweep names; MLflow in the storage's own database by default."""
-    return NullTracker() if spec.tracking.name == "none" else delivery(spec, paths, tenure)
-
-
-def delivery(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Delivery:
-    """Delivery of a sweep to the MLflow that it names, by its owner."""
-    from tuning.execution.facts import sweep_facts
-
-    storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
-    experiment = spec.tracking.experiment or spec.name
-    uri = tracking_uri(spec, paths)
-    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, tenure)
-
-
-def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
-    """Deliver what is not delivered yet, of a sweep that nobody drives.
-
-    Returns:
-        One line on what still is not; None when all is.
-
-    Raises:
-        UserError: it is driven.
-    """
-    with own(paths.lock) as tenure:
-        tracker = delivery(spec, paths, tenure)
-        return tracker.close(tracker.last_ending, timeout_s)
-
-
-def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
-    """Where MLflow keeps the sweep's runs: the file's, `$MLFLOW_TRACKING_URI`, or the storage's."""
-    chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return chosen or f"sqlite:///{Storage(paths.root.parent).tracking_db}"
 
 
 def run_session(
@@ -88,7 +33,7 @@ def run_session(
     """
     from tuning.execution.budget import check_spendable
     from tuning.execution.cluster import cluster
-    from tuning.execution.hired import hire, imported_meanwhile
+    from tuning.execution.hired import imported_meanwhile, run_trials
     from tuning.execution.inbox import Attendant
     from tuning.execution.placement import place
 
@@ -110,10 +55,7 @@ def run_session(
         with _recorded(run, view):
             if placement is not None:
                 view.say(f"starting workers: {placement.need} for each trial")
-                with hire(run, placement) as workers:
-                    from tuning.execution.ray_tune import drive  # while the workers come up
-
-                    drive(run, workers, attend)
+                run_trials(run, placement, attend)
     return run
 
 
