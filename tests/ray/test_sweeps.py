@@ -12,13 +12,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import psutil
 import pytest
 
 from results import load
 from results.records import TrialRecord, TrialState
 from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep
-from tests.chaos.cluster import Cluster
+from tests.chaos.cluster import CANARY, Cluster
 from tests.chaos.invariants import Case, finished_trials, violations
 from tests.ray.conftest import ENV, Tune, answers, end, wait_for
 
@@ -67,6 +68,8 @@ def test_from_a_file_to_a_winner(tune: Tune, digits: Path) -> None:
     assert {n: s for n, s in runs if n != "digits"} == {
         r.id: expected[r.state] for r in tune.trials("digits")
     }
+
+    assert tune.leaks() == []
 
     # What ran under Ray comes out the same, bit by bit, without it.
     assert tune("reproduce", "digits", "t0000").startswith("t0000: bit-identical in all of ")
@@ -149,6 +152,7 @@ def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune) -> None
     paths = tune.paths("long")
     wait_for(lambda: bool(paths.trial("t0000").checkpoint_steps()), run)
     assert "driven by process" in tune("resume", "long", code=2)
+    assert [p.pid for p in psutil.process_iter() if CANARY in " ".join(_command(p))] == []
     code, out = end(run, signal.SIGTERM)  # as a cluster's manager would
     assert code == 130
     assert "go on with: tune resume long" in out
@@ -168,6 +172,13 @@ def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(tune: Tune) -> None
     resumed = [p.step for p in tune.curve("long", "t0000") if p.attempt > 1]
     assert resumed[0] == newest + 1
     assert [r.state.finished for r in tune.trials("long")] == [True, True]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
 
 
 FAILING = """

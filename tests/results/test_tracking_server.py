@@ -1,5 +1,7 @@
 """MLflow's real server, killed in the middle of a sweep and started again."""
 
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, sweep) -> None:
     with mlflow_server(tmp_path, port) as uri:
         tracker = open_tracker(sweep, uri, key)
         assert tracker._round()
+        assert _asked_as(uri, f"127.0.0.1:{port}") == 200
+        assert _asked_as(uri, "evil.example") == 403  # a page elsewhere that resolves to here
     write(sweep, trial(0, TrialState.COMPLETED), 3)
     write(sweep, trial(1), 1)
     for changed in ("t0000", "t0001"):
@@ -37,3 +41,15 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, sweep) -> None:
     }
     assert points(tmp_path, found["t0000"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert points(tmp_path, found["t0001"]) == [(1, 0.1), (2, 0.2)]
+
+
+def _asked_as(uri: str, host: str) -> int:
+    """The answer's status to a request that is addressed to a host."""
+    asked = urllib.request.Request(f"{uri}/api/2.0/mlflow/experiments/search?max_results=1")
+    asked.add_header("Host", host)
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code

@@ -72,6 +72,7 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
             local_files_only=True,
             output_loading_info=True,
             trust_remote_code=False,
+            use_safetensors=True,
         )
     wrong = {k: v for k, v in found.items() if v and k in _MUST_BE_EMPTY}
     if wrong:
@@ -132,8 +133,14 @@ def _architecture(config: CausalLMConfig, dataset: Dataset) -> Any:
 
 
 def _pretrained(name: str) -> nn.Module:
+    auto: Any = AutoModelForCausalLM
     return _module(
-        AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+        auto.from_pretrained(
+            name,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            weights_only=True,  # a pickle of tensors, and of nothing else
+        )
     )
 
 
