@@ -9,7 +9,10 @@ import random
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from results import environment
+from results.environment import Environment, sample_line
 from results.frozen import read_spec
 from results.leaderboard import summaries
 from results.paths import SweepPaths
@@ -18,25 +21,46 @@ from results.tables import to_frame, write_parquet
 from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, save, train
+from trainables.facts import versions
+from trainables.worker import TrialJob
 from tuning.cli.best import best
 from tuning.cli.look import ls, show
 from tuning.execution.folder import create
+from tuning.execution.inbox import Attendant, send
 from tuning.execution.session import _taken_over
+from tuning.execution.since import other_versions
 
 
 def make_sweep(storage: Path) -> SweepPaths:
-    """A sweep in the middle, with all of its files."""
-    spec = make_spec(tracking={"name": "none"}, budget={"trials": 4})
-    paths = create(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
+    """A sweep in the middle, with all of its files; it learns from another, which is finished."""
+    earlier = _create(storage, name="earlier", budget={"trials": 2})
     with ExitStack() as stack:
-        run, _ = _taken_over(paths, spec, stack)
+        finish(_taken_over(earlier, read_spec(earlier), stack)[0])
+    paths = _create(storage, search={"startup_trials": 3, "warm_start": [str(earlier.root)]})
+    with ExitStack() as stack:
+        run, _ = _taken_over(paths, read_spec(paths), stack)
         for _ in range(2):
             job = run.next_trial()
             save(job, 1)
+            _note(job)
             train(run, job)
         train(run, run.next_trial(), upto=1)
-        write_parquet(paths, to_frame(summaries(paths, spec.metric, spec.mode)))
+        write_parquet(paths, to_frame(summaries(paths, "loss", "min")))
+    send(paths, "add", params={"x": 0.25})
     return paths
+
+
+def _create(storage: Path, **changes: Any) -> SweepPaths:
+    spec = make_spec(**{"tracking": {"name": "none"}, "budget": {"trials": 4}, **changes})
+    return create(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
+
+
+def _note(job: TrialJob) -> None:
+    """What a worker writes beside its reports."""
+    ran = Environment(source={}, versions=dict(versions()), hardware={})
+    environment.write(job.paths, job.attempt, ran)
+    job.paths.samples(job.attempt).write_text(sample_line(1, 1.0, {"system/memory_mb": 1.0}))
+    job.paths.log(job.attempt, 0).write_text("step 1\n")
 
 
 def damaged(sweep: SweepPaths, storage: Path, rng: random.Random) -> SweepPaths:
@@ -80,6 +104,8 @@ def check(paths: SweepPaths) -> bool:
         spec = read_spec(paths)
         with ExitStack() as stack:
             run, _ = _taken_over(paths, spec, stack)
+            Attendant(run).begin()
+            other_versions(paths, run.records)
             finish(run)
     except UserError as e:
         assert all(line and "\n" not in line for line in e.problems), e.problems
