@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.search.ours import Ours
 from benchmarks.search.peers import OptunaHyperband, RayOptuna
+from benchmarks.search.proposals import ASKS, proposals
 from benchmarks.search.simulate import FULL_TRAININGS, SHARES, Attempt, Contender, run
 from benchmarks.search.tables import tables
 from benchmarks.search.tasks import misleading, scale
@@ -105,6 +106,12 @@ def test_who_ran_less_is_compared_where_it_ran():
     assert "slow" not in whole
     assert "1 sweeps" in partial
     assert [row(partial, name)[5] for name in ("slow", "a", "b")] == ["1.0", "2.0", "3.0"]
+
+
+def test_the_last_proposals_of_a_large_sweep_are_timed():
+    seconds = proposals(30)
+    assert len(seconds) == ASKS
+    assert min(seconds) > 0
 
 
 def test_low_rungs_mislead_in_the_family_that_is_made_for_it():

@@ -82,8 +82,6 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
 
 def _steps_up(table: Array, target: int) -> tuple[Array, Array, int, bool]:
     """What to add to a value of each level, how noisy that is, and the lowest level of use."""
-    from scipy.stats import spearmanr
-
     shift, noise = np.zeros(target + 1), np.zeros(target + 1)
     trusted, misleads = 0, False
     for k in range(target - 1, -1, -1):
@@ -94,10 +92,25 @@ def _steps_up(table: Array, target: int) -> tuple[Array, Array, int, bool]:
         else:
             step = float(np.median(change))
             spread = float((1.4826 * np.median(np.abs(change - step))) ** 2)
-            varied = np.ptp(both[:, k]) > 0 and np.ptp(both[:, k + 1]) > 0
-            if varied and len(both) >= 2 * _PAIRS and not misleads:
-                correlation = float(spearmanr(both[:, k], both[:, k + 1]).statistic)
-                if correlation < _MISLEADING:
-                    trusted, misleads = k + 1, True
+            if not misleads and _contradict(both[:, k], both[:, k + 1]):
+                trusted, misleads = k + 1, True
         shift[k], noise[k] = shift[k + 1] + step, noise[k + 1] + spread
     return shift, noise, trusted, misleads
+
+
+def _contradict(lower: Array, upper: Array) -> bool:
+    """Whether the order of a rung is rather the reverse of the next one's."""
+    if len(lower) < 2 * _PAIRS or np.ptp(lower) == 0 or np.ptp(upper) == 0:
+        return False
+    return _rank_correlation(lower, upper) < _MISLEADING
+
+
+def _rank_correlation(a: Array, b: Array) -> float:
+    """Spearman's; `scipy.stats` has it too, and takes a second to import."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Array) -> Array:
+    """From 1; ties share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
