@@ -118,20 +118,38 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
     from search_spaces.errors import UserError
     from tuning.execution.folder import find_trial
 
+    said: tuple[str, ...]
     if trial is None:
         choice = decide(paths, spec)
-        entry, clear = choice.line, choice.clear
+        entry, clear, said = choice.line, choice.clear, (f"chosen because {choice.why}",)
     else:
         find_trial(paths, trial)
-        clear = False
+        clear, said = False, ()
         entries = summaries(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     found = newest_whole(paths.trial(entry.record.id))
     if found is None:
         raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
-    card = Card(spec.name, spec.metric, entry.value, (entry.record.id,), entry.record.params)
+    card = Card(
+        spec.name,
+        spec.metric,
+        entry.value,
+        (entry.record.id,),
+        entry.record.params,
+        (*_data(paths, entry.record), *said),
+        "on the selection split, by which the search chose",
+    )
     why = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
     return found.folder, entry.record.id, card, clear, why
+
+
+def _data(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
+    """What a trial was trained on, as far as its last attempt wrote it down."""
+    from results import environment
+
+    last = record.attempts[-1].number if record.attempts else 0
+    found = environment.read(paths.trial(record.id), last)
+    return (f"data: fingerprint `{found.data}`",) if found and found.data else ()
 
 
 def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
@@ -148,5 +166,16 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     made = read_soup(folder)
     first = record_of(paths, made.trial_id)
     value = made.scores[made.method].mean
-    card = Card(spec.name, spec.metric, value, made.members, first.params)
+    card = Card(
+        spec.name,
+        spec.metric,
+        value,
+        made.members,
+        first.params,
+        (
+            *_data(paths, first),
+            f"average of weights: {made.method}, {made.options or 'no options'}",
+        ),
+        "on the test split, which the search did not see",
+    )
     return folder, soup, card, made.promoted, f"the average is not surely better than {made.single}"

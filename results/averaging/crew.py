@@ -18,7 +18,8 @@ MOST = 8
 
 def processors() -> int:
     """That this process may use, `MOST` at most."""
-    return min(MOST, len(os.sched_getaffinity(0)))
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(MOST, there or 1)
 
 
 def in_order(

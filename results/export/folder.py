@@ -28,7 +28,8 @@ class Card:
         value: the model's own value of it; None when it was not judged.
         parents: ids of the trials whose weights are in it.
         params: of the first parent, flat; what varied in the sweep.
-        data: lines about what it was trained on.
+        data: lines about what it was trained on, and why it was chosen.
+        where: on which data `value` was measured.
     """
 
     sweep: str
@@ -37,6 +38,7 @@ class Card:
     parents: tuple[str, ...]
     params: Mapping[str, object] = field(default_factory=dict)
     data: tuple[str, ...] = ()
+    where: str = ""
 
 
 def export(
@@ -101,7 +103,7 @@ def _check_target(target: Path, force: bool) -> None:
 
 
 def _readme(folder: Path, card: Card, form: str, how: str) -> str:
-    value = "not measured" if card.value is None else f"{card.value:.6g}"
+    value = "not measured" if card.value is None else f"{card.value:.6g} {card.where}".rstrip()
     files = sorted(p for p in folder.iterdir() if p.suffix in _WEIGHTS)
     weights = [f"- `{p.name}`: `{_sha256(p)}`" for p in files]
     params = [f"- `{name}`: `{json.dumps(v, default=str)}`" for name, v in card.params.items()]

@@ -149,4 +149,4 @@ FORMATS: dict[str, Format] = {
         ("gguf", "accelerate"),
     ),
 }
-"""Name after `--to` → format. `mlflow` is made of `onnx`, see `results.export.registry`."""
+"""Name after `--to` → format. `mlflow` is made of `onnx`, see `results.tracking.registry`."""

@@ -5,7 +5,13 @@ outbox too: whatever was not delivered yet is delivered later, once.
 """
 
 from results.tracking.delivery import Delivery, mlflow_tracker
-from results.tracking.pages import comparison_url, experiment_url, ui_command, ui_environment
+from results.tracking.pages import (
+    comparison_url,
+    curves_url,
+    experiment_url,
+    ui_command,
+    ui_environment,
+)
 from results.tracking.tracker import Ending, NullTracker, SweepFacts, Tracker
 
 __all__ = [
@@ -15,6 +21,7 @@ __all__ = [
     "SweepFacts",
     "Tracker",
     "comparison_url",
+    "curves_url",
     "experiment_url",
     "mlflow_tracker",
     "ui_command",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from results.tracking.client import QUIET, TRIAL_TAG, connect, search
 from search_spaces.errors import UserError
@@ -41,6 +41,23 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
     of = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
     return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={of}"
+
+
+def curves_url(comparison: str, metric: str) -> str:
+    """Address of MLflow's page of a metric's curves, for the runs of a `comparison_url`."""
+    base, _, runs = comparison.partition("#/compare-runs?")
+    view = {
+        "metric": json.dumps(metric),
+        "plot_metric_keys": json.dumps([metric]),
+        "plot_layout": "{}",
+        "x_axis": "step",
+        "y_axis_scale": "linear",
+        "line_smoothness": "1",
+        "show_point": "false",
+        "deselected_curves": "[]",
+        "last_linear_y_axis_range": "[]",
+    }
+    return f"{base}#/metric?{runs}&{urlencode(view, quote_via=quote)}"
 
 
 def experiment_url(base: str, uri: str, experiment: str) -> str:

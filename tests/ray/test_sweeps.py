@@ -322,7 +322,7 @@ def test_a_tracking_server_holds_the_runs(tune: Tune, digits: Path) -> None:
             patch.setitem(ENV, "MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
             wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), server)
             tune("run", digits, "--set", "budget.trials=2")
-            page = tune("ui", "digits", "--no-browser").strip()
+            page = tune("ui", "digits", "--no-browser").splitlines()[0]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait()

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,10 +10,18 @@ import pytest
 
 from results.checkpoint import commit, open_staging, verify
 from results.export.folder import Card, export
-from results.export.formats import Model
+from results.export.formats import FORMATS, Model
 from search_spaces.errors import UserError
 
-CARD = Card("llm-1", "eval_loss", 1.25, ("t0003", "t0001"), {"lr": 1e-3, "layers": [1, 2]})
+CARD = Card(
+    "llm-1",
+    "eval_loss",
+    1.25,
+    ("t0003", "t0001"),
+    {"lr": 1e-3, "layers": [1, 2]},
+    ("data: fingerprint `abc`",),
+    "on the test split",
+)
 
 
 @pytest.fixture
@@ -46,11 +55,29 @@ def test_the_card_says_whence(source: Path, tmp_path: Path) -> None:
     target = export_hf(source, tmp_path / "out" / "hf", write, CARD)
     text = (target / "README.md").read_text()
     assert text.startswith("---\nlibrary_name: transformers\n---\n")
-    for said in ("llm-1", "`t0003`, `t0001`", "`eval_loss`: 1.25", "`lr`: `0.001`", "`[1, 2]`"):
+    for said in (
+        "llm-1",
+        "`t0003`, `t0001`",
+        "`eval_loss`: 1.25 on the test split",
+        "- data: fingerprint `abc`",
+        "`lr`: `0.001`",
+        "`[1, 2]`",
+    ):
         assert said in text
     assert hashlib.sha256(b"weights").hexdigest() in text
     assert sorted(verify(target).files) == ["README.md", "model.safetensors"]
     assert [p.name for p in target.parent.iterdir()] == ["hf"]
+
+
+def test_a_format_whose_packages_are_missing_says_what_to_install() -> None:
+    there = replace(FORMATS["onnx"], needs=("json",))
+    there.check_installed("onnx")
+    missing = replace(FORMATS["onnx"], needs=("json", "no_such_package"))
+    with pytest.raises(UserError) as told:
+        missing.check_installed("onnx")
+    assert str(told.value) == (
+        "--to onnx: needs no_such_package; install with: pip install 'tune-platform[export]'"
+    )
 
 
 def test_a_target_is_replaced_only_by_force_and_only_an_export(

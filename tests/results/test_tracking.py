@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 import pytest
 
@@ -29,6 +29,7 @@ from results.tracking import (
     Ending,
     SweepFacts,
     comparison_url,
+    curves_url,
     experiment_url,
     mlflow_tracker,
     ui_command,
@@ -264,6 +265,11 @@ def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
     assert page == "http://127.0.0.1:5000/#/compare-runs"
     assert json.loads(unquote(chosen)) == [found[t].info.run_id for t in ("t0000", "t0001")]
     assert json.loads(unquote(experiments)) == [found["llm-1"].info.experiment_id]
+    page, query = curves_url(url, "eval/loss@2").split("?")
+    shown = parse_qs(query)
+    assert page == "http://127.0.0.1:5000/#/metric"
+    assert shown["runs"] == [unquote(chosen)]
+    assert shown["metric"] == ['"eval/loss@2"']
     assert experiment_url("http://h", uri_of(storage), "llm").startswith("http://h/#/experiments/")
     with pytest.raises(UserError, match="no runs of sweep 'other'"):
         comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])

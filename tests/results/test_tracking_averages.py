@@ -9,12 +9,17 @@ import pytest
 
 from results.paths import SweepPaths
 from results.tracking import Ending, SweepFacts, mlflow_tracker
-from tests.results.servers import free_port
 from tests.results.test_soup import add, at, cook
 
 WAIT_S = 100.0
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store for all tests, which takes seconds to make; each has a sweep of its own in it."""
+    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
 
 
 @pytest.fixture
@@ -26,29 +31,27 @@ def sweep(tmp_path: Path) -> SweepPaths:
     return paths
 
 
-def deliver(paths: SweepPaths, uri: str) -> str | None:
-    facts = SweepFacts("s/1", "s", {}, {})
-    tracker = mlflow_tracker(paths, uri, paths.root / "artifacts", "e", facts)
-    return tracker.close(Ending("FINISHED", {}), WAIT_S)
+def deliver(paths: SweepPaths, uri: str) -> None:
+    facts = SweepFacts(str(paths.root), "s", {}, {})
+    tracker = mlflow_tracker(paths, uri, paths.root / "artifacts", str(paths.root), facts)
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
 
 
-def runs(uri: str) -> list[Any]:
+def runs(uri: str, paths: SweepPaths) -> list[Any]:
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
-    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+    return client.search_runs([client.get_experiment_by_name(str(paths.root)).experiment_id])
 
 
-def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
     soup = cook(sweep, "greedy")
     cook(sweep, "weighted", weights=[1, 2, 1])
-    assert deliver(sweep, f"http://127.0.0.1:{free_port()}") is not None, "nobody is there"
     for _ in range(2):
-        assert deliver(sweep, uri) is None
-    found = {r.info.run_name: r for r in runs(uri)}
+        deliver(sweep, uri)
+    found = {r.info.run_name: r for r in runs(uri, sweep)}
     assert sorted(found) == ["greedy", "s", "t0000", "t0001", "t0002", "weighted"]
-    assert len(runs(uri)) == 6
+    assert len(runs(uri, sweep)) == 6
     run = found["greedy"]
     assert run.info.status == "FINISHED"
     tags = run.data.tags
@@ -71,19 +74,17 @@ def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, tmp_path: Path) -> No
     ).read_text()
 
 
-def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
+def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, uri: str) -> None:
     cook(sweep, "weighted", weights=[1, 2, 1])
-    assert deliver(sweep, uri) is None
+    deliver(sweep, uri)
     cook(sweep, "weighted", weights=[1, 1, 1])
-    assert deliver(sweep, uri) is None
-    shares = [r.data.params["share.t0001"] for r in runs(uri) if r.info.run_name == "weighted"]
-    assert sorted(shares) == [str(1 / 3), "0.5"]
+    deliver(sweep, uri)
+    found = [r for r in runs(uri, sweep) if r.info.run_name == "weighted"]
+    assert sorted(r.data.params["share.t0001"] for r in found) == [str(1 / 3), "0.5"]
 
 
-def test_a_damaged_recipe_is_passed_over(sweep: SweepPaths, tmp_path: Path) -> None:
+def test_a_damaged_recipe_is_passed_over(sweep: SweepPaths, uri: str) -> None:
     cook(sweep, "greedy")
     (sweep.soup("greedy") / "soup.json").write_text("{")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    assert deliver(sweep, uri) is None
-    assert len(runs(uri)) == 4
+    deliver(sweep, uri)
+    assert len(runs(uri, sweep)) == 4

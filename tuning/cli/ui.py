@@ -20,7 +20,13 @@ import typer
 
 from results.frozen import read_spec
 from results.paths import Storage, SweepPaths
-from results.tracking import comparison_url, experiment_url, ui_command, ui_environment
+from results.tracking import (
+    comparison_url,
+    curves_url,
+    experiment_url,
+    ui_command,
+    ui_environment,
+)
 from search_spaces.errors import UserError
 from tuning.execution.folder import find, read_state, storage_of
 from tuning.execution.tracking import tracking_uri
@@ -39,12 +45,12 @@ def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) 
     root = Storage(paths[0].root.parent) if paths else storage_of(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
-        _present(_page(uri, uri, paths), browser)
+        _present(_pages(uri, uri, paths), browser)
         return
     for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
         signal.signal(signum, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
-        _present(_page(base, uri, paths), browser)
+        _present(_pages(base, uri, paths), browser)
         typer.echo("serving on this machine only; Ctrl-C ends it")
         signal.pause()
 
@@ -62,20 +68,23 @@ def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
 
 
-def _page(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> str:
+def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
+    """The page to open, and the one with the curves."""
     if not sweeps:
-        return f"{base}/#/experiments"
+        return [f"{base}/#/experiments"]
+    spec = read_spec(sweeps[0])
     try:
-        return comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
+        page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
     except UserError:  # nothing was sent yet
-        spec = read_spec(sweeps[0])
-        return experiment_url(base, uri, spec.tracking.experiment or spec.name)
+        return [experiment_url(base, uri, spec.tracking.experiment or spec.name)]
+    return [page, curves_url(page, spec.metric)]
 
 
-def _present(url: str, browser: bool) -> None:
-    typer.echo(url)
+def _present(pages: Sequence[str], browser: bool) -> None:
+    for what, page in zip(("", "curves "), pages, strict=False):
+        typer.echo(what + page)
     if browser:
-        webbrowser.open(url)
+        webbrowser.open(pages[0])
 
 
 @contextmanager
