@@ -12,11 +12,14 @@ from results.frozen import read_spec
 from results.leaderboard import TrialSummary, order, summarize
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports, read_trials
+from results.selection import ranked
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 
 Progress = list[tuple[float, float]]
-"""(worker-seconds spent, best value reported by then), ascending, a point per improvement."""
+"""(worker-seconds spent, best value of the first objective reported by then), ascending, a point
+per improvement.
+"""
 
 _APART = {"name", "description", "storage", "tracking", "seed"}
 """Of a sweep file: what says nothing on how the search was done."""
@@ -30,7 +33,8 @@ class Standing:
         name: of the sweep; with its storage, where several have this name.
         spec: its frozen file.
         trials: how many are finished, or paused.
-        winner: None where no trial has a value.
+        winner: None where no trial has a value; of several objectives by the sweep's own rule.
+        front: how many trials are on the Pareto front of several objectives.
         cost: worker-seconds of all attempts.
         progress: see `Progress`.
     """
@@ -41,6 +45,7 @@ class Standing:
     winner: TrialSummary | None
     cost: float
     progress: Progress
+    front: int = 1
 
     def best_at(self, cost: float) -> float | None:
         """The best value that was reported for this cost; None when there was none yet."""
@@ -59,12 +64,17 @@ def compare(sweeps: Sequence[SweepPaths]) -> list[Standing]:
     standings = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
     first = standings[0].spec
     for other in (s.spec for s in standings[1:]):
-        if (other.metric, other.mode) != (first.metric, first.mode):
+        if other.objectives != first.objectives:
             raise UserError(
-                f"{first.name} has {first.mode} {first.metric}, {other.name} has {other.mode} "
-                f"{other.metric}: only sweeps of one metric and mode can be compared"
+                f"{first.name} has {goal(first)}, {other.name} has {goal(other)}: only sweeps of "
+                "the same metrics and modes can be compared"
             )
     return standings
+
+
+def goal(spec: SweepSpec) -> str:
+    """What a sweep optimises, in words."""
+    return ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
 
 
 def equal_costs(standings: Sequence[Standing], parts: int = 4) -> list[float]:
@@ -87,13 +97,18 @@ def _read(paths: SweepPaths, name: str) -> Standing:
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
     board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
     good = [e for e in board if e.value is not None and e.record.eligible]
+    best, front = next(iter(order(good, spec.mode)), None), 1
+    if len(spec.objectives) > 1 and good:
+        leaders = ranked(paths, spec, spec.select)
+        best, front = leaders[0], len(leaders)
     return Standing(
         name,
         spec,
         sum(r.state.rests for r in records),
-        next(iter(order(good, spec.mode)), None),
+        best,
         sum(r.worker_seconds for r in records),
         progress(records, [r for of in reports.values() for r in of], spec),
+        front,
     )
 
 

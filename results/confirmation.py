@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.files import write_atomic
+from results.pareto import by_rule
 from results.paths import SweepPaths
 
 LEVEL = 0.95
 
 
-class Measured(BaseModel):
-    """One trial, measured again.
+class Series(BaseModel):
+    """One objective of a trial, measured again.
 
     Attributes:
-        trial: its id.
-        search_value: by which the search ranked it (selection split).
+        search: by which the search ranked the trial (selection split).
         selection: values on the selection split, one per fresh seed; empty where the weights of
             the search were evaluated.
         test: values on the test split, one per fresh seed, or one of the search's own weights.
@@ -31,8 +31,7 @@ class Measured(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    trial: str
-    search_value: float
+    search: float
     selection: tuple[float, ...] = ()
     test: tuple[float, ...]
 
@@ -47,51 +46,99 @@ class Measured(BaseModel):
         return half_width(self.test)
 
 
-class Confirmation(BaseModel):
-    """What was measured, in the order in which the search ranked it.
+class Measured(BaseModel):
+    """One trial, measured again.
 
     Attributes:
-        metric, mode: as in the sweep.
-        seeds: fresh ones, the same for each trial; empty where existing weights were evaluated.
-        trials: at least one.
+        trial: its id.
+        series: of each objective.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    metric: str
-    mode: str
+    trial: str
+    series: dict[str, Series]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Of each objective, the mean over the seeds on the test split."""
+        return {name: one.mean for name, one in self.series.items()}
+
+    def apart(self, other: Measured) -> bool:
+        """Whether the intervals of the two lie apart, in one objective at least."""
+        return any(_apart(one, other.series[name]) for name, one in self.series.items())
+
+
+class Confirmation(BaseModel):
+    """What was measured, in the order in which the search ranked it.
+
+    Attributes:
+        modes: `min` or `max` of each objective; the first is the one of leaderboards.
+        seeds: fresh ones, the same for each trial; empty where existing weights were evaluated.
+        trials: at least one.
+        rule, weights: of several objectives; see `results.pareto.by_rule`.
+        judged: whether the values are of the test split; else they are what was reported with fresh
+            seeds, on the split of the search.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    modes: dict[str, str]
     seeds: tuple[int, ...]
     trials: tuple[Measured, ...]
+    rule: str = "knee"
+    weights: dict[str, float] = {}
+    judged: bool = True
+
+    @property
+    def where(self) -> str:
+        """What was measured, in words."""
+        return "on the test split" if self.judged else "by what the loop reports"
+
+    @property
+    def front(self) -> list[Measured]:
+        """The trials that no other is better than in all objectives, by their means on the test
+        split; best by the rule first, of equal ones the search's choice.
+
+        With one objective all trials, best first.
+        """
+        finite = [m for m in self.trials if all(map(math.isfinite, m.means.values()))]
+        known = finite or list(self.trials)
+        if len(self.modes) == 1:
+            ((name, mode),) = self.modes.items()
+            sign = 1 if mode == "min" else -1
+            return sorted(known, key=lambda m: sign * m.means[name])
+        order = by_rule([m.means for m in known], self.modes, self.rule, self.weights)
+        return [known[i] for i in order]
 
     @property
     def winner(self) -> Measured:
-        """The best mean on the test split; of equal ones the search's choice."""
-        sign = 1 if self.mode == "min" else -1
-        finite = [m for m in self.trials if math.isfinite(m.mean)]
-        return min(finite or self.trials, key=lambda m: sign * m.mean)
+        """The first of the front."""
+        return self.front[0]
 
     @property
-    def optimism(self) -> float | None:
-        """How much too good the search's best number was: what its winner gets on the same split
-        with fresh seeds is worse by this much. None without fresh seeds.
+    def optimism(self) -> dict[str, float]:
+        """How much too good the search's best numbers were: what its winner gets on the same split
+        with fresh seeds is worse by this much. Empty without fresh seeds.
         """
         first = self.trials[0]
-        if not first.selection:
-            return None
-        sign = 1 if self.mode == "min" else -1
-        return sign * (statistics.fmean(first.selection) - first.search_value)
+        return {
+            name: (1 if mode == "min" else -1) * (statistics.fmean(one.selection) - one.search)
+            for name, mode in self.modes.items()
+            if (one := first.series[name]).selection
+        }
 
     @property
     def clear(self) -> bool:
         """Whether the winner's interval lies apart from every other's."""
         best = self.winner
-        mine = best.half_width
-        others = [m for m in self.trials if m is not best]
-        widths = [m.half_width for m in others]
-        if mine is None or any(w is None for w in widths):
-            return not others
-        gaps = zip(others, widths, strict=True)
-        return all(abs(m.mean - best.mean) > mine + (w or 0.0) for m, w in gaps)
+        return all(best.apart(other) for other in self.trials if other is not best)
+
+
+def _apart(one: Series, other: Series) -> bool:
+    widths = one.half_width, other.half_width
+    known = [w for w in widths if w is not None]
+    return len(known) == 2 and abs(one.mean - other.mean) > sum(known)
 
 
 def half_width(values: Sequence[float]) -> float | None:

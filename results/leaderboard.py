@@ -8,8 +8,8 @@ no longer exist.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from results.confirmation import half_width
@@ -33,6 +33,8 @@ class TrialSummary:
         mean: of the values of all seeds of its configuration, where it has several.
         half_width: of that mean's 95 % t-interval.
         seeds: how many of them have a value.
+        values: the newest value of every metric that it reported; after a selection the one that
+            counts.
     """
 
     record: TrialRecord
@@ -44,6 +46,7 @@ class TrialSummary:
     mean: float | None = None
     half_width: float | None = None
     seeds: int = 1
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_goal(paths: SweepPaths) -> tuple[str, str]:
@@ -72,6 +75,7 @@ def summarize(
         best_step=best[1],
         step=reports[-1].step if reports else 0,
         reports=len(reports),
+        values={name: v for r in reports for name, v in r.metrics.items()},
     )
 
 
@@ -97,6 +101,12 @@ def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     ranked = [_with_mean(group) for group in groups.values()]
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
     return [line for group in ranked for line in sorted(group, key=lambda e: _own(e, mode))]
+
+
+def best_of(lines: Sequence[TrialSummary], metric: str, mode: str) -> float | None:
+    """The best newest value of a metric, of the trials that may win; None without any."""
+    known = [e.values.get(metric, math.nan) for e in lines if e.record.eligible]
+    return min((v for v in known if math.isfinite(v)), key=lambda v: _cost(v, mode), default=None)
 
 
 def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:

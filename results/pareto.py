@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+Point = Mapping[str, float]
+"""A trial's value of each objective."""
 
 _WORST = -1e200  # finite, so that percentiles and means of such values are numbers
 
@@ -65,6 +68,56 @@ def merits(scores: Sequence[Sequence[float]]) -> list[float]:
     return merit
 
 
+def front(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
+    """Indices of the points that no other is better than in one objective and as good in all."""
+    costs = [[_cost(p[name], mode) for name, mode in modes.items()] for p in points]
+    return [
+        i for i, mine in enumerate(costs) if not any(_dominates(other, mine) for other in costs)
+    ]
+
+
+def by_rule(
+    points: Sequence[Point], modes: Mapping[str, str], rule: str, weights: Mapping[str, float]
+) -> list[int]:
+    """Indices of the points on the front, best first; ties in the order given.
+
+    Args:
+        points: finite values of each objective.
+        modes: `min` or `max` of each.
+        rule: `knee`, the nearest to the best of each objective, or `weighted`, the least weighted
+            sum; each objective is scaled to 0..1 over the front.
+        weights: of the weighted rule; others weigh 1.
+    """
+    on_it = front(points, modes)
+
+    def badness(i: int) -> float:
+        scaled = _scaled(points[i], [points[j] for j in on_it], modes)
+        if rule == "knee":
+            return math.hypot(*scaled.values())
+        return sum(weights.get(name, 1.0) * cost for name, cost in scaled.items())
+
+    return sorted(on_it, key=badness)
+
+
 def _number(value: float) -> float:
     """A finite number that orders like the value; what is none comes last."""
     return _WORST if math.isnan(value) else max(_WORST, min(value, -_WORST))
+
+
+def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> dict[str, float]:
+    """Costs from 0, the best of some points, to 1, the worst of them."""
+    scaled = {}
+    for name, mode in modes.items():
+        costs = [_cost(p[name], mode) for p in among]
+        spread = (max(costs) - min(costs)) or 1.0
+        scaled[name] = (_cost(point[name], mode) - min(costs)) / spread
+    return scaled
+
+
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def _cost(value: float, mode: str) -> float:
+    return -value if mode == "max" else value

@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from results import confirmation
+from results.confirmation import Confirmation
 from results.leaderboard import TrialSummary, order, summarize
+from results.pareto import by_rule
 from results.paths import SweepPaths
 from results.records import Report, read_reports, read_trial, read_trials
+from results.replicates import family
 from search_spaces.errors import UserError
 from search_spaces.schema import SelectSpec, SweepSpec
-
-Point = Mapping[str, float]
-"""A trial's value of each objective."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,22 @@ def decide(paths: SweepPaths, spec: SweepSpec) -> Choice:
     record = read_trial(files)
     reports = read_reports(files, record.end_step)
     line = summarize(record, reports, spec.metric, spec.mode)
+    return Choice(line, _confirmed(made), True, made.clear and len(made.trials) > 1)
+
+
+def _confirmed(made: Confirmation) -> str:
+    """Why a confirmation's winner won."""
     how = f"{len(made.seeds)} fresh seeds" if made.seeds else "the weights of the search"
-    interval = f" ± {best.half_width:.3g}" if best.half_width is not None else ""
-    word = "lowest" if spec.mode == "min" else "highest"
-    why = (
-        f"confirmed on the test split with {how}: {best.mean:.5g}{interval}, "
-        f"the {word} of {len(made.trials)} trials"
-    )
-    return Choice(line, why, confirmed=True, clear=made.clear and len(made.trials) > 1)
+    values = []
+    for name, one in made.winner.series.items():
+        interval = f" ± {one.half_width:.3g}" if one.half_width is not None else ""
+        values.append(f"{f'{name} ' * (len(made.modes) > 1)}{one.mean:.5g}{interval}")
+    first = next(iter(made.modes.values()))
+    place = f"the {'lowest' if first == 'min' else 'highest'}"
+    if len(made.modes) > 1:
+        place = f"the {made.rule} of a Pareto front of {len(made.front)}"
+    said = ", ".join([*values, f"{place} of {len(made.trials)} trials"])
+    return f"confirmed {made.where} with {how}: {said}"
 
 
 def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[TrialSummary]:
@@ -76,14 +85,15 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
             "select.at: several objectives are not compared at their best, which is at different "
             "steps for each; last or smoothed"
         )
-    found: list[tuple[TrialSummary, Point]] = []
+    found: list[TrialSummary] = []
     for record in read_trials(paths):
         reports = read_reports(paths.trial(record.id), record.end_step)
         values = {name: _value(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
         if record.eligible and len(point) == len(objectives):
             line = summarize(record, reports, spec.metric, spec.mode)
-            found.append((replace(line, value=point.get(spec.metric, line.value)), point))
+            value = point.get(spec.metric, line.value)
+            found.append(replace(line, value=value, values={**line.values, **point}))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
         if any(record.broken for record in read_trials(paths)):
@@ -93,7 +103,7 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
             f"see what happened with: tune show {paths.name}"
         )
     if len(objectives) == 1:
-        return order([line for line, _ in found], spec.mode)
+        return order(found, spec.mode)
     return _by_rule(found, objectives, select)
 
 
@@ -119,14 +129,6 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
 def goals(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:
     """The metrics that selection weighs, with their modes: its own, or those of the search."""
     return dict(select.objectives) or {o.metric: o.mode for o in spec.objectives}
-
-
-def pareto(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
-    """Indices of the points that no other is better than in one objective and as good in all."""
-    costs = [[_cost(p[name], mode) for name, mode in modes.items()] for p in points]
-    return [
-        i for i, mine in enumerate(costs) if not any(_dominates(other, mine) for other in costs)
-    ]
 
 
 def smoothed(values: Sequence[float], weight: float) -> float:
@@ -157,34 +159,13 @@ def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) 
 
 
 def _by_rule(
-    found: Sequence[tuple[TrialSummary, Point]], modes: Mapping[str, str], select: SelectSpec
+    found: Sequence[TrialSummary], modes: Mapping[str, str], select: SelectSpec
 ) -> list[TrialSummary]:
-    front = [found[i] for i in pareto([point for _, point in found], modes)]
-    scaled = [_scaled(point, [p for _, p in front], modes) for _, point in front]
-    weights = {name: select.weights.get(name, 1.0) for name in modes}
-
-    def badness(i: int) -> tuple[float, str]:
-        costs = [weights[name] * scaled[i][name] for name in modes]
-        total = math.hypot(*scaled[i].values()) if select.rule == "knee" else sum(costs)
-        return total, front[i][0].record.id
-
-    return [front[i][0] for i in sorted(range(len(front)), key=badness)]
-
-
-def _scaled(point: Point, front: Sequence[Point], modes: Mapping[str, str]) -> dict[str, float]:
-    """Costs from 0, the best of the front, to 1, the worst of it."""
-    scaled = {}
-    for name, mode in modes.items():
-        costs = [_cost(p[name], mode) for p in front]
-        spread = (max(costs) - min(costs)) or 1.0
-        scaled[name] = (_cost(point[name], mode) - min(costs)) / spread
-    return scaled
-
-
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
-
-
-def _cost(value: float, mode: str) -> float:
-    return -value if mode == "max" else value
+    """The trials of the configurations on the front, best first; of several seeds by their mean."""
+    groups: dict[str, list[TrialSummary]] = {}
+    for line in found:
+        groups.setdefault(family(line.record.id), []).append(line)
+    of = [{name: fmean(e.values[name] for e in g) for name in modes} for g in groups.values()]
+    members = list(groups.values())
+    ordered = by_rule(of, modes, select.rule, select.weights)
+    return [line for i in ordered for line in members[i]]

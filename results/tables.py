@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.files import write_atomic
-from results.leaderboard import TrialSummary, read_goal, summaries
+from results.frozen import read_spec
+from results.leaderboard import TrialSummary, summaries
 from results.paths import SweepPaths
 from results.records import read_reports, read_trials
+from search_spaces.schema import SweepSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,25 +52,26 @@ def read_tables(path: Path | str) -> Results:
         UserError: the folder is no sweep.
     """
     paths = SweepPaths(Path(path))
-    metric, mode = read_goal(paths)
-    lines = summaries(paths, metric, mode)
-    return Results(
-        paths.name, metric, mode, to_frame(lines), reports_frame(paths), attempts_frame(paths)
-    )
+    spec = read_spec(paths)
+    trials = to_frame(summaries(paths, spec.metric, spec.mode), spec)
+    reports, attempts = reports_frame(paths), attempts_frame(paths)
+    return Results(paths.name, spec.metric, str(spec.mode), trials, reports, attempts)
 
 
-def to_frame(lines: Sequence[TrialSummary]) -> pd.DataFrame:
+def to_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame:
     """A row per trial, in the order given.
 
-    Columns: trial, state, value, best_value, step, seconds, attempts, reason, and one
-    `params.<name>` for each parameter that varies.
+    Columns: trial, state, value, best_value, step, seconds, attempts, reason, one `value.<metric>`
+    for each further objective, and one `params.<name>` for each parameter that varies.
     """
     import pandas as pd
 
     names = list(dict.fromkeys(name for line in lines for name in line.record.params))
-    rows = [_row(line, names) for line in lines]
-    frame = pd.DataFrame(rows, columns=[*_TRIAL, *(f"params.{name}" for name in names)])
-    return frame.astype({"value": "float64", "best_value": "float64"})
+    others = [o.metric for o in spec.objectives[1:]]
+    rows = [_row(line, others, names) for line in lines]
+    values = [f"value.{name}" for name in others]
+    frame = pd.DataFrame(rows, columns=[*_TRIAL, *values, *(f"params.{n}" for n in names)])
+    return frame.astype(dict.fromkeys(["value", "best_value", *values], "float64"))
 
 
 def reports_frame(paths: SweepPaths) -> pd.DataFrame:
@@ -114,8 +117,9 @@ def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
     write_atomic(paths.leaderboard, buffer.getvalue())
 
 
-def _row(line: TrialSummary, names: Sequence[str]) -> list[Any]:
+def _row(line: TrialSummary, others: Sequence[str], names: Sequence[str]) -> list[Any]:
     record = line.record
     fixed = [record.id, record.state.value, line.value, line.best_value, line.step]
     spent = [round(record.seconds, 3), len(record.attempts), record.reason]
-    return [*fixed, *spent, *(record.params.get(name) for name in names)]
+    values = [line.values.get(name) for name in others]
+    return [*fixed, *spent, *values, *(record.params.get(name) for name in names)]

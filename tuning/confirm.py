@@ -1,45 +1,37 @@
-"""Measures the best trials again, on the test split: under fresh seeds, or as they are."""
+"""Measures the best trials again, in every objective: under fresh seeds, or as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from results.checkpoint import newest_whole
-from results.confirmation import Confirmation, Measured
+from results.confirmation import Confirmation, Measured, Series
 from results.leaderboard import TrialSummary
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records import TrialRecord, read_reports
-from search_spaces.errors import UserError
-from search_spaces.schema import SweepSpec
-from trainables.again import Until
-from trainables.base import Trainable
-from trainables.local import run_local
-from trainables.run import output_to
-from tuning.execution.job import repetition
-from tuning.held_out import Judge, on_test
-from tuning.models import cache_of, config_of
+from results.selection import goals
+from search_spaces.errors import UserError, suggest
+from search_spaces.schema import SelectSpec, SweepSpec
+from tuning.again import Again, Say
 from tuning.search.study import derive_seed
 
 _FRESH = 1 << 31
 """Seeds of confirmations are derived from numbers that no trial has."""
-
-Say = Callable[[str], None]
+_Values = dict[str, float]
 
 
 class Confirmer:
-    """Trains and judges trials in this process, without Ray.
+    """Trains and judges trials again.
 
-    One process holds what the sweep's workers held together: with the trainables of this project,
-    whose batches are of all workers together, each step sees the same samples, and sums differ in
-    their last bits. Code of one's own that counts by worker sees another batch.
+    Where models can be judged on the test split, an objective is what they get there; one of
+    several that the judge does not know (memory, seconds) is what the training reports.
     """
 
     def __init__(
-        self, paths: SweepPaths, spec: SweepSpec, trainable: Trainable[Any], say: Say
+        self, paths: SweepPaths, spec: SweepSpec, select: SelectSpec, again: Again, say: Say
     ) -> None:
-        self._paths, self._spec, self._trainable, self._say = paths, spec, trainable, say
+        self._paths, self._spec, self._select = paths, spec, select
+        self._again, self._say = again, say
+        self._modes = goals(spec, select)
 
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
         """Train each trial anew under fresh seeds, and judge it on the test split.
@@ -50,72 +42,86 @@ class Confirmer:
         return self._confirmation(fresh, [self._retrained(line, fresh) for line in lines])
 
     def reevaluate(self, lines: Sequence[TrialSummary]) -> Confirmation:
-        """Judge the weights that the search left, on the test split: one value for each."""
+        """Judge the weights that the search left, on the test split: one value for each.
+
+        Raises:
+            UserError: these models cannot be judged here, or an objective not by them.
+        """
+        if not self._again.judged:
+            raise UserError(
+                f"trainable {self._spec.trainable}: only the loop can read its checkpoints, so its "
+                "weights cannot be judged here; leave --reevaluate out to train again"
+            )
         measured = []
         for line in lines:
-            value = self._judge(line.record)(_weights(self._paths.trial(line.record.id)))
-            self._say(f"{line.record.id}  {self._spec.metric} {value:.4g} on the test split")
-            measured.append(
-                Measured(trial=line.record.id, search_value=_value(line), test=(value,))
-            )
+            test = self._judged(line.record, {})
+            self._say(f"{line.record.id}  {_words(test)} on the test split")
+            measured.append(self._measured(line, [], [test]))
         return self._confirmation((), measured)
 
     def _retrained(self, line: TrialSummary, seeds: Sequence[int]) -> Measured:
-        judge, selection, test = self._judge(line.record), [], []
+        selection, test = [], []
         for seed in seeds:
-            files = self._train(line, seed)
-            selection.append(read_reports(files)[-1].metrics[self._spec.metric])
-            test.append(judge(_weights(files)))
-            self._say(
-                f"{line.record.id} seed {seed}  {self._spec.metric} {selection[-1]:.4g} on the "
-                f"selection split, {test[-1]:.4g} on the test split"
+            files = self._paths.retrained(line.record.id, seed)
+            self._again.train(line.record, files, line.step, seed)
+            newest = {k: v for r in read_reports(files) for k, v in r.metrics.items()}
+            selection.append({name: newest[name] for name in self._modes if name in newest})
+            known = self._again.scores(line.record, files) if self._again.judged else newest
+            test.append(self._complete(known, selection[-1]))
+            where = "on the selection split"
+            if self._again.judged:
+                where += f", {_words(test[-1])} on the test split"
+            self._say(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
+        return self._measured(line, selection, test)
+
+    def _judged(self, record: TrialRecord, reported: Mapping[str, float]) -> _Values:
+        scores = self._again.scores(record, self._paths.trial(record.id))
+        return self._complete(scores, reported)
+
+    def _complete(self, scores: Mapping[str, float], reported: Mapping[str, float]) -> _Values:
+        """Every objective's value: as judged, else as reported where another one was judged."""
+        several = any(name in scores for name in self._modes)
+        known = {**reported, **scores} if several else scores
+        for name in self._modes:
+            if name not in known:
+                raise UserError(
+                    f"trainable {self._spec.trainable}: evaluate gives no '{name}'"
+                    f"{suggest(name, scores)}"
+                )
+        return {name: known[name] for name in self._modes}
+
+    def _measured(
+        self, line: TrialSummary, selection: Sequence[_Values], test: Sequence[_Values]
+    ) -> Measured:
+        series = {
+            name: Series(
+                search=_value(line, name, self._spec.metric),
+                selection=tuple(values[name] for values in selection),
+                test=tuple(values[name] for values in test),
             )
-        given = {"selection": tuple(selection), "test": tuple(test)}
-        return Measured(trial=line.record.id, search_value=_value(line), **given)
-
-    def _train(self, line: TrialSummary, seed: int) -> TrialPaths:
-        files = self._paths.retrained(line.record.id, seed)
-        done = read_reports(files)
-        if done and done[-1].step >= line.step and newest_whole(files):
-            return files
-        config = {**line.record.config, **line.record.adjusted}
-        job = repetition(
-            self._spec,
-            line.record,
-            files,
-            str(cache_of(self._paths)),
-            line.step,
-            seed=seed,
-            config=reseeded(self._trainable, config, seed),
-        )
-        with output_to(files.log(1, 0)):
-            run_local(job, Until(line.step))
-        return files
-
-    def _judge(self, record: TrialRecord) -> Judge:
-        config = config_of(self._spec, self._trainable, record)
-        return on_test(self._trainable, config, self._spec.metric, cache_of(self._paths))
+            for name in self._modes
+        }
+        return Measured(trial=line.record.id, series=series)
 
     def _confirmation(self, seeds: tuple[int, ...], measured: Sequence[Measured]) -> Confirmation:
-        spec = self._spec
-        return Confirmation(metric=spec.metric, mode=spec.mode, seeds=seeds, trials=tuple(measured))
+        return Confirmation(
+            modes=self._modes,
+            seeds=seeds,
+            trials=tuple(measured),
+            rule=self._select.rule,
+            weights=self._select.weights,
+            judged=self._again.judged,
+        )
 
 
-def reseeded(trainable: Trainable[Any], config: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A configuration whose initial weights are fresh too, where the trainable has them seeded."""
-    return {**config, "init_seed": seed} if "init_seed" in trainable.Config.model_fields else config
-
-
-def _value(line: TrialSummary) -> float:
-    value = line.value if line.mean is None else line.mean  # of its configuration's replicates
+def _value(line: TrialSummary, name: str, first: str) -> float:
+    """The value that counted, of several seeds their mean."""
+    if name == first and line.mean is not None:
+        return line.mean
+    value = line.value if name == first else line.values.get(name)
     assert value is not None, "trials without a value are not ranked"
     return value
 
 
-def _weights(files: TrialPaths) -> Path:
-    found = newest_whole(files)
-    if found is None:
-        raise UserError(
-            f"{files.root}: no whole checkpoint to evaluate; confirm with fresh seeds instead"
-        )
-    return found.folder
+def _words(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -15,24 +15,19 @@ from trainables.base import Split, Trainable, TrainableConfig
 
 T = TypeVar("T")
 
-Judge = Callable[[Path], float]
-"""Value of the sweep's metric for a folder with `model.safetensors`."""
+Judge = Callable[[Path], dict[str, float]]
+"""Metrics of a folder with `model.safetensors`."""
 
 
-def on_test(trainable: Trainable[Any], config: TrainableConfig, metric: str, cache: Path) -> Judge:
+def scores_on_test(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> Judge:
     """A judge of models on the test split.
 
     Args:
         trainable: of the sweep.
-        config: of the trial from which the weights come, or the first of several.
-        metric: that is reported; the judge raises `UserError` when `evaluate` does not give it.
+        config: of the trial from which the weights come.
         cache: folder of prepared data.
     """
-
-    def judge(folder: Path) -> float:
-        return _named(metric, trainable.evaluate(config, folder, Split.TEST, cache), trainable)
-
-    return judge
+    return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)
 
 
 def beside_single(

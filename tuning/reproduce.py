@@ -20,6 +20,7 @@ from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.again import Again
 from trainables.registry import is_foreign, resolve
+from tuning.again import run_loop
 from tuning.execution.job import repetition
 from tuning.models import cache_of, config_of
 
@@ -44,23 +45,21 @@ class Verdict:
     log: str
 
 
-def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdict:
+def reproduce(
+    paths: SweepPaths, spec: SweepSpec, record: TrialRecord, address: str | None = None
+) -> Verdict:
     """Run a trial from its start to its end, on as many workers as it had.
 
+    Without Ray, but for somebody's Ray Train loop, which needs it (`address`: of its cluster).
     Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
 
     Raises:
         UserError: the trial has no reports, went on from the weights of another, changed its number
-            of workers, cannot be run without Ray, or did not run.
+            of workers, or did not run.
     """
     then = read_reports(paths.trial(record.id), record.end_step)
     if not then:
         raise UserError(f"{paths.name}: trial {record.id} has no reports to compare with")
-    if is_foreign(spec.trainable):
-        raise UserError(
-            f"trainable {spec.trainable}: a Ray Train loop runs under Ray only, and is not "
-            "reproduced"
-        )
     if record.lineage:
         taken = record.lineage[0]
         raise UserError(
@@ -72,13 +71,19 @@ def reproduce(paths: SweepPaths, spec: SweepSpec, record: TrialRecord) -> Verdic
             f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
             "workers, one after the other: sums in another order differ in the last bits"
         )
-    config_of(spec, resolve(spec.trainable), record)
+    foreign = is_foreign(spec.trainable)
+    if not foreign:
+        config_of(spec, resolve(spec.trainable), record)
     files = paths.reproduction(record.id)
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
     job = repetition(spec, record, files, str(cache_of(paths)), then[-1].step)
-    log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
+    if foreign:
+        run_loop(spec, job, then[-1].step, address)
+        log = str(files.log(1, 0))
+    else:
+        log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
     now = environment.read(files, 1)
     verdict = Verdict(
         len(then),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from results import confirmation
 from results.confirmation import Confirmation
@@ -12,11 +12,12 @@ from results.frozen import read_spec
 from results.leaderboard import TrialSummary, summarize
 from results.leaderboard import order as ordered
 from results.paths import SweepPaths
-from results.records import Attempt, TrialRecord, TrialState, read_reports, read_trials
+from results.records import Attempt, Report, TrialRecord, TrialState, read_reports, read_trials
 from results.selection import Choice, decide, goals
 from search_spaces.errors import UserError
 from search_spaces.schema import SchedulerSpec, SweepSpec
 
+_Told = list[tuple[TrialRecord, list[Report]]]
 Curve = list[tuple[int, float]]
 """(step, value) of the metric, ascending, finite values only."""
 
@@ -65,6 +66,8 @@ class SweepData:
         choice: the winner and why; None while there is none.
         confirmation: the best trials measured again, where that was done.
         importances: may be empty; computed by who can.
+        others: the sweep as if each further objective were its only one.
+        named: whether it is one objective of several.
     """
 
     spec: SweepSpec
@@ -74,6 +77,13 @@ class SweepData:
     choice: Choice | None = None
     confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
+    others: list[SweepData] = field(default_factory=list)
+    named: bool = False
+
+    @property
+    def objectives(self) -> list[SweepData]:
+        """The sweep by each of its objectives, the first one first."""
+        return [self, *self.others]
 
     @property
     def ranked(self) -> list[TrialSummary]:
@@ -94,21 +104,39 @@ def read(paths: SweepPaths) -> SweepData:
     """
     spec = read_spec(paths)
     several = goals(spec, spec.select)
-    objectives = several if len(several) > 1 else {}
-    lines, curves, points = [], {}, {}
-    for record in read_trials(paths):
-        reports = read_reports(paths.trial(record.id), record.end_step)
-        lines.append(summarize(record, reports, spec.metric, spec.mode))
-        curve = [(r.step, r.metrics[spec.metric]) for r in reports if spec.metric in r.metrics]
-        curves[record.id] = [p for p in curve if math.isfinite(p[1])]
-        if objectives and reports and objectives.keys() <= reports[-1].metrics.keys():
-            points[record.id] = {name: reports[-1].metrics[name] for name in objectives}
+    told = [(r, read_reports(paths.trial(r.id), r.end_step)) for r in read_trials(paths)]
     try:
         choice = decide(paths, spec)
     except UserError:  # no trial has a value yet
         choice = None
-    made = confirmation.read(paths)
-    return SweepData(spec, ordered(lines, spec.mode), curves, points, choice, made)
+    return replace(
+        _by(spec, told, spec.metric, spec.mode),
+        spec=spec,
+        points=_points(told, several) if len(several) > 1 else {},
+        choice=choice,
+        confirmation=confirmation.read(paths),
+        named=len(several) > 1,
+        others=[_by(spec, told, n, m) for n, m in several.items() if n != spec.metric],
+    )
+
+
+def _by(spec: SweepSpec, told: _Told, metric: str, mode: str) -> SweepData:
+    """A sweep as if one metric were its only objective."""
+    lines = [summarize(record, reports, metric, mode) for record, reports in told]
+    curves = {}
+    for record, reports in told:
+        curve = [(r.step, r.metrics[metric]) for r in reports if metric in r.metrics]
+        curves[record.id] = [p for p in curve if math.isfinite(p[1])]
+    alone = spec.model_copy(update={"metrics": metric, "modes": mode})
+    return SweepData(alone, ordered(lines, mode), curves, named=True)
+
+
+def _points(told: _Told, names: Collection[str]) -> dict[str, dict[str, float]]:
+    found = {}
+    for record, reports in told:
+        if reports and set(names) <= reports[-1].metrics.keys():
+            found[record.id] = {name: reports[-1].metrics[name] for name in names}
+    return found
 
 
 def common_step(curves: Sequence[Curve], least: int = 1) -> int:

@@ -10,10 +10,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from results.leaderboard import TrialSummary
+from results.pareto import front
 from results.records import TrialState
 from results.report.axes import Axis, axes, text
 from results.report.data import Curve, SweepData, rungs
-from results.selection import goals, pareto
+from results.selection import goals
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",
@@ -150,17 +151,17 @@ def pareto_front(data: SweepData) -> go.Figure | None:
     modes = goals(data.spec, data.spec.select)
     x, y = list(modes)[:2]
     trials = list(data.points)
-    front = {trials[i] for i in pareto(list(data.points.values()), modes)}
+    on_it = {trials[i] for i in front(list(data.points.values()), modes)}
     figure = blank(text(f"{x} ({modes[x]})"), text(f"{y} ({modes[y]})"))
-    for name, on_it, colour in (("others", False, "#b0b8bf"), ("on the front", True, "#c0392b")):
-        of = [t for t in trials if (t in front) is on_it]
+    for name, inside, colour in (("others", False, "#b0b8bf"), ("on the front", True, "#c0392b")):
+        of = [t for t in trials if (t in on_it) is inside]
         figure.add_scatter(
             x=[data.points[t][x] for t in of],
             y=[data.points[t][y] for t in of],
             text=of,
             name=name,
             mode="markers",
-            marker={"color": colour, "size": 9 if on_it else 6},
+            marker={"color": colour, "size": 9 if inside else 6},
             hovertemplate="%{text}: %{x:.5g}, %{y:.5g}<extra></extra>",
         )
     return figure

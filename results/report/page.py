@@ -13,6 +13,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from results.files import write_atomic
+from results.leaderboard import TrialSummary
 from results.records import TrialState
 from results.report import figures
 from results.report.data import Importance, SweepData, failures, rungs
@@ -67,7 +68,8 @@ def _lead(data: SweepData) -> list[str]:
     spec, states = data.spec, Counter(e.record.state for e in data.lines)
     count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
     lines = [spec.description] if spec.description else []
-    lines.append(f"{spec.trainable}: {spec.mode} {spec.metric}, by {spec.search.name}")
+    goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
+    lines.append(f"{spec.trainable}: {goals}, by {spec.search.name}")
     lines.append(f"{len(data.lines)} trials: {count or 'none yet'}")
     return lines
 
@@ -76,15 +78,14 @@ def _winner(data: SweepData) -> list[str]:
     """Which trial won, and how much that is worth knowing."""
     if data.choice is None:
         return []
-    first, metric = data.choice.line, data.spec.metric
+    first = data.choice.line
     params = ", ".join(f"{k} = {number(v)}" for k, v in first.record.params.items())
     lines = [
-        f"Winner: {first.record.id}, {metric} {number(first.value)} at step {first.step}"
-        f" ({params}).",
+        f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
         f"Why: {data.choice.why}.",
     ]
     others = [e for e in data.ranked if e.record.id != first.record.id]
-    if others:
+    if others and not data.others:
         gap = abs((first.value or 0.0) - (others[0].value or 0.0))
         rival = others[0].record.id
         said = f"{gap:.3g} away" if gap else "the same"
@@ -103,11 +104,7 @@ def _sections(data: SweepData) -> list[Section]:
     if len(data.lines) > figures.MAX_CURVES:
         stops.append(f"The {figures.MAX_CURVES} best of {len(data.lines)} trials are drawn.")
     found = [
-        Section("Optimisation history", plot=plot(figures.history(data))),
-        Section("Learning curves", stops, plot(figures.curves(data))),
-        Section("Parallel coordinates", plot=plot(figures.parallel_coordinates(data))),
-        Section("Parameter importance", _about(data.importances), plot(figures.importances(data))),
-        Section("The two that matter most", plot=plot(figures.contour(data))),
+        *(section for one in data.objectives for section in _objective(one, stops)),
         Section("Pareto front", plot=plot(figures.pareto_front(data))),
         _confirmed(data),
         _cost(data),
@@ -115,6 +112,26 @@ def _sections(data: SweepData) -> list[Section]:
         _table(data),
     ]
     return [s for s in found if s.plot or s.rows]
+
+
+def _objective(data: SweepData, stops: Sequence[str]) -> list[Section]:
+    """The plots of one objective; the metric is named where there are several."""
+    of = f": {data.spec.metric}" if data.named else ""
+    about = _about(data.importances)
+    return [
+        Section(f"Optimisation history{of}", plot=plot(figures.history(data))),
+        Section(f"Learning curves{of}", stops, plot(figures.curves(data))),
+        Section(f"Parallel coordinates{of}", plot=plot(figures.parallel_coordinates(data))),
+        Section(f"Parameter importance{of}", about, plot(figures.importances(data))),
+        Section(f"The two that matter most{of}", plot=plot(figures.contour(data))),
+    ]
+
+
+def _values(data: SweepData, line: TrialSummary) -> str:
+    """Of every objective, with their names."""
+    others = [(d.spec.metric, line.values.get(d.spec.metric)) for d in data.others]
+    pairs = [(data.spec.metric, line.value), *others]
+    return ", ".join(f"{name} {number(value)}" for name, value in pairs)
 
 
 def _about(importances: Sequence[Importance]) -> list[str]:
@@ -131,18 +148,26 @@ def _confirmed(data: SweepData) -> Section:
     made = data.confirmation
     if made is None:
         return Section("Confirmation")
-    text = [f"Measured again on the test split, {len(made.seeds) or 'no'} fresh seeds each."]
-    if made.optimism is not None:
-        off = "better" if made.optimism > 0 else "worse"
+    text = [f"Measured again {made.where}, {len(made.seeds) or 'no'} fresh seeds each."]
+    for name, amount in made.optimism.items():
+        off = "better" if amount > 0 else "worse"
         text.append(
-            f"The search's best number was {off} by {number(abs(made.optimism))} than its trial "
+            f"The search's best {name} was {off} by {number(abs(amount))} than its trial "
             "is with fresh seeds on the same split."
         )
     rows = [
-        [m.trial, number(m.search_value), number(m.mean), number(m.half_width), str(len(m.test))]
+        [
+            m.trial,
+            name,
+            number(of.search),
+            number(of.mean),
+            number(of.half_width),
+            str(len(of.test)),
+        ]
         for m in made.trials
+        for name, of in m.series.items()
     ]
-    header = ["trial", "in the search", "mean on the test split", "± (95 %)", "values"]
+    header = ["trial", "objective", "in the search", f"mean {made.where}", "± (95 %)", "values"]
     return Section("Confirmation", text, header=header, rows=rows)
 
 
@@ -175,12 +200,17 @@ def _few(trials: Sequence[str]) -> str:
 
 def _table(data: SweepData) -> Section:
     names = list(dict.fromkeys(name for e in data.lines for name in e.record.params))
-    header = ["trial", "state", data.spec.metric, "step", "seconds", *names, "why it ended"]
+    others = [one.spec.metric for one in data.others]
+    spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.lines)
+    header = ["trial", "state", data.spec.metric, *spread, *others, "step", "seconds"]
+    header += [*names, "why it ended"]
     rows = [
         [
             e.record.id,
             e.record.state.value,
             number(e.value),
+            *[_mean(e)] * len(spread),
+            *(number(e.values.get(name)) for name in others),
             str(e.step),
             f"{e.record.seconds:.0f}",
             *(number(e.record.params.get(n)) for n in names),
@@ -189,6 +219,14 @@ def _table(data: SweepData) -> Section:
         for e in data.lines[:_HEAD]
     ]
     return Section(f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows)
+
+
+def _mean(line: TrialSummary) -> str:
+    """Of the seeds of a trial's configuration, with its 95 % t-interval."""
+    if line.mean is None:
+        return ""
+    spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
+    return f"{number(line.mean)}{spread} of {line.seeds}"
 
 
 def number(value: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from results.comparison import Standing, differences, equal_costs
+from results.comparison import Standing, differences, equal_costs, goal
 from results.report.axes import text
 from results.report.figures import blank
 from results.report.page import Section, number, plot, write_page
@@ -26,15 +26,17 @@ def write_comparison(standings: Sequence[Standing], target: Path) -> None:
         Section("Best value by cost", plot=plot(progress(standings))),
         Section("What differs in the sweep files", header=["key", *names], rows=differing),
     ]
-    lead = [f"{spec.mode} {spec.metric}, best reported value; cost in worker-hours of all attempts"]
+    lead = [f"{goal(spec)}; cost in worker-hours of all attempts"]
     write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])
 
 
 def table(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
     """Header and a row per sweep: what it found, and what at the same cost as the cheapest."""
-    costs = equal_costs(standings)
-    header = ["sweep", "trials", "winner", standings[0].spec.metric, "worker-hours"]
-    header += [f"best at {hours(c)} h" for c in costs]
+    costs, names = equal_costs(standings), [o.metric for o in standings[0].spec.objectives]
+    several = len(names) > 1
+    header = ["sweep", "trials", "winner", *names, *["on the front"] * several, "worker-hours"]
+    best = f"best {names[0]}" if several else "best"
+    header += [f"{best} at {hours(c)} h" for c in costs]
     return header, [[*_row(s), *(number(s.best_at(c)) for c in costs)] for s in standings]
 
 
@@ -57,8 +59,12 @@ def hours(seconds: float) -> str:
 
 
 def _row(one: Standing) -> list[str]:
-    found = one.winner
-    best = [found.record.id, number(found.value)] if found else ["-", "-"]
+    found, others = one.winner, [o.metric for o in one.spec.objectives[1:]]
+    best = ["-"] * (2 + len(others))
+    if found:
+        best = [found.record.id, number(found.value)]
+        best += [number(found.values.get(name)) for name in others]
+    best += [str(one.front)] * bool(others)
     return [one.name, str(one.trials), *best, hours(one.cost)]
 
 

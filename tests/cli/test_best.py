@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from results.confirmation import Confirmation, Measured, read, write
+from results.confirmation import Confirmation, Measured, Series, read, write
 from results.frozen import read_spec
 from results.paths import SweepPaths
 from results.records import read_reports
@@ -32,11 +32,12 @@ def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
     assert made.trials[0].trial == before["trial"]
     assert len(set(made.seeds)) == 2
     for one in made.trials:
-        assert len(one.test) == len(one.selection) == 2
-        assert one.test != one.selection
+        accuracy = one.series["accuracy"]
+        assert len(accuracy.test) == len(accuracy.selection) == 2
+        assert accuracy.test != accuracy.selection
         curves = [read_reports(paths.retrained(one.trial, seed)) for seed in made.seeds]
         assert [[r.step for r in curve] for curve in curves] == [[1, 2]] * 2  # as far as the trial
-        assert [c[-1].metrics["accuracy"] for c in curves] == list(one.selection)
+        assert [c[-1].metrics["accuracy"] for c in curves] == list(accuracy.selection)
         assert curves[0][0].metrics != curves[1][0].metrics
     after = json.loads(tune("best", "mine", "--json").out)
     assert (after["confirmed"], after["trial"]) == (True, made.winner.trial)
@@ -58,7 +59,34 @@ def _asked_again(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
     tune("best", "mine", "--confirm", "3", "--reevaluate")
     again = read(paths)
     assert again is not None
-    assert (again.seeds, [len(m.test) for m in again.trials]) == ((), [1, 1, 1])
+    assert (again.seeds, [len(m.series["accuracy"].test) for m in again.trials]) == ((), [1, 1, 1])
+
+
+def test_several_objectives_are_confirmed_together(tune: Tune) -> None:
+    changes = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
+    paths = trained(tune, trials=2, **changes)
+    said = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
+    made = read(paths)
+    assert made is not None
+    assert list(made.modes) == ["accuracy", "train_loss"]
+    for one in made.trials:
+        accuracy, train_loss = one.series["accuracy"], one.series["train_loss"]
+        assert accuracy.test != accuracy.selection
+        assert train_loss.test == train_loss.selection  # the judge does not know it
+        assert f"{one.trial}  train_loss  search" in said
+    assert "on the front: " in said
+    assert made.winner.trial == json.loads(tune("best", "mine", "--json").out)["trial"]
+
+
+def test_what_a_loop_needs_to_be_confirmed(tune: Tune) -> None:
+    tune.write("loop.py", "def train(config): ...\n")
+    tune.sweep("mine", trainable="loop.py:train")
+    assert "takes no seed, so it cannot be trained again under fresh ones; let the loop" in (
+        tune.refused("best", "mine", "--confirm", "1")
+    )
+    assert "its weights cannot be judged here; leave --reevaluate out" in (
+        tune.refused("best", "mine", "--confirm", "1", "--reevaluate")
+    )
 
 
 def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: Tune) -> None:
@@ -68,10 +96,10 @@ def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: T
     assert _candidates(paths, spec) == order
     values = {trial: 0.5 + 0.1 * place for place, trial in enumerate(order)}  # the last is best
     trials = tuple(
-        Measured(trial=trial, search_value=0.9, test=(value, value + 0.001))
+        Measured(trial=trial, series={"accuracy": Series(search=0.9, test=(value, value + 0.001))})
         for trial, value in values.items()
     )
-    made = Confirmation(metric="accuracy", mode="max", seeds=(1, 2), trials=trials)
+    made = Confirmation(modes={"accuracy": "max"}, seeds=(1, 2), trials=trials)
     write(paths, made)
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
     picked = pick("mine", None, None, None, "export")

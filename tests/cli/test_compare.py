@@ -39,7 +39,7 @@ def test_compare(tune: Tune) -> None:
     assert tune.refused("compare", "mine") == (
         "tune compare takes two sweeps or more, got mine alone\n"
     )
-    assert "only sweeps of one metric and mode" in tune.refused("compare", "mine", "upwards")
+    assert "only sweeps of the same metrics and modes" in tune.refused("compare", "mine", "upwards")
 
 
 def test_ui_opens_sweeps_of_one_place(tune: Tune) -> None:

@@ -206,6 +206,7 @@ def test_best(tune: Tune) -> None:
         "metric": "loss",
         "mode": "min",
         "value": found["value"],
+        "values": {"loss": found["value"]},
         "step": 9,
         "why": "its last loss is the lowest of 6 trials",
         "confirmed": False,

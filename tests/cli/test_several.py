@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
+import pytest
+from rich.console import Console
+
+from results.records import Report, TrialRecord
 from tests.cli.conftest import Tune
+from tests.tuning.simulate import make_spec
+from tuning.cli.format import number
+from tuning.cli.view import Board, LiveView
 
 PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
 
@@ -24,6 +32,74 @@ def test_best_gives_the_pareto_front(tune: Tune) -> None:
     said = tune("best", "simulated").out
     assert said.count("front      t") == len(front)
     assert "of a Pareto front of" in said
+
+
+SEVERAL = {
+    "metric": ["loss", "size"],
+    "mode": ["min", "max"],
+    "scheduler": {"name": "asha_promote", "max_t": 9},
+    "budget": {"trials": 8},
+}
+
+
+def test_every_table_has_every_objective(tune: Tune) -> None:
+    tune.sweep(**SEVERAL)
+    best = json.loads(tune("best", "simulated", "--json").out)
+    loss, size = (number(best["values"][name]) for name in ("loss", "size"))
+    assert best["value"] == best["values"]["loss"]
+    assert f"{best['trial']}  loss {loss}  size {size} at step" in tune("best", "simulated").out
+
+    (line,) = (row for row in tune("ls").out.splitlines() if row.startswith("simulated"))
+    assert f"{loss}, {size}" in line
+    assert "min loss, max size" in line
+
+    shown = tune("show", "simulated")
+    assert {"loss", "size"} <= set(shown.lines[1])
+    front = {entry["trial"] for entry in best["front"]}
+    marked = {words[0] for words in shown.lines if len(words) > 1 and words[1] == "*"}
+    assert marked == front
+    assert "* on the Pareto front" in shown.out
+    one = tune("show", "simulated", best["trial"]).out
+    assert "loss by step" in one
+    assert "size by step" in one
+
+
+def test_sweeps_of_the_same_objectives_are_compared(tune: Tune) -> None:
+    tune.sweep("one", **SEVERAL)
+    tune.sweep("two", **{**SEVERAL, "seed": 4})
+    tune.sweep("other", metric=["loss", "size"])
+    header, *rows = tune("compare", "one", "two").lines
+    assert header[header.index("loss") :][:2] == ["loss", "size"]
+    assert "front" in header
+    for name, row in zip(("one", "two"), rows, strict=True):
+        best = json.loads(tune("best", name, "--json").out)
+        assert row[2] == best["trial"]
+        assert float(row[4]) == pytest.approx(best["values"]["size"], rel=1e-4)
+    assert tune.refused("compare", "one", "other") == (
+        "one has min loss, max size, other has min loss, min size: only sweeps of the same "
+        "metrics and modes can be compared\n"
+    )
+
+
+def test_the_live_views_have_every_objective() -> None:
+    board = Board(make_spec(metric=["loss", "size"], mode=["min", "max"]))
+    points = {"t0000": (0.1, 1.0), "t0001": (0.2, 2.0), "t0002": (0.3, 1.5)}
+    for number_, (trial, (loss, size)) in enumerate(points.items()):
+        record = TrialRecord(id=trial, number=number_, params={}, config={}, seed=0, created=0.0)
+        board.trial_started(record)
+        said = Report(step=3, metrics={"loss": loss, "size": size}, attempt=1, time=0.0)
+        board.reported(record, said)
+    assert board.best() == ["t0000", "t0001"]
+    assert board.line(record) == "step 3  loss 0.3  size 1.5"
+    out = StringIO()
+    console = Console(file=out, width=120, height=40)
+    view = LiveView(board, console)
+    console.print(view._draw())
+    table, progress = out.getvalue().split("trials", 1)
+    assert "loss" in table
+    assert "size" in table
+    assert table.count(" *") == 2
+    assert "2 on the Pareto front" in progress
 
 
 def test_show_draws_who_took_weights_from_whom(tune: Tune) -> None:

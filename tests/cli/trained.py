@@ -21,8 +21,8 @@ DIGITS = {
 }
 
 
-def trained(tune: Tune, trials: int = 3) -> SweepPaths:
-    changes: dict[str, Any] = {**DIGITS, "budget": {"trials": trials}}
+def trained(tune: Tune, trials: int = 3, **more: Any) -> SweepPaths:
+    changes: dict[str, Any] = {**DIGITS, "budget": {"trials": trials}, **more}
     paths = tune.sweep("mine", done=False, **changes)
     run = open_run(paths.root, make_spec(name="mine", **changes))
     train_all(run)

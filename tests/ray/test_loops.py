@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from results.confirmation import read
 from results.records import TrialState
 from tests.ray.conftest import Tune, end, wait_for
 
@@ -19,7 +20,7 @@ from ray.train.torch import prepare_model
 
 
 def train_loop_per_worker(config):
-    torch.manual_seed(0)
+    torch.manual_seed(config["seed"])
     model = prepare_model(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     start = 1
@@ -52,7 +53,7 @@ name: loop
 trainable: my_loop.py:train_loop_per_worker
 metric: loss
 space: {lr: {grid_search: [0.05]}}
-fixed: {epochs: 6, gate: .}
+fixed: {epochs: 6, gate: ., seed: 0}
 scheduler: {name: none, time_attr: epoch}
 resources: {workers: 2}
 """
@@ -103,5 +104,11 @@ def test_runs_unchanged_and_resumes(tune: Tune) -> None:
     best = tune.best("loop")
     assert best["step"] == 6
     assert (Path(best["checkpoint"]) / "state.pt").exists()
+    again = ("--address", tune.address)
+    assert "bit-identical in all of 6 reports" in tune("reproduce", "loop", "t0000", *again)
+    said = tune("best", "loop", "--confirm", "1", "--seeds", "1", *again)
+    assert "confirmed by what the loop reports with 1 fresh seeds" in said
+    (confirmed,) = read(paths).trials
+    assert confirmed.series["loss"].test != (best["value"],)  # other initial weights
     names = tune.mlflow("select name from runs order by name")
     assert names == [("loop",), ("t0000",)]

@@ -76,7 +76,7 @@ def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
 
 def test_sweeps_of_different_goals_are_not_compared(pair: list[SweepPaths]) -> None:
     pair[1].spec.write_text(dump_sweep(make_spec(mode="max")))
-    with pytest.raises(UserError, match="has min loss, simulated has max loss: only sweeps of one"):
+    with pytest.raises(UserError, match="has min loss, simulated has max loss: only sweeps of the"):
         compare(pair)
 
 

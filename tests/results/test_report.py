@@ -171,7 +171,14 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
     assert data.choice is not None
     assert data.choice.why == "the knee of a Pareto front of 2 trials (min loss, min seconds)"
     write_report(data, tmp_path / "r.html")
-    assert "Pareto front</h2>" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert "Pareto front</h2>" in page
+    for name in ("loss", "seconds"):
+        assert f"Learning curves: {name}</h2>" in page
+        assert f"Optimisation history: {name}</h2>" in page
+        assert f"<th>{name}</th>" in page
+    assert "Winner: t0000, loss 0.1, seconds 9 at step 9" in page
+    assert "digits: min loss, min seconds, by" in page
 
 
 def test_the_page_is_whole_and_safe(data: SweepData, tmp_path: Path) -> None:

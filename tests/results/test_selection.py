@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from results.confirmation import Confirmation, Measured, half_width, read, write
+from results.confirmation import Confirmation, Measured, Series, half_width, read, write
+from results.pareto import front
 from results.paths import SweepPaths
 from results.records import Report, TrialState, append_report
-from results.selection import choose, decide, pareto, ranked, smoothed
+from results.selection import choose, decide, ranked, smoothed
 from search_spaces.errors import UserError
 from search_spaces.schema import SelectSpec
 from tests.results.written import add
@@ -68,18 +69,18 @@ POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, m
 @settings(max_examples=80, deadline=None)
 def test_the_front_is_what_nothing_dominates(raw: list[tuple[int, int]]) -> None:
     points = [{"loss": float(a), "accuracy": float(b)} for a, b in raw]
-    front = pareto(points, {"loss": "min", "accuracy": "max"})
+    found = front(points, {"loss": "min", "accuracy": "max"})
 
     def better(i: int, j: int) -> bool:
         (a, b), (c, d) = raw[i], raw[j]
         return a <= c and b >= d and (a, b) != (c, d)
 
-    assert front == [j for j in range(len(raw)) if not any(better(i, j) for i in range(len(raw)))]
-    assert front
+    assert found == [j for j in range(len(raw)) if not any(better(i, j) for i in range(len(raw)))]
+    assert found
 
 
-def seen(sweep: SweepPaths, number: int, loss: float, seconds: float) -> None:
-    files = sweep.trial(add(sweep, number, {}))
+def seen(sweep: SweepPaths, number: int, loss: float, seconds: float, replicate: int = 0) -> None:
+    files = sweep.trial(add(sweep, number, {}, replicate=replicate))
     metrics = {"loss": loss, "seconds": seconds}
     append_report(files, Report(step=1, metrics=metrics, attempt=1, time=1.0))
 
@@ -121,19 +122,20 @@ def test_the_interval_is_students() -> None:
 
 
 def measured(trial: str, search: float, *test: float) -> Measured:
-    return Measured(trial=trial, search_value=search, selection=test, test=test)
+    series = Series(search=search, selection=test, test=test)
+    return Measured(trial=trial, series={"loss": series})
 
 
 def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
     add(sweep, 0, {1: 0.1})
     add(sweep, 1, {1: 0.2})
     trials = (measured("t0000", 0.1, 0.4, 0.5), measured("t0001", 0.2, 0.21, 0.19))
-    made = Confirmation(metric="loss", mode="min", seeds=(7, 8), trials=trials)
+    made = Confirmation(modes={"loss": "min"}, seeds=(7, 8), trials=trials)
     assert read(sweep) is None
     write(sweep, made)
     assert read(sweep) == made
     assert made.winner.trial == "t0001"
-    assert made.optimism == pytest.approx(0.35)
+    assert made.optimism == {"loss": pytest.approx(0.35)}
     choice = decide(sweep, SPEC)
     assert (choice.line.record.id, choice.confirmed) == ("t0001", True)
     assert choice.why.startswith("confirmed on the test split with 2 fresh seeds: 0.2 ± 0.12")
@@ -143,13 +145,52 @@ def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
 
 def test_whether_the_winner_is_clear() -> None:
     def made(*trials: Measured) -> Confirmation:
-        return Confirmation(metric="loss", mode="max", seeds=(1, 2, 3), trials=trials)
+        return Confirmation(modes={"loss": "max"}, seeds=(1, 2, 3), trials=trials)
 
     near, far = measured("a", 0, 0.50, 0.51, 0.52), measured("b", 0, 0.9, 0.91, 0.92)
     assert made(near, far).clear
     assert made(near, far).winner.trial == "b"
     assert not made(near, measured("b", 0, 0.51, 0.52, 0.53)).clear
     assert made(near).clear
-    once = Measured(trial="a", search_value=0.0, test=(0.5,))
+    once = Measured(trial="a", series={"loss": Series(search=0.0, test=(0.5,))})
     assert not made(once, far).clear
-    assert made(once).optimism is None
+    assert made(once).optimism == {}
+
+
+def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> None:
+    """What the search found best in both is dominated when it is measured again."""
+    for number, point in enumerate([(0.1, 1.0), (0.5, 2.0), (0.6, 3.0)]):
+        seen(sweep, number, *point)
+
+    def again(trial: str, loss: float, seconds: float) -> Measured:
+        both = {"loss": (0.1, loss), "seconds": (1.0, seconds)}
+        return Measured(
+            trial=trial,
+            series={
+                name: Series(search=search, selection=(value, value), test=(value, value))
+                for name, (search, value) in both.items()
+            },
+        )
+
+    trials = again("t0000", 0.7, 4.0), again("t0001", 0.5, 4.0), again("t0002", 0.6, 3.0)
+    modes = {"loss": "min", "seconds": "min"}
+    made = Confirmation(modes=modes, seeds=(1, 2), trials=trials)
+    assert [m.trial for m in made.front] == ["t0001", "t0002"]
+    assert made.optimism == {"loss": pytest.approx(0.6), "seconds": pytest.approx(3.0)}
+    assert made.clear  # no two are the same in both
+    heavy = made.model_copy(update={"rule": "weighted", "weights": {"seconds": 9.0}})
+    assert heavy.winner.trial == "t0002"
+    write(sweep, heavy)
+    choice = decide(sweep, SPEC)
+    assert choice.line.record.id == "t0002"
+    assert choice.why == (
+        "confirmed on the test split with 2 fresh seeds: loss 0.6 ± 0, seconds 3 ± 0, the "
+        "weighted of a Pareto front of 2 of 3 trials"
+    )
+
+
+def test_several_seeds_stand_on_the_front_by_their_mean(sweep: SweepPaths) -> None:
+    """One lucky seed does not bring its configuration onto it."""
+    for number, replicate, loss in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 0.4), (1, 1, 0.4)):
+        seen(sweep, number, loss, 5.0 - number, replicate)
+    assert order(sweep, objectives={"loss": "min", "seconds": "min"}) == ["t0001", "t0001-2"]

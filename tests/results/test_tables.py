@@ -11,10 +11,11 @@ import pytest
 from results import load
 from results.leaderboard import read_goal, summaries
 from results.paths import SweepPaths
-from results.records import Attempt, read_trial, write_trial
+from results.records import Attempt, Report, append_report, read_trial, write_trial
 from results.tables import attempts_frame, reports_frame, to_frame, write_parquet
 from search_spaces.errors import UserError
 from tests.results.written import add
+from tests.tuning.simulate import make_spec
 
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "digits.yaml"
 
@@ -28,7 +29,7 @@ def test_tables(sweep: SweepPaths) -> None:
     add(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
     add(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
     add(sweep, 2, {})
-    frame = to_frame(summaries(sweep, "loss", "min"))
+    frame = to_frame(summaries(sweep, "loss", "min"), make_spec())
     fixed = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
     assert list(frame) == [*fixed, "params.lr", "params.width", "params.layers"]
     assert list(frame["trial"]) == ["t0001", "t0000", "t0002"]
@@ -43,9 +44,17 @@ def test_tables(sweep: SweepPaths) -> None:
     assert len(reports_frame(sweep)) == 3
 
 
+def test_every_objective_has_a_column(sweep: SweepPaths) -> None:
+    files = sweep.trial(add(sweep, 0, {1: 0.5}))
+    append_report(files, Report(step=2, metrics={"loss": 0.4, "size": 7}, attempt=1, time=1.0))
+    spec = make_spec(metric=["loss", "size"])
+    frame = to_frame(summaries(sweep, "loss", "min"), spec)
+    assert (frame["value"].tolist(), frame["value.size"].tolist()) == ([0.4], [7.0])
+
+
 def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
     sweep.trials.mkdir(parents=True)
-    frame = to_frame(summaries(sweep, "loss", "min"))
+    frame = to_frame(summaries(sweep, "loss", "min"), make_spec())
     write_parquet(sweep, frame)
     assert len(pd.read_parquet(sweep.leaderboard)) == 0
     assert list(reports_frame(sweep)) == ["trial", "step", "attempt", "time"]

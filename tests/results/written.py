@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from results.paths import SweepPaths
 from results.records import Attempt, Report, TrialRecord, TrialState
+from results.replicates import replicate_id
 
 
 def add(
@@ -12,12 +13,14 @@ def add(
     losses: dict[int, float],
     state: TrialState = TrialState.COMPLETED,
     end_step: int | None = None,
+    replicate: int = 0,
     **params: object,
 ) -> str:
     """Write a trial whose metric `loss` was these values at these steps."""
     record = TrialRecord(
-        id=f"t{number:04d}",
+        id=replicate_id(number, replicate),
         number=number,
+        replicate=replicate,
         params=params,
         config={},
         seed=number,

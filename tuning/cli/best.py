@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tuning.cli.options import Json, StorageDir, Sweep
+from tuning.cli.options import Address, Json, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.confirmation import Confirmation
@@ -40,6 +41,7 @@ def best(
         bool,
         typer.Option("--reevaluate", help="With --confirm: judge the weights of the search only."),
     ] = False,
+    address: Address = None,
     json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
@@ -63,7 +65,7 @@ def best(
         raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
     if confirm:
         lines = _distinct(ranked(paths, spec, select))[:confirm]
-        made = _measure(paths, spec, lines, seeds, reevaluate, quiet=json_)
+        made = _measure(paths, spec, select, lines, _How(seeds, reevaluate, address, quiet=json_))
     explicit = at is not None or rule is not None
     choice = choose(paths, spec, select) if explicit and not confirm else decide(paths, spec)
     if json_:
@@ -100,29 +102,35 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
         raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
 
 
+@dataclass(frozen=True)
+class _How:
+    """How trials are measured again."""
+
+    seeds: int
+    reevaluate: bool
+    address: str | None
+    quiet: bool
+
+
 def _measure(
-    paths: SweepPaths,
-    spec: SweepSpec,
-    lines: list[TrialSummary],
-    seeds: int,
-    reevaluate: bool,
-    quiet: bool,
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, lines: list[TrialSummary], how: _How
 ) -> Confirmation:
     from results.confirmation import write
-    from tuning.confirm import Confirmer, Say
-    from tuning.models import trainable_of
+    from tuning.again import Say, again
+    from tuning.confirm import Confirmer
 
-    trainable = trainable_of(spec, "confirm")
-    say: Say = _nothing if quiet else typer.echo
-    workers = spec.resources.max_workers
-    if workers > 1 and not reevaluate:
-        most = "up to " * spec.resources.elastic
-        say(f"trained again in one process; the sweep used {most}{workers} workers each")
-    for line in lines:
-        if line.record.lineage and not reevaluate:
-            say(f"{line.record.id} took over weights on its way; it is trained from the start here")
-    confirmer = Confirmer(paths, spec, trainable, say)
-    made = confirmer.reevaluate(lines) if reevaluate else confirmer.retrain(lines, seeds)
+    say: Say = _nothing if how.quiet else typer.echo
+    way = again(paths, spec, how.address)
+    if not how.reevaluate:
+        if way.judged and (workers := spec.resources.max_workers) > 1:
+            most = "up to " * spec.resources.elastic
+            say(f"trained again in one process; the sweep used {most}{workers} workers each")
+        for line in lines:
+            if line.record.lineage:
+                taken = "took over weights on its way; it is trained from the start here"
+                say(f"{line.record.id} {taken}")
+    confirmer = Confirmer(paths, spec, select, way, say)
+    made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
     write(paths, made)
     return made
 
@@ -132,23 +140,25 @@ def _nothing(line: str) -> None:
 
 
 def _tell(made: Confirmation) -> None:
-    """What was measured, a line per trial, and how far the search's number was off."""
+    """What was measured, a line per trial and objective, and how far the search was off."""
     from tuning.cli.format import number
 
     typer.echo("")
     for one in made.trials:
-        width = one.half_width
-        interval = f" ± {number(width)}" if width is not None else ""
+        for name, of in one.series.items():
+            interval = f" ± {number(of.half_width)}" if of.half_width is not None else ""
+            named = f"{name}  " * (len(made.modes) > 1)
+            typer.echo(
+                f"{one.trial}  {named}search {number(of.search)}  "
+                f"{'test' if made.judged else 'again'} {number(of.mean)}{interval} ({len(of.test)})"
+            )
+    for name, amount in made.optimism.items():
+        off = "too good" if amount > 0 else "too bad"
         typer.echo(
-            f"{one.trial}  search {number(one.search_value)}  "
-            f"test {number(one.mean)}{interval} ({len(one.test)})"
+            f"the search's best {name} was {off} by {number(abs(amount))}: fresh seeds, same split"
         )
-    if made.optimism is not None:
-        off = "too good" if made.optimism > 0 else "too bad"
-        typer.echo(
-            f"the search's best {made.metric} was {off} by {number(abs(made.optimism))}: "
-            f"fresh seeds, same split"
-        )
+    if len(made.modes) > 1:
+        typer.echo(f"on the front: {', '.join(m.trial for m in made.front)}")
     if not made.clear:
         typer.echo("the intervals overlap: more --seeds may change the order")
     typer.echo("")
@@ -158,7 +168,8 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
     from tuning.cli.format import number
 
     found = _as_json(paths, spec, choice)
-    typer.echo(f"{found['trial']}  {spec.metric} {number(found['value'])} at step {found['step']}")
+    values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
+    typer.echo(f"{found['trial']}  {values} at step {found['step']}")
     for name, value in found["params"].items():
         typer.echo(f"  {name}: {number(value)}")
     typer.echo(f"why        {found['why']}")
@@ -177,6 +188,7 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, An
         "metric": spec.metric,
         "mode": spec.mode,
         "value": line.value,
+        "values": _values(spec, line),
         "step": line.step,
         "why": choice.why,
         "confirmed": choice.confirmed,
@@ -188,15 +200,20 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, An
     }
 
 
+def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
+    """Of every objective, the metric of the sweep first."""
+    from results.selection import goals
+
+    others = {name: line.values.get(name) for name in goals(spec, spec.select)}
+    return {spec.metric: line.value} | {k: v for k, v in others.items() if k != spec.metric}
+
+
 def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
     """The trials that no other is better than in all objectives, best by the rule first."""
-    from results.records import read_reports
-    from results.selection import ranked
+    from results.selection import goals, ranked
 
-    found = []
-    for line in ranked(paths, spec, spec.select):
-        reports = read_reports(paths.trial(line.record.id), line.record.end_step)
-        last = {name: value for r in reports for name, value in r.metrics.items()}
-        values = {name: last[name] for name in spec.select.objectives}
-        found.append({"trial": line.record.id, "values": values})
-    return found
+    names = goals(spec, spec.select)
+    return [
+        {"trial": line.record.id, "values": {name: line.values[name] for name in names}}
+        for line in ranked(paths, spec, spec.select)
+    ]

@@ -33,7 +33,8 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
 
     paths = find(sweep, storage)
     data = read(paths)
-    data = replace(data, importances=importances(data))
+    others = [replace(one, importances=importances(one)) for one in data.others]
+    data = replace(data, importances=importances(data), others=others)
     _written(html or paths.report, lambda target: write_report(data, target))
 
 

@@ -54,18 +54,23 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     from results.frozen import read_spec
     from results.leaderboard import summaries
     from tuning.cli.format import number
+    from tuning.cli.summary import winner
 
     spec = read_spec(paths)
     board = summaries(paths, spec.metric, spec.mode)
     done = sum(e.record.state.finished for e in board)
     tried = sum(e.record.state.rests for e in board)
     total = spec.budget.trials
-    best = next((e.value for e in board if e.record.eligible), None)
+    best = next((e for e in board if e.record.eligible), None)
+    if len(spec.objectives) > 1:
+        best = winner(paths, spec)
+    values = [best.value if best else None]
+    values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
     return [
         _sweep_state(paths, spec, done),
         f"{tried}/{total}" if total else str(tried),
-        number(best),
-        f"{spec.mode} {spec.metric}",
+        ", ".join(map(number, values)),
+        ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         spec.trainable,
     ]
 
@@ -115,15 +120,15 @@ def show(
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.leaderboard import summaries
     from tuning.cli.lineage import family_tree
-    from tuning.cli.summary import leaderboard_table, winner
+    from tuning.cli.summary import leaderboard_table, leaders
     from tuning.execution.verdict import count
 
     board = summaries(paths, spec.metric, spec.mode)
     if board:
-        best = winner(paths, spec)
-        console.print(
-            leaderboard_table(spec, board, best.record.id if best else None, console.width)
-        )
+        best = leaders(paths, spec)
+        console.print(leaderboard_table(spec, board, best, console.width))
+        if len(spec.objectives) > 1:
+            console.print("* on the Pareto front", style="dim")
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
@@ -177,7 +182,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
             continue
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     reports = read_reports(files, record.end_step)
-    _draw(reports, spec.metric, console)
+    _draw(reports, [o.metric for o in spec.objectives], console)
     for report in reports:
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
@@ -205,18 +210,19 @@ def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     yield f"  logs {files.attempt(attempt.number)}"
 
 
-def _draw(reports: list[Report], metric: str, console: Any) -> None:
-    """The metric by step, where there is more than one point of it."""
+def _draw(reports: list[Report], metrics: list[str], console: Any) -> None:
+    """Each metric by step, where there is more than one point of it."""
     import math
 
     from tuning.cli.curve import draw
 
-    points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]
-    points = [p for p in points if math.isfinite(p[1])]
-    if len(points) > 1:
-        console.print(f"{metric} by step")
-        for line in draw(points, width=min(60, console.width - 14)):
-            console.print(line)
+    for metric in metrics:
+        points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]
+        points = [p for p in points if math.isfinite(p[1])]
+        if len(points) > 1:
+            console.print(f"{metric} by step")
+            for line in draw(points, width=min(60, console.width - 14)):
+                console.print(line)
 
 
 def _checkpoints(files: TrialPaths) -> str:

@@ -6,18 +6,19 @@ from typing import Annotated
 
 import typer
 
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.options import Address, StorageDir, Sweep
 
 
 def reproduce(
     sweep: Sweep,
     trial: Annotated[str, typer.Argument(help="The trial's id.", show_default=False)],
+    address: Address = None,
     storage: StorageDir = None,
 ) -> None:
     """Run a trial again from its record, and say whether its curve is the same, bit by bit.
 
-    Without Ray, on as many workers as it had. Ends with 1 when the curves differ, and then names
-    what else does: code, data, versions, hardware.
+    On as many workers as it had; without Ray, but for a Ray Train loop, which needs it. Ends with 1
+    when the curves differ, and then names what else does: code, data, versions, hardware.
 
     Example: tune reproduce llm t0003
     """
@@ -28,7 +29,7 @@ def reproduce(
 
     paths = find(sweep, storage)
     record = read_trial(find_trial(paths, trial))
-    verdict = run_again(paths, read_spec(paths), record)
+    verdict = run_again(paths, read_spec(paths), record, address)
     if verdict.first is None:
         typer.echo(f"{trial}: bit-identical in all of {verdict.reports} reports")
         for line in verdict.differences:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from results.leaderboard import TrialSummary, summaries
 from results.paths import SweepPaths
 from results.records import TrialState
 from results.replicates import family
-from results.selection import decide
+from results.selection import decide, ranked
 from results.soup import LINEAGE
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
@@ -31,11 +31,22 @@ if TYPE_CHECKING:
 
 
 def leaderboard_table(
-    spec: SweepSpec, board: Sequence[TrialSummary], best: str | None, width: int
+    spec: SweepSpec, board: Sequence[TrialSummary], best: Collection[str], width: int
 ) -> Table:
-    """The leaderboard, or the head of it, in `width` characters; the winner is marked."""
-    rows = [(e.record, e.step, e.value) for e in board]
+    """The leaderboard, or the head of it, in `width` characters; those in `best` are marked."""
+    others = [o.metric for o in spec.objectives[1:]]
+    rows = [(e.record, e.step, [e.value, *map(e.values.get, others)]) for e in board]
     return trials_table(spec, rows, best, width, _means(board))
+
+
+def leaders(paths: SweepPaths, spec: SweepSpec) -> list[str]:
+    """The winner so far; of several objectives the trials on the Pareto front. May be empty."""
+    try:
+        if len(spec.objectives) > 1:
+            return [e.record.id for e in ranked(paths, spec, spec.select)]
+        return [decide(paths, spec).line.record.id]
+    except UserError:
+        return []
 
 
 def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
@@ -56,10 +67,8 @@ def summarise(run: SweepRun, console: Console) -> None:
     spec, paths = run.spec, run.paths
     board = summaries(paths, spec.metric, spec.mode)
     if board:
-        best = winner(paths, spec)
-        console.print(
-            leaderboard_table(spec, board[:10], best.record.id if best else None, console.width)
-        )
+        best = leaders(paths, spec)
+        console.print(leaderboard_table(spec, board[:10], best, console.width))
     if len(board) > 10:
         console.print(f"… {len(board) - 10} more: tune show {handle(paths)}", style="dim")
     for line in [*_outcome(run, board), *_next_steps(run, board)]:
@@ -74,12 +83,18 @@ def winner(paths: SweepPaths, spec: SweepSpec) -> TrialSummary | None:
         return None
 
 
+def objectives(spec: SweepSpec, line: TrialSummary) -> str:
+    """A trial's value of every objective, in words."""
+    others = [(o.metric, line.values.get(o.metric)) for o in spec.objectives[1:]]
+    return ", ".join(f"{name} {number(v)}" for name, v in [(spec.metric, line.value), *others])
+
+
 def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     yield ""
     if best := winner(run.paths, run.spec):
         params = ", ".join(f"{k}={number(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
-        value = f": {run.spec.metric} {number(best.value)} ({params})"
+        value = f": {objectives(run.spec, best)} ({params})"
         yield Text.assemble(f"{name} ", (best.record.id, "bold"), value)
     states = Counter(e.record.state for e in board)
     why = ", ".join(f"{count} {state}" for state, count in states.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,8 @@ from results.records import TrialRecord
 from search_spaces.schema import SweepSpec
 from tuning.cli.format import duration, heading, number, state_style
 
-Row = tuple[TrialRecord, int, float | None]
-"""A trial, its newest step, and the metric's value there."""
+Row = tuple[TrialRecord, int, Sequence[float | None]]
+"""A trial, its newest step, and the newest value of each of the sweep's objectives."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class _Column:
 def trials_table(
     spec: SweepSpec,
     rows: Iterable[Row],
-    best: str | None = None,
+    best: Collection[str] = (),
     width: int | None = None,
     means: Mapping[str, str] | None = None,
 ) -> Table:
-    """Trials with the parameters that vary, in the order given; `best` is marked.
+    """Trials with the parameters that vary, in the order given; those in `best` are marked.
 
     `means` has, by the id of the first trial of each configuration, its mean over several seeds.
     No value is ever cut: parameters that do not fit into `width` characters are left out, the
@@ -56,7 +56,7 @@ def trials_table(
         justify: Literal["left", "right"] = "left" if left else "right"
         table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
     for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
-        table.add_row(*cells, style="bold" if record.id == best else "")
+        table.add_row(*cells, style="bold" if record.id in best else "")
     if missing := params[len(shown) :]:
         table.caption = Text(f"no room for {', '.join(missing)}", style="dim")
         table.caption_justify = "left"
@@ -64,22 +64,30 @@ def trials_table(
 
 
 def _columns(
-    spec: SweepSpec, params: list[str], rows: list[Row], best: str | None, means: Mapping[str, str]
+    spec: SweepSpec,
+    params: list[str],
+    rows: list[Row],
+    best: Collection[str],
+    means: Mapping[str, str],
 ) -> list[_Column]:
-    names = ("trial", "state", "step", spec.metric, *["mean ± 95 %"] * bool(means))
-    names = (*names, *params, "time")
+    first, *others = (o.metric for o in spec.objectives)
+    names = ("trial", "state", "step", first, *["mean ± 95 %"] * bool(means))
+    names = (*names, *others, *params, "time")
     cells = [_cells(params, row, best, means) for row in rows]
     return [_Column(Text(heading(n)), [c[i] for c in cells]) for i, n in enumerate(names)]
 
 
-def _cells(params: list[str], row: Row, best: str | None, means: Mapping[str, str]) -> list[Text]:
-    record, step, value = row
+def _cells(
+    params: list[str], row: Row, best: Collection[str], means: Mapping[str, str]
+) -> list[Text]:
+    record, step, (value, *others) = row
     return [
-        Text(record.id + " *" * (record.id == best)),
+        Text(record.id + " *" * (record.id in best)),
         Text("infeasible", "magenta") if record.broken else _state(record),
         Text(str(step)),
         Text(number(value)),
         *[Text(means.get(record.id, ""))] * bool(means),
+        *(Text(number(other)) for other in others),
         *(Text(number(record.params[p]) if p in record.params else "") for p in params),
         Text(duration(record.seconds)),
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -13,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from results.pareto import fronts
 from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
 from tuning.cli.format import duration, number
@@ -43,7 +45,7 @@ class Board:
 
     Attributes:
         rows: the trials by id.
-        last: of each, the newest step and the metric's value there.
+        last: of each, the newest step and the newest value of each objective.
         before_s: seconds of earlier sessions.
         at_once: how many trials run at once.
     """
@@ -51,7 +53,10 @@ class Board:
     def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
         self.rows: dict[str, TrialRecord] = {}
-        self.last: dict[str, tuple[int, float | None]] = {}
+        self.last: dict[str, tuple[int, tuple[float | None, ...]]] = {}
+        self._names = [o.metric for o in spec.objectives]
+        self._nothing = 0, tuple(None for _ in self._names)
+        self._front: list[str] | None = None
         self.before_s = 0.0
         self.at_once = 1
         self._since = time.monotonic()
@@ -59,14 +64,24 @@ class Board:
     def trial_started(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
         self.rows[record.id] = record
+        self._front = None
 
     def reported(self, record: TrialRecord, report: Report) -> None:
         """Keep a trial's newest report."""
-        self.last[record.id] = (report.step, report.metrics.get(self.spec.metric))
+        known = self.newest(record.id)[1]
+        pairs = zip(self._names, known, strict=True)
+        values = tuple(report.metrics.get(name, value) for name, value in pairs)
+        self.last[record.id] = report.step, values
+        self._front = None
+
+    def newest(self, trial_id: str) -> tuple[int, tuple[float | None, ...]]:
+        """A trial's newest step and values."""
+        return self.last.get(trial_id, self._nothing)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
         self.rows[record.id] = record
+        self._front = None
 
     @property
     def elapsed_s(self) -> float:
@@ -93,20 +108,36 @@ class Board:
         """Trials that are finished, or paused."""
         return sum(r.state.rests for r in self.rows.values())
 
-    def best(self) -> str | None:
-        """The id of the trial whose newest value is the best; failed ones do not count."""
-        sign = 1 if self.spec.mode == "min" else -1
-        values = {
-            i: sign * v
-            for i, (_, v) in self.last.items()
-            if v is not None and v == v and self.rows[i].eligible
+    def best(self) -> list[str]:
+        """The trial whose newest value is the best, or with several objectives those on the Pareto
+        front; failed ones do not count.
+        """
+        if self._front is None:
+            self._front = self._leaders()
+        return self._front
+
+    def _leaders(self) -> list[str]:
+        signs = [1 if o.mode == "max" else -1 for o in self.spec.objectives]
+        scores = {
+            trial_id: [sign * v for sign, v in zip(signs, values, strict=True) if v is not None]
+            for trial_id, (_, values) in self.last.items()
+            if self.rows[trial_id].eligible
         }
-        return min(values, key=values.__getitem__) if values else None
+        known = {i: s for i, s in scores.items() if len(s) == len(signs) and all(map(isfinite, s))}
+        if len(signs) == 1:
+            return [max(known, key=lambda i: known[i][0])] if known else []
+        levels = fronts(list(known.values()))
+        return [i for i, level in zip(known, levels, strict=True) if level == 0]
 
     def line(self, record: TrialRecord) -> str:
         """Step and value of a trial, in words."""
-        step, value = self.last.get(record.id, (0, None))
-        return f"step {step}  {self.spec.metric} {number(value)}"
+        step, values = self.newest(record.id)
+        return f"step {step}  {self.words(values)}"
+
+    def words(self, values: Sequence[float | None]) -> str:
+        """Every objective with its value."""
+        pairs = zip(self._names, values, strict=True)
+        return "  ".join(f"{name} {number(value)}" for name, value in pairs)
 
 
 class LiveView:
@@ -150,14 +181,14 @@ class LiveView:
     def _table(self) -> Table:
         board = self.board
         room = max(5, self._console.height - _OTHER_LINES)
-        rows = [(r, *board.last.get(r.id, (0, None))) for r in self._order()[:room]]
+        rows = [(r, *board.newest(r.id)) for r in self._order()[:room]]
         return trials_table(board.spec, rows, board.best(), self._console.width)
 
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.board.spec.mode == "min" else -1
 
         def key(record: TrialRecord) -> tuple[bool, bool, float]:
-            value = self.board.last.get(record.id, (0, None))[1]
+            value = self.board.newest(record.id)[1][0]
             unknown = value is None or value != value
             return (
                 record.state is not TrialState.RUNNING,
@@ -178,8 +209,10 @@ class LiveView:
         limit = f" of {duration(budget.time)}" if budget.time else ""
         best = board.best()
         text = f" {board.done}{of} trials  {duration(board.total_s)}{limit}"
-        if best:
-            text += f"  best {board.spec.metric} {number(board.last[best][1])} ({best})"
+        if len(board.spec.objectives) > 1:
+            text += f"  {len(best)} on the Pareto front"
+        elif best:
+            text += f"  best {board.words(board.newest(best[0])[1])} ({best[0]})"
         text += f"  {ahead}" * bool(ahead)
         grid = Table.grid()
         grid.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=30), text)

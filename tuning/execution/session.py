@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from results.leaderboard import summaries
+from results.leaderboard import best_of, summaries
 from results.paths import Storage, SweepPaths
 from results.records import read_reports
 from results.tables import to_frame, write_parquet
@@ -149,9 +149,9 @@ def _conclude(run: SweepRun, tracker: Tracker) -> None:
     run.tenure.check()
     _strike_out_logs(run)
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
-    best = {f"best_{run.spec.metric}": board[0].value} if board else {}
+    best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:
-        write_parquet(run.paths, to_frame(board))
+        write_parquet(run.paths, to_frame(board, run.spec))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
         note_end(run.paths, limit.why)
