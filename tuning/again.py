@@ -68,6 +68,7 @@ class OursAgain:
 
     def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
         """See `Again`. What was trained before is not trained again."""
+        config_of(self._spec, self._trainable, record)
         done = read_reports(files)
         if done and done[-1].step >= until and newest_whole(files):
             return
