@@ -114,15 +114,15 @@ class LoopAgain:
         job = repetition(
             self._spec, record, files, str(self._cache), until, seed=seed, config=config
         )
-        run_loop(self._spec, job, until, self._address)
+        run_loop(self._spec, job, until, record.attempts[-1].workers, self._address)
 
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
         """Nothing: only the loop can read its checkpoints."""
         return {}
 
 
-def run_loop(spec: SweepSpec, job: TrialJob, until: int, address: str | None) -> None:
-    """Run an attempt of a Ray Train loop under Ray, to its end or to a step.
+def run_loop(spec: SweepSpec, job: TrialJob, until: int, workers: int, address: str | None) -> None:
+    """Run an attempt of a Ray Train loop under Ray, on so many workers, to its end or to a step.
 
     Raises:
         UserError: it failed, or no cluster can take it.
@@ -139,7 +139,7 @@ def run_loop(spec: SweepSpec, job: TrialJob, until: int, address: str | None) ->
         from trainables.mailbox import Failed, Reported, open_mailbox
 
         timeout = spec.failure.start_timeout
-        held = placement.workers, placement.cpus_per_worker, placement.gpus_per_worker
+        held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker
         mailbox: Any = open_mailbox()
         crew = ForeignCrew(Shape(*held, timeout, str(job.paths.root / "ray")), mailbox)
         crew.start(job)

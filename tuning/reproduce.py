@@ -80,7 +80,7 @@ def reproduce(
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
     job = repetition(spec, record, files, str(cache_of(paths)), then[-1].step)
     if foreign:
-        run_loop(spec, job, then[-1].step, address)
+        run_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
     else:
         log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)

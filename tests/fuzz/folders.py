@@ -45,7 +45,7 @@ def make_sweep(storage: Path) -> SweepPaths:
             _note(job)
             train(run, job)
         train(run, run.next_trial(), upto=1)
-        write_parquet(paths, to_frame(summaries(paths, spec.metric, spec.mode), spec))
+        write_parquet(paths, to_frame(summaries(paths, "loss", "min"), run.spec))
     send(paths, "add", params={"x": 0.25})
     return paths
 
