@@ -16,6 +16,8 @@ from results.tensors import INDEX, Layout, Planned, header_bytes
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from results.averaging.numerics import Floats
 
 
@@ -44,6 +46,7 @@ class FileStack(Stack):
     ) -> None:
         super().__init__(name, layouts[0].tensors[name].size, shares, buffers.step)
         self._layouts, self._start, self._buffers = layouts, base, buffers
+        self.sums_are_exact = layouts[0].tensors[name].dtype != "F64"
         self._files = ExitStack()
         self._open: dict[Path, int] = {}
         self._base_at = -1
@@ -66,6 +69,13 @@ class FileStack(Stack):
         """See the base class."""
         return self._floats(self._layouts[model], piece, self._buffers.value)
 
+    def add(self, model: int, piece: slice, to: Floats) -> None:
+        """Without a copy in float64; see the base class."""
+        if (layout := self._layouts[model]).tensors[self.name].dtype == "BF16":
+            super().add(model, piece, to)
+        else:
+            to += self._raw(layout, piece)
+
     def base(self, piece: slice) -> Floats:
         """See the base class."""
         into = self._buffers.base
@@ -84,14 +94,17 @@ class FileStack(Stack):
         return values
 
     def _floats(self, layout: Layout, piece: slice, into: Floats) -> Floats:
+        values = into[: piece.stop - piece.start]
+        widen(self._raw(layout, piece), values)
+        return values
+
+    def _raw(self, layout: Layout, piece: slice) -> NDArray[Any]:
         import numpy as np
 
         stored = STORED[layout.tensors[self.name].dtype]
-        width, count = int(stored[-1]), piece.stop - piece.start
-        raw = self.bytes_of(layout, piece.start * width, count * width)
-        values = into[:count]
-        widen(np.frombuffer(raw, stored), values)
-        return values
+        width = int(stored[-1])
+        size = (piece.stop - piece.start) * width
+        return np.frombuffer(self.bytes_of(layout, piece.start * width, size), stored)
 
     def bytes_of(self, layout: Layout, offset: int, size: int) -> memoryview:
         """Bytes of the tensor in one model; the next call overwrites them."""

@@ -15,15 +15,38 @@ if TYPE_CHECKING:
 
 
 def mean(stack: Stack) -> Combine:
-    """The first model plus the mean of the differences from it: exact where all agree.
+    """The weighted mean, exact where all models agree.
 
     Values that are not finite go through the sum, so that the result is not finite either.
     """
+    if stack.sums_are_exact and len(set(stack.shares)) == 1:
+        return _sum(stack)
+    return _differences(stack)
+
+
+def _sum(stack: Stack) -> Combine:
+    """One pass over each model, and one division."""
     import numpy as np
 
-    models = len(stack.shares)
+    total, models = np.empty(stack.step), len(stack.shares)
+
+    def combine(piece: slice) -> Floats:
+        result = total[: piece.stop - piece.start]
+        result[:] = stack.stored(0, piece)  # not 0.0 plus it: keeps the sign of -0.0
+        with np.errstate(invalid="ignore"):
+            for model in range(1, models):
+                stack.add(model, piece, result)
+            result /= models
+        return result
+
+    return combine
+
+
+def _differences(stack: Stack) -> Combine:
+    """The first model plus the mean of the differences from it."""
+    import numpy as np
+
     first, total = np.empty(stack.step), np.empty(stack.step)
-    alike = len(set(stack.shares)) == 1  # one division at the end is quicker, and rounds less
 
     def combine(piece: slice) -> Floats:
         count = piece.stop - piece.start
@@ -31,14 +54,11 @@ def mean(stack: Stack) -> Combine:
         result[:] = stack.stored(0, piece)
         differences.fill(0.0)
         with np.errstate(over="ignore", invalid="ignore"):
-            for model in range(1, models):
+            for model in range(1, len(stack.shares)):
                 value = stack.stored(model, piece)
                 value -= result
-                if not alike:
-                    value *= stack.shares[model]
+                value *= stack.shares[model]
                 differences += value
-            if alike:
-                differences /= models
             # keeps the sign of -0.0
             np.add(result, differences, out=result, where=differences != 0.0)
         return result

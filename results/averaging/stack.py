@@ -23,7 +23,11 @@ class Stack(ABC):
         size: elements.
         shares: part of each model in the result; they add up to one.
         step: elements of a piece, a multiple of `GRAIN`.
+        sums_are_exact: whether float64 holds n times any element, for as many models as there may
+            be: the elements come from a format with fewer digits.
     """
+
+    sums_are_exact: bool = False
 
     def __init__(self, name: str, size: int, shares: Sequence[float], step: int) -> None:
         self.name, self.size, self.shares, self.step = name, size, tuple(shares), step
@@ -35,6 +39,10 @@ class Stack(ABC):
     def stored(self, model: int, piece: slice) -> Floats:
         """Like `value`, unchecked: for sums, where what is not finite shows at the end."""
         return self.value(model, piece)
+
+    def add(self, model: int, piece: slice, to: Floats) -> None:
+        """Add what `stored` gives to an array of a piece's length."""
+        to += self.stored(model, piece)
 
     @abstractmethod
     def base(self, piece: slice) -> Floats:

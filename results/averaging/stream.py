@@ -27,9 +27,9 @@ from search_spaces.errors import UserError, suggest
 MAX_MEMORY = 64 << 20
 """Bytes that an average may hold unless told otherwise."""
 
-_CACHED = 1 << 15
-"""Elements of a piece at most: its buffers, 256 KiB each, stay in a processor's own cache."""
-_SPAN = 8
+_CACHED = 1 << 16
+"""Elements of a piece at most: its sum, 512 KiB, stays in a processor's own cache."""
+_SPAN = 4
 """Pieces that a thread makes at a time."""
 _SAMPLE = 1 << 12
 """Bytes of each tensor by which models are told apart at first."""
