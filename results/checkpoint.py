@@ -94,9 +94,7 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
         final: where readers look.
         step: written into the manifest.
     """
-    manifest = Manifest(step=step, files=_seal(folder, _names(folder)))
-    for sub in folder.glob("**/"):
-        fsync_dir(sub)
+    manifest = Manifest(step=step, files=seal(folder))
     reached("checkpoint:folders-synced")
     write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -107,30 +105,39 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     return manifest
 
 
-def verify(folder: Path, *, hashes: bool = True) -> Manifest:
+def seal(folder: Path) -> dict[str, FileEntry]:
+    """Make everything in a folder durable; gives what its manifest is to say of the files."""
+    entries = _seal(folder, _names(folder))
+    for sub in folder.glob("**/"):
+        fsync_dir(sub)
+    return entries
+
+
+def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -> Manifest:
     """Compare a committed folder with its manifest. Files it does not name are passed over.
 
     Args:
         folder: of the checkpoint.
         hashes: read every byte; False compares names and sizes only.
+        manifest: where it is, if not in the folder.
 
     Raises:
         CheckpointError: whatever is wrong with it, an unreadable disk included.
     """
     try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        said = Manifest.model_validate_json((manifest or folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise CheckpointError(folder, f"{MANIFEST} is missing") from None
     except (OSError, ValidationError) as e:
         raise CheckpointError(folder, f"{MANIFEST} is not readable") from e
-    for name, entry in manifest.files.items():
+    for name, entry in said.files.items():
         try:
             problem = _compare(folder, name, entry, hashes)
         except (OSError, ValueError) as e:  # ValueError: a name with a zero byte
             problem = f"cannot be read ({e})"
         if problem:
             raise CheckpointError(folder, f"{name} {problem}")
-    return manifest
+    return said
 
 
 def newest_whole(paths: TrialPaths) -> Checkpoint | None:

@@ -65,15 +65,28 @@ class TrialPaths:
 
     @property
     def ray_train(self) -> Path:
-        """Ray Train's own run folder, for trainables written for its public API."""
+        """Folder of Ray Train's own runs, for trainables written for its public API."""
         return self.root / "ray_train"
+
+    def foreign_attempt(self, number: int) -> Path:
+        """Ray Train's run folder of one attempt."""
+        return self.ray_train / f"attempt_{number:04d}"
+
+    def foreign_attempts(self) -> list[Path]:
+        """Ray Train's run folders, oldest first."""
+        return sorted(self.ray_train.glob("attempt_*/"))
+
+    def foreign_manifest(self, folder: Path) -> Path:
+        """The manifest of a checkpoint that Ray Train keeps; beside it, for it is not ours."""
+        return folder.with_name(f"{folder.name}.manifest.json")
 
     def newest_checkpoint(self) -> Path | None:
         """Folder of the newest checkpoint (not verified): ours, or else Ray Train's."""
         if steps := self.checkpoint_steps():
             return self.checkpoint(steps[-1])
         # Ray Train names them by the time at which they were made.
-        return max(self.ray_train.glob("checkpoint_*/"), default=None)
+        kept = self.ray_train.glob("attempt_*/checkpoint_*/")
+        return max(kept, key=lambda p: p.name, default=None)
 
 
 @dataclass(frozen=True)

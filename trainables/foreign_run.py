@@ -1,14 +1,16 @@
 """Runs a train loop that was written for Ray Train's public API, unchanged.
 
 Such a loop calls `ray.train.report` and `ray.train.get_checkpoint`; Ray Train keeps its
-checkpoints, and a run of the same name and folder goes on from the newest. It always gets a
+checkpoints, and we see to it that the loop goes on from the newest whole one. It always gets a
 `TorchTrainer` of its own, and learns that it was stopped by being ended.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.train import CheckpointConfig, UserCallback
@@ -17,6 +19,7 @@ from results.records import Report, append_report, read_reports
 from trainables.facts import Notes
 from trainables.fit import Shape, describe, fit, run_config
 from trainables.foreign import load
+from trainables.foreign_checkpoints import seal_checkpoint, seal_reported, take_up
 from trainables.mailbox import Ended, Event, Failed, Mailbox, Reported
 from trainables.run import output_to
 from trainables.worker import TrialJob
@@ -52,6 +55,7 @@ class ForwardReports(UserCallback):
 
     def __init__(self, job: TrialJob, mailbox: ActorHandle[Mailbox]) -> None:
         self._job, self._mailbox = job, mailbox
+        self._sealing: threading.Thread | None = None
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
     def after_report(
@@ -67,17 +71,32 @@ class ForwardReports(UserCallback):
             step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
         )
         append_report(self._job.paths, report)
+        if checkpoint is not None:
+            self._seal(Path(checkpoint.path), self._step)
         self._mailbox.post.remote(self._job.key, Reported(report))
+
+    def _seal(self, folder: Path, step: int) -> None:
+        """Behind the training: one at a time, in the order in which they came."""
+        before = self._sealing
+
+        def seal() -> None:
+            if before is not None:
+                before.join()
+            seal_checkpoint(self._job.paths, folder, step)
+
+        self._sealing = threading.Thread(target=seal, name="seal", daemon=True)
+        self._sealing.start()
 
 
 class ForeignRun:
     """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
     def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        """Run the loop to its end, from Ray Train's newest checkpoint if there is one."""
+        """Run the loop to its end, from the newest whole checkpoint if there is one."""
+        take_up(job.paths, job.attempt, job.retention.newest)
         run = run_config(
-            job.paths.ray_train.name,
-            str(job.paths.root),
+            job.paths.foreign_attempt(job.attempt).name,
+            str(job.paths.ray_train),
             checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
             callbacks=[ForwardReports(job, mailbox)],
         )
@@ -86,4 +105,6 @@ class ForeignRun:
             fit(foreign_loop, {"job": job, "mailbox": mailbox}, shape, run)
         except Exception as e:  # noqa: BLE001 - told to the driver
             event = Failed(describe(e))
+        last = max((r.step for r in read_reports(job.paths)), default=0)
+        seal_reported(job.paths, job.attempt, last)
         mailbox.post.remote(job.key, event)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from results.checkpoint import commit, open_staging, staging
 from results.faultpoints import reached
 from results.tidy import prune
+from trainables.room import with_room
 from trainables.uploading import make_uploads
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Saver:
         if self._group is None and self._world_size > 1:
             self._group = _own_group()
         barrier()
-        made: object = save(folder)
+        made: object = self._save(folder, step, save)
         rest = made if callable(made) else None  # a lambda that writes returns what write() does
         self._thread = threading.Thread(
             target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
@@ -105,10 +106,16 @@ class Saver:
             self._group = None
         self._uploads.close()
 
+    def _save(self, folder: Path, step: int, save: SaveFn) -> object:
+        made: list[object] = []
+        job = self._job
+        with_room(lambda: made.append(save(folder)), job.paths, step, job.wait_for_room_s)
+        return made[0]
+
     def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:
         try:
             if rest is not None:
-                rest()
+                with_room(rest, self._job.paths, step, self._job.wait_for_room_s)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = e
         try:
@@ -135,7 +142,11 @@ class Saver:
         job = self._job
         if job.superseded:
             raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
-        commit(folder, job.paths.checkpoint(step), step=step)
+
+        def publish() -> None:
+            commit(folder, job.paths.checkpoint(step), step=step)
+
+        with_room(publish, job.paths, step, job.wait_for_room_s)
         self._uploads.add(step)
         stay = job.protected(job.paths.checkpoint_steps()) | self._uploads.pinned
         prune(job.paths, job.retention.newest, committed=step, protected=stay)

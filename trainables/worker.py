@@ -54,6 +54,7 @@ class TrialJob:
         time_attr: the metric that the scheduler counts by.
         rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
         hang_timeout_s: a rank that is silent for so long is ended; None watches nothing.
+        wait_for_room_s: how long a checkpoint waits on a full disk.
         mirror: where checkpoints are kept beside the folder, in object storage.
     """
 
@@ -72,6 +73,7 @@ class TrialJob:
     time_attr: str = "step"
     rungs: tuple[int, ...] = ()
     hang_timeout_s: float | None = None
+    wait_for_room_s: float = 0.0
     mirror: Place | None = None
 
     @property

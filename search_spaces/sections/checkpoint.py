@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from search_spaces.sections.base import EnvText, Section
+from search_spaces.sections.base import EnvText, Seconds, Section
 
 
 class CheckpointSpec(Section):
@@ -16,6 +16,11 @@ class CheckpointSpec(Section):
     mode: Literal["async", "sync"] = Field(
         "async",
         description="async: training waits only while its state is copied; sync: until it is kept.",
+    )
+    wait_for_room: Seconds = Field(
+        300.0,
+        description="Longest wait of a checkpoint on a full disk, at most half of "
+        "failure.hang_timeout; then its trial fails (seconds, or '5m').",
     )
     mirror: EnvText | None = Field(
         None,

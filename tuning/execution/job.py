@@ -57,6 +57,8 @@ def make_job(
         time_attr=spec.scheduler.time_attr,
         rungs=rungs,
         hang_timeout_s=spec.failure.hang_timeout,
+        # a rank that waits is silent: it must not be taken for one that hangs
+        wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
         mirror=mirror,
     )
 
