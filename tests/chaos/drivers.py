@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from results.faultpoints import POINTS, VARIABLE
 from results.paths import SweepPaths
 from results.records import TrialRecord
-from tests.chaos.cluster import ENV, Cluster, cluster, turn
+from tests.chaos.cluster import ENV, Cluster, cluster, processes_with, turn
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Outcome
 from tests.chaos.recovery import recovery_s
@@ -40,6 +41,7 @@ checkpoint: {{every: {INTERVAL}}}
 seed: 1
 """
 _POINTS = sorted(p for p in POINTS if p.startswith("driver:") and p != "driver:released")
+MARK = "TUNE_CHAOS_MARK"
 _LONGEST_S = 900.0
 
 
@@ -59,24 +61,36 @@ def killed_drivers(folder: Path, names: list[str]) -> Iterator[Outcome]:
             took_s = time.monotonic() - began
         for name in names:
             with turn():
-                outcome = driver.case(name, took_s)
+                outcome = driver.case(name, took_s, alone=int(name) % 4 == 3)
             yield outcome
 
 
 @dataclass
 class _Driver:
-    """Starts the program in a folder, and ends it."""
+    """Starts the program in a folder, and ends it.
+
+    Attributes:
+        cwd: the folder.
+        joined: a cluster that outlives it.
+        alone: it starts a cluster of its own instead, which is to end with it.
+        mark: in the environment of all that it starts.
+        finished: trials that were finished at a kill.
+        problems: what was broken, a line each.
+        whole_s: seconds that an uninterrupted sweep takes.
+    """
 
     cwd: Path
     joined: Cluster
+    alone: bool = False
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     finished: dict[str, TrialRecord] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     whole_s: float = 0.0
 
-    def case(self, name: str, whole_s: float) -> Outcome:
+    def case(self, name: str, whole_s: float, alone: bool) -> Outcome:
         """Sweeps with `KILLS` kills in all, and what holds of each of them."""
         rng = random.Random(f"kills {name}")
-        self.problems, self.whole_s = [], whole_s
+        self.problems, self.whole_s, self.alone = [], whole_s, alone
         kills = lost = sweep = 0
         recovery = 0.0
         while kills < KILLS:
@@ -90,7 +104,7 @@ class _Driver:
                 self.finished,
                 INTERVAL,
                 database=self.cwd / "sweeps" / "mlflow.db",
-                left=self.joined.left,
+                left=self._left,
             )
             self.problems += [f"{called}: {line}" for line in violations(case)]
             lost = max(lost, lost_steps(case))
@@ -118,11 +132,12 @@ class _Driver:
         way = rng.choices(["point", "at work", "any"], [4, 4, 2])[0] if rng else ""
         at = {VARIABLE: f"{rng.choice(_POINTS)}:{rng.randint(1, 10)}"} if way == "point" else {}
         said = self.cwd / f"{name}.log"
+        where = [] if self.alone else ["--address", self.joined.address]
         with said.open("a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tuning", *args, "--address", self.joined.address],
+                [sys.executable, "-m", "tuning", *args, *where],
                 cwd=self.cwd,
-                env={**ENV, **at},
+                env={**ENV, **at, MARK: self.mark},
                 stdout=log,
                 stderr=log,
             )
@@ -132,6 +147,9 @@ class _Driver:
         elif rng and way == "any":
             _kill(process, rng.uniform(0.0, self.whole_s))
         return process.wait(_LONGEST_S)
+
+    def _left(self) -> list[str]:
+        return [*processes_with(MARK, self.mark), *self.joined.left()]
 
     def _until_it_reports(self, name: str, process: subprocess.Popen[bytes]) -> None:
         before = self._reported(name)

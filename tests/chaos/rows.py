@@ -45,6 +45,7 @@ ROWS = {
     ),
     "8": tested(
         "our records and Ray's state damaged or deleted",
+        KILLED,
         f"{MEND}::test_a_lost_record_is_made_again",
         f"{MEND}::test_a_lost_state_is_made_again",
         f"{MEND}::test_record_and_study_lost_together",
