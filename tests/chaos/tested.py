@@ -20,6 +20,8 @@ from tests.chaos.outcome import Outcome, Row
 ROOT = Path(__file__).parents[2]
 LOST, RECOVERY_S = "steps_done_twice", "recovery_s"
 """Properties of a test."""
+_named: dict[str, set[str]] = {}
+"""File to the tests of it that any row names: they share what its fixtures make."""
 
 
 def tested(fault: str, *tests: str) -> Row:
@@ -29,6 +31,9 @@ def tested(fault: str, *tests: str) -> Row:
         fault: what they do.
         tests: `tests/….py::test_name`, for all of its parameters, or with one in brackets.
     """
+
+    for test in tests:
+        _named.setdefault(test.partition("::")[0], set()).add(test)
 
     def run(folder: Path, names: list[str]) -> Iterator[Outcome]:
         for name in names:
@@ -68,13 +73,13 @@ def outcome(case: str, ran: list[Ran]) -> Outcome:
 
 @cache
 def _file(file: str) -> list[Ran]:
-    """Run a file of tests, once."""
+    """Run the tests of a file, once."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", file]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly"]
         with turn():
             subprocess.run(
-                [*command, f"--junitxml={report}"],
+                [*command, *sorted(_named[file]), f"--junitxml={report}"],
                 cwd=ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
