@@ -49,6 +49,8 @@ for _ in sys.stdin:
 """
 
 _DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+_YIELD_S = 2.0
+"""For who waits: the lock is not handed over, but taken by who comes first."""
 PATIENCE_S = 90.0
 """How long what was killed may take to be gone."""
 
@@ -114,8 +116,10 @@ def turn() -> Iterator[None]:
     """Held while Ray works, on a machine on which others wait for the same file's lock."""
     with open(os.environ.get(LOCK, os.devnull)) as file:
         if LOCK in os.environ:
-            fcntl.flock(file, fcntl.LOCK_EX)  # in the order of arrival; closing it lets go
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    if LOCK in os.environ:
+        time.sleep(_YIELD_S)
 
 
 def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> list[str]:
