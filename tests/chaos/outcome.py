@@ -90,6 +90,7 @@ def table(rows: dict[str, Row], ledger: Ledger) -> str:
         recovery = max((o.recovery_s for o in made), default=0.0)
         shown = f"{recovery:.0f} s" if recovery else "-"
         lost = max((o.lost for o in made), default=0)
-        lines.append((f"{name} {row.fault}", f"{injected:,}", f"{survived:,}", str(lost), shown))
+        steps = str(lost) if lost or recovery else "-"  # most faults interrupt no training
+        lines.append((f"{name} {row.fault}", f"{injected:,}", f"{survived:,}", steps, shown))
         problems += [f"row {name}, {o.case}: {line}" for o in made for line in o.problems]
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *problems])
