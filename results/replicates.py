@@ -93,6 +93,8 @@ class JointScores:
 
     def add(self, trial: str, step: int, scores: tuple[float, ...]) -> tuple[float, ...] | None:
         """Note a trial's scores; the mean when it is the last of its configuration to come."""
+        if self._count == 1:
+            return scores
         of = self._known.setdefault((family(trial), step), {})
         of[trial] = scores
         if len(of) < self._count:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
 
 
+_LONGEST = 1_000
+"""Characters of an error that are kept in a trial's record."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """What the workers of a trial hold while they live.
@@ -102,6 +106,7 @@ def describe(error: BaseException) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An exception's class and the first line of what it says."""
+    """An exception's class and the first line of what it says; the log has the rest."""
     said = next((line for line in str(error).splitlines() if line.strip()), repr(error)).strip()
-    return redact(f"{type(error).__name__}: {said}")
+    line = redact(f"{type(error).__name__}: {said}")
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"

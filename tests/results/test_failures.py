@@ -92,3 +92,10 @@ def test_a_signature_is_without_numbers_and_addresses() -> None:
     first = signature("rank 0: ValueError: x is 3.5 at 0x7fab of 1f00aa77cc")
     assert first == signature("rank 1: ValueError: x is 17.25 at 0x11 of 1f00aa77dd")
     assert first != signature("rank 1: ValueError: y is 17.25 at 0x11 of 1f00aa77dd")
+
+
+def test_an_error_of_many_characters_is_cut() -> None:
+    said = in_one_line(ValueError("shape " + "9" * 50_000))
+    assert said.startswith("ValueError: shape 999")
+    assert said.endswith("9 …")
+    assert len(said) < 1100

@@ -102,3 +102,15 @@ def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
         with journal.together():
             a_trial(study)
         assert max(journal._log_number_offset.values()) == (tmp_path / "j").stat().st_size
+
+
+def test_of_what_was_read_nothing_is_kept(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    study = study_in(journal)
+    kept = []
+    for _ in range(6):
+        with journal.together():
+            a_trial(study)
+        kept.append(len(journal._log_number_offset))
+    assert len(set(kept[1:])) == 1, kept
+    assert len(study_in(Journal(tmp_path / "j")).trials) == 6

@@ -46,6 +46,12 @@ class Journal(JournalFileBackend):
                 super().append_logs(held)
             if self._first is not None:  # so that the next reader need not look for the place
                 deque(super().read_logs(self._first), maxlen=0)
+                self._forget_places(self._first)
+
+    def _forget_places(self, read: int) -> None:
+        """Optuna keeps the place of every entry; nobody reads those again that were read."""
+        for number in [n for n in self._log_number_offset if 0 < n < read]:
+            del self._log_number_offset[number]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append log entries, one a line."""
