@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,7 +166,10 @@ class LaneCrew:
         import ray
 
         ids: Any = self._mailbox.lanes_up.remote()
-        return set(ray.get(ids))
+        try:
+            return set(ray.get(ids))
+        except ray.exceptions.RayActorError:  # see `hears`
+            return set()
 
     def _all(self) -> Iterator[Lane]:
         yield from (*self._free, *self._busy.values(), *self._leaving)
@@ -215,7 +219,8 @@ class ForeignCrew:
 
         from trainables.foreign_run import ForeignRun
 
-        ray.get(self._mailbox.begin.remote(job.key))  # before its first word
+        with suppress(ray.exceptions.RayActorError):  # see `hears`
+            ray.get(self._mailbox.begin.remote(job.key))  # before its first word
         actor: Any = ray.remote(ForeignRun)
         run = actor.options(num_cpus=0).remote()
         run.fit.remote(job, self._shape, self._mailbox)

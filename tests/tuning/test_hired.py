@@ -224,3 +224,11 @@ def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> 
     assert not sweep.run.interrupted
     records = [sweep.run.records[job.trial_id] for job in (first, second)]
     assert [(r.state, r.attempts[0].error) for r in records] == [(TrialState.PENDING, None)] * 2
+
+
+def test_without_a_mailbox_nobody_knows_what_came_up(sweep: Sweep) -> None:
+    job = sweep.begin()
+    sweep.lanes.there, sweep.lanes.mailbox_died = 0, True
+    sweep.hired.never_came_up(job, "timed out")
+    assert sweep.hired.deaf
+    assert not sweep.run.gave_up

@@ -79,6 +79,10 @@ class Hired:
         """An attempt got no processes. Where others have theirs, it waits for one of these; one
         that may have fewer workers is tried with fewer.
         """
+        if not self._crew.hears():
+            self.deaf = True
+            self._run.on_failed(job.trial_id, error, began=False)
+            return
         fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
         if there := self._crew.up() + fewer:
             self._capacity.no_room_for_more_than(there)
