@@ -1,0 +1,44 @@
+"""Clients of a round are trained by the workers of a trial, side by side, to the same model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from results.checkpoint import newest_whole
+from results.frozen import read_spec
+from results.paths import TrialPaths
+from tests.ray.conftest import Tune
+from tests.trainables.local import run_trial
+from tuning.execution.job import started
+
+SHIPPED = Path(__file__).parents[2] / "search_spaces" / "federated.yaml"
+SMALL = ("budget.trials=2", "fixed.rounds=3", "scheduler.max_t=3", "space.server=fedadam")
+
+
+def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
+    found = newest_whole(trial)
+    assert found is not None
+    return load_file(found.folder / "model.safetensors")
+
+
+def test_two_workers_train_what_one_process_trains(tune: Tune, tmp_path: Path) -> None:
+    tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))
+    spec = read_spec(tune.paths("federated"))
+    records = tune.trials("federated")
+    assert [r.state.value for r in records] == ["completed"] * 2
+    for record in records:
+        alone = run_trial(
+            tmp_path / record.id,
+            "federated",
+            started(spec, record.config, record.seed),
+            seed=record.seed,
+        )
+        for report in tune.curve("federated", record.id):
+            assert report.metrics == pytest.approx(alone.curve[report.step], rel=1e-5)
+        theirs = weights(tune.paths("federated").trial(record.id))
+        ours = weights(TrialPaths(tmp_path / record.id))
+        assert all(torch.equal(theirs[name], ours[name]) for name in ours)
