@@ -32,16 +32,25 @@ def is_damaged(paths: SweepPaths) -> bool:
         data = paths.spec.read_bytes()
     except OSError:
         return _has_copy(paths)
-    if is_whole_yaml(data) and _is_text(data) and data.strip():
+    if is_whole_yaml(data) and _is_text(data) and not _is_cut_off(paths, data):
         return False
     return _has_copy(paths)
 
 
+def _is_cut_off(paths: SweepPaths, data: bytes) -> bool:
+    try:
+        copy = paths.spec_copy.read_bytes()
+    except OSError:
+        return False
+    return len(data) < len(copy) and copy.startswith(data)
+
+
 def _is_text(data: bytes) -> bool:
     try:
-        return data.decode() is not None
+        data.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _has_copy(paths: SweepPaths) -> bool:

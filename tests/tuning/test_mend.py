@@ -147,14 +147,16 @@ def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
     assert load_sweep(file).spec.budget.trials == 7
 
 
-@pytest.mark.parametrize("how", ["truncated", "emptied", "flipped", "deleted", "garbage"])
+@pytest.mark.parametrize(
+    "how", ["truncated", "cut short", "emptied", "flipped", "deleted", "garbage"]
+)
 def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
     tmp_path: Path, whole: SweepRun, how: str
 ) -> None:
     paths = started(tmp_path / "s")
     before = paths.spec.read_bytes()
-    if how == "emptied":
-        paths.spec.write_bytes(b"")
+    if how in ("emptied", "cut short"):
+        paths.spec.write_bytes(before[: 10 * (how == "cut short")])
     elif how == "garbage":
         paths.spec.write_bytes(b"\xff\xfe\x00" * 9)
     else:
