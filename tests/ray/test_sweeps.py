@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -96,8 +97,9 @@ def test_a_killed_driver_is_resumed(tune: Tune, digits: Path, joined: Cluster) -
     assert sorted(finished) == [f"t{i:04d}" for i in range(longest)]
     ran = tune.paths("killed").trial(f"t{longest:04d}").environment(1)
     ran.write_text(re.sub(r'"torch": ?"[^"]*"', '"torch": "1.0"', ran.read_text()))
-    for file in [p for p in tune.paths("killed").ray.rglob("*") if p.is_file()]:
-        os.truncate(file, file.stat().st_size // 2)  # Ray's own state: nobody reads it
+    for file in [p for p in tune.paths("killed").ray.rglob("*.json") if p.is_file()]:
+        with suppress(FileNotFoundError):  # orphans may be at it
+            os.truncate(file, 1)  # Ray's own state: nobody reads it
     out = tune("resume", "killed")
     assert f"t{longest:04d} started attempt 2" in out
     assert "other versions: torch 1.0 then, " in out
