@@ -1,7 +1,8 @@
 """Checkpoints behind the training: the state is copied out at once, the rest follows in a thread.
 
 A save function may write everything when it is called, or copy the state out and return a function
-that writes it (as `trainables.training.copy_progress` helps to). Only the call is waited for.
+that writes it (as `trainables.training.copy_progress` helps to). Only the call is waited for. What
+it copies with `trainables.state` is its own until the next save begins, and overwritten then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from results.checkpoint import commit, open_staging, staging
 from results.faultpoints import reached
 from results.tidy import prune
+from trainables.buffers import Buffers
 from trainables.room import with_room
 from trainables.uploading import make_uploads
 
@@ -54,6 +56,7 @@ class Saver:
         self._error: BaseException | None = None
         self._group: Any = None
         self._uploads = make_uploads(job, rank)
+        self._buffers = Buffers()
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
         """Every rank: copy the state out; a checkpoint that is still under way is waited for.
@@ -99,6 +102,7 @@ class Saver:
         """The trial is over on this rank, well or not: let what is under way come to its end."""
         if self._thread is not None:
             self._thread.join()
+        self._buffers.clear()
         if self._group is not None:
             import torch.distributed as dist
 
@@ -109,7 +113,12 @@ class Saver:
     def _save(self, folder: Path, step: int, save: SaveFn) -> object:
         made: list[object] = []
         job = self._job
-        with_room(lambda: made.append(save(folder)), job.paths, step, job.wait_for_room_s)
+
+        def copy() -> None:
+            with self._buffers.reused():
+                made.append(save(folder))
+
+        with_room(copy, job.paths, step, job.wait_for_room_s)
         return made[0]
 
     def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:

@@ -17,6 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from trainables.buffers import copied
+
 _TAG = "$"  # no encoded dict lacks it: plain dicts are lists of pairs, so that int keys survive
 
 
@@ -58,7 +60,7 @@ def copy_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     for tensor in state.values():
         if (key := (tensor.data_ptr(), tensor.shape)) not in copies:
-            copies[key] = _copy(tensor)
+            copies[key] = copied(tensor)
     return {name: copies[tensor.data_ptr(), tensor.shape] for name, tensor in state.items()}
 
 
@@ -122,12 +124,8 @@ def _encode_tensor(value: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dic
     plain = value.detach()
     if value.is_complex():  # safetensors has no complex128
         plain = torch.view_as_real(plain.resolve_conj())
-    tensors[name] = _copy(plain)
+    tensors[name] = copied(plain)
     return {_TAG: "tensor", "name": name, "complex": value.is_complex()}
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
