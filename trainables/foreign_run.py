@@ -93,6 +93,14 @@ class ForeignRun:
 
     def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
         """Run the loop to its end, from the newest whole checkpoint if there is one."""
+        event: Event = Ended()
+        try:
+            self._fit(job, shape, mailbox)
+        except Exception as e:  # noqa: BLE001 - told to the driver
+            event = Failed(describe(e))
+        mailbox.post.remote(job.key, event)
+
+    def _fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
         take_up(job.paths, job.attempt, job.retention.newest)
         run = run_config(
             job.paths.foreign_attempt(job.attempt).name,
@@ -100,11 +108,8 @@ class ForeignRun:
             checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
             callbacks=[ForwardReports(job, mailbox)],
         )
-        event: Event = Ended()
         try:
             fit(foreign_loop, {"job": job, "mailbox": mailbox}, shape, run)
-        except Exception as e:  # noqa: BLE001 - told to the driver
-            event = Failed(describe(e))
-        last = max((r.step for r in read_reports(job.paths)), default=0)
-        seal_reported(job.paths, job.attempt, last)
-        mailbox.post.remote(job.key, event)
+        finally:
+            last = max((r.step for r in read_reports(job.paths)), default=0)
+            seal_reported(job.paths, job.attempt, last)
