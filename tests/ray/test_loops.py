@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from results.confirmation import read
 from results.records import TrialState
 from tests.ray.conftest import Tune, end, wait_for
 
@@ -104,11 +103,5 @@ def test_runs_unchanged_and_resumes(tune: Tune) -> None:
     best = tune.best("loop")
     assert best["step"] == 6
     assert (Path(best["checkpoint"]) / "state.pt").exists()
-    again = ("--address", tune.address)
-    assert "bit-identical in all of 6 reports" in tune("reproduce", "loop", "t0000", *again)
-    said = tune("best", "loop", "--confirm", "1", "--seeds", "1", *again)
-    assert "confirmed by what the loop reports with 1 fresh seeds" in said
-    (confirmed,) = read(paths).trials
-    assert confirmed.series["loss"].test != (best["value"],)  # other initial weights
     names = tune.mlflow("select name from runs order by name")
     assert names == [("loop",), ("t0000",)]

@@ -92,8 +92,8 @@ def test_a_proposal_cut_short_by_a_kill_is_completed_as_it_would_have_been(tmp_p
     whole = open_run(tmp_path / "whole", spec)
     asked = whole._study.ask()
     cut = open_run(tmp_path / "cut", spec)
-    cut._study._study.sampler = cut._study._sampler(0)
-    trial = cut._study._study.ask()
+    cut._study._prepare(0)
+    trial = cut._study._informed.ask()
     trial.suggest_float("x", -1.0, 1.0)
     resumed = open_run(tmp_path / "cut", spec)
     assert [(r.number, r.params) for r in resumed.records.values()] == [asked]
