@@ -1,0 +1,101 @@
+"""Machines that go and come back while a trial runs: it goes on with as many workers as fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from results.records import TrialState, read_reports
+from tests.ray.conftest import Tune, wait_for
+from tests.ray.machines import Machines, machines
+from tests.trainables.local import run_trial
+
+GATED = """
+import threading
+from pathlib import Path
+from pydantic import Field
+from trainables.digits.trainable import Digits, DigitsConfig
+
+class Config(DigitsConfig):
+    gate: str = Field(description="file for which one worker waits")
+
+class Gated(Digits):
+    Config = Config
+
+    def train(self, config, worker):
+        report, pause = worker.report, threading.Event()
+
+        def gated(*, step, **said):
+            answer = report(step=step, **said)
+            while worker.job.attempt == 1 and step == 3:
+                pause.wait(0.05)  # until its machine is gone
+            while worker.world_size == 1 and step >= 6 and not Path(config.gate).exists():
+                pause.wait(0.05)
+            if worker.world_size == 1 and step >= 6:
+                pause.wait(0.15)  # the driver looks at the cluster every five seconds
+            return answer
+
+        worker.report = gated
+        super().train(config, worker)
+"""
+DIGITS = {"hidden_units": 16, "num_layers": 1, "optimizer": "sgd", "epochs": 90, "batch_size": 128}
+SWEEP = """
+name: elastic
+trainable: gated.py:Gated
+metric: loss
+space: {learning_rate: {choice: [0.01]}}
+fixed: {gate: GATE, hidden_units: 16, num_layers: 1, optimizer: sgd, epochs: 90, batch_size: 128}
+scheduler: {name: none}
+budget: {trials: 1}
+resources: {workers: {min: 1, max: 2, grow_after: 1}}
+checkpoint: {every: 2}
+tracking: {name: none}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Machines]:
+    with machines() as found:
+        found.add()
+        yield found
+
+
+def test_a_trial_shrinks_and_grows_with_its_cluster(cluster: Machines, tmp_path: Path) -> None:
+    tune = Tune(tmp_path, cluster.address)
+    gate = tmp_path / "gate"
+    (tmp_path / "gated.py").write_text(GATED)
+    (tmp_path / "elastic.yaml").write_text(SWEEP.replace("GATE", str(gate)))
+    files = tune.paths("elastic").trial("t0000")
+
+    def come_to(step: int) -> bool:
+        return max((r.step for r in read_reports(files)), default=0) >= step
+
+    process = tune.start("run", "elastic.yaml")
+    wait_for(lambda: come_to(3), process)
+    cluster.remove()
+    wait_for(lambda: come_to(6), process)
+    cluster.add()
+    gate.touch()
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, f"{out}\n{err}"
+
+    (record,) = tune.trials("elastic")
+    assert record.state is TrialState.COMPLETED
+    assert [a.workers for a in record.attempts] == [2, 1, 2], record
+    lost, moved, _ = record.attempts
+    assert (lost.remedy, lost.cause) == ("retry", "infrastructure"), lost.error
+    assert (moved.error, moved.remedy) == (None, None)
+    assert "t0000 goes on with more workers" in out
+    assert "with 1 worker" in tune("show", "elastic", "t0000")
+
+    told = Counter(r.step for r in tune.curve("elastic", "t0000"))
+    assert told == Counter(range(1, 91)), "each step counts once"
+    config = {**DIGITS, **record.config, "gate": ""}
+    del config["gate"]
+    alone = run_trial(tmp_path / "alone", "digits", config, seed=record.seed)
+    assert [r.metrics["loss"] for r in tune.curve("elastic", "t0000")] == pytest.approx(
+        [r.metrics["loss"] for r in alone.reports], rel=1e-4
+    )
