@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from results.machines import Machine
+
 
 class Remedy(StrEnum):
     """What is done about a failure."""
@@ -44,11 +46,13 @@ class Failure:
         error: one line: which rank, what was raised, what it said.
         remedy: what is done about it.
         cause: whose budget it is charged to.
+        blamed: machines that the next attempts are kept off.
     """
 
     error: str
     remedy: Remedy
     cause: Cause
+    blamed: tuple[Machine, ...] = ()
 
 
 _OOM = (

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from results.failures import Cause, Remedy
 from results.files import append_line, parse_lines, read_lines, write_atomic
+from results.machines import Machine
 from results.paths import SweepPaths, TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.seal import is_whole_json, seal_json
@@ -57,6 +58,8 @@ class Attempt(_Model):
     one line, `remedy` and `cause` what it was taken for, `step` how far the trial had come.
     `leak` is one line on memory that it left behind, for which its processes were replaced.
     `workers` is its number of ranks, which an elastic trial changes from attempt to attempt.
+    `blamed` are machines on which it failed, `kept_off` those that it was to be kept off for what
+    earlier attempts met there; `in_place` that there was no other, so that it ran there after all.
     """
 
     number: int
@@ -70,6 +73,17 @@ class Attempt(_Model):
     cpus: float = 0.0
     gpus: float = 0.0
     workers: int = 1
+    blamed: tuple[Machine, ...] = ()
+    kept_off: tuple[Machine, ...] = ()
+    in_place: bool = False
+
+    @property
+    def where(self) -> str:
+        """What was done about machines that earlier attempts failed on, in words."""
+        names = ", ".join(map(str, self.kept_off))
+        if self.in_place:
+            return f"there is no machine but {names}, so it is tried there again"
+        return f"kept off {names}" if names else ""
 
     @property
     def seconds(self) -> float:
@@ -152,6 +166,11 @@ class TrialRecord(_Model):
     def seconds(self) -> float:
         """Seconds spent in attempts, the running one included."""
         return sum(a.seconds for a in self.attempts)
+
+    @property
+    def blamed(self) -> tuple[Machine, ...]:
+        """Machines that its next attempts are kept off, each once."""
+        return tuple(dict.fromkeys(m for a in self.attempts for m in a.blamed))
 
     @property
     def worker_seconds(self) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from results.machines import Machine
 from search_spaces.redaction import redact
 from trainables.gpu_share import BACKEND, is_shared
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 1_000
 """Characters of an error that are kept in a trial's record."""
+NODE_ID = "ray.io/node-id"
+"""The label by which Ray knows a machine."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Shape:
         cpus_per_worker, gpus_per_worker: as Ray counts them; fractions share a device.
         start_timeout_s: seconds until all workers must be up.
         folder: for Ray Train's own files.
+        avoid: ids of machines that none of them may be on.
     """
 
     workers: int
@@ -35,6 +40,7 @@ class Shape:
     gpus_per_worker: float
     start_timeout_s: float
     folder: str
+    avoid: tuple[str, ...] = ()
 
 
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:
@@ -81,10 +87,12 @@ def fit(
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets and all
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process a run
     per_worker = {"CPU": shape.cpus_per_worker, "GPU": shape.gpus_per_worker}
-    scaling = ScalingConfig(
+    scaled: Any = ScalingConfig  # typed as Train V1, which knows no label selector
+    scaling = scaled(
         num_workers=shape.workers,
         use_gpu=shape.gpus_per_worker > 0,
         resources_per_worker={k: v for k, v in per_worker.items() if v},
+        label_selector={NODE_ID: f"!in({','.join(shape.avoid)})"} if shape.avoid else None,
     )
     shared = shape.workers > 1 and is_shared(shape.gpus_per_worker)
     (trainer or TorchTrainer)(
@@ -94,6 +102,13 @@ def fit(
         scaling_config=scaling,
         run_config=run,
     ).fit()
+
+
+def this_machine() -> Machine:
+    """The machine that this Ray process is on."""
+    import ray
+
+    return Machine(id=ray.get_runtime_context().get_node_id(), name=socket.gethostname())
 
 
 def describe(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from ray.train import CheckpointConfig, UserCallback
 
 from results.records import Report, append_report, read_reports
 from trainables.facts import Notes
-from trainables.fit import Shape, describe, fit, run_config
+from trainables.fit import Shape, describe, fit, run_config, this_machine
 from trainables.foreign import load
 from trainables.foreign_checkpoints import seal_checkpoint, seal_reported, take_up
 from trainables.mailbox import Ended, Event, Failed, Mailbox, Reported
@@ -40,7 +40,7 @@ def foreign_loop(config: dict[str, Any]) -> None:
     if rank == 0:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         Notes(job.paths, job.attempt, device, at.get_world_size()).begin(job.trainable)
-        config["mailbox"].hold.remote(job.key, get_current_placement_group())
+    config["mailbox"].hold.remote(job.key, rank, this_machine(), get_current_placement_group())
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):
         loop(job.config) if inspect.signature(loop).parameters else loop()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from results.records import Report
-from trainables.fit import in_one_line
+from trainables.fit import in_one_line, this_machine
 from trainables.gpu_share import before_cuda, limit_memory
 from trainables.mailbox import Mailbox, Next, Outcome
 from trainables.memory import Gauge
@@ -66,8 +66,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     device, at = get_device(), ray.train.get_context()
     limit_memory(task.gpus_per_worker, device)
     rank, world, number = at.get_world_rank(), at.get_world_size(), 0
-    if rank == 0:
-        task.mailbox.hold_lane.remote(task.lane, get_current_placement_group())
+    task.mailbox.hold_lane.remote(task.lane, rank, this_machine(), get_current_placement_group())
     heed_sigterm_soon()
     gauge = Gauge(device, task.max_growth)
     while (job := _next(task, number)) is not None:

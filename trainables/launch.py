@@ -42,6 +42,10 @@ class Crew(Protocol):
         """How many workers are there now."""
         ...
 
+    def machines(self) -> dict[str, list[str]]:
+        """By the keys of attempts: ids of the machines that their workers are on, where known."""
+        ...
+
     def recall(self) -> None:
         """Attempts whose processes have not come up do without them: they fail, not begun."""
         ...
@@ -122,15 +126,19 @@ class LaneCrew:
         self._leaving: list[Lane] = []
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt on a free lane of its number of workers.
+        """Begin an attempt on a free lane of its number of workers, off the machines it avoids.
 
-        Where there is none, those of other numbers leave: they hold what the new one needs.
+        Where there is none, the others leave: they hold what the new one needs.
         """
         self._part_from_the_dead()
-        lane = next((one for one in reversed(self._free) if one.workers == job.workers), None)
+        fit = [one for one in reversed(self._free) if one.workers == job.workers]
+        if job.avoid and fit:
+            up = self._lanes_up()
+            fit = [one for one in fit if one.id in up and {*job.avoid}.isdisjoint(up[one.id])]
+        lane = next(iter(fit), None)
         if lane is None:
             self.keep(0)
-            lane = self._new(job.workers)
+            lane = self._new(job.workers, job.avoid)
         else:
             self._free.remove(lane)
         self._busy[job.key] = lane
@@ -162,14 +170,19 @@ class LaneCrew:
         for lane in [one for one in self._busy.values() if one.id not in up and not one.recalled]:
             lane.recall()
 
-    def _lanes_up(self) -> set[str]:
+    def machines(self) -> dict[str, list[str]]:
+        """Of busy lanes that are up."""
+        up = self._lanes_up()
+        return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
+
+    def _lanes_up(self) -> dict[str, list[str]]:
         import ray
 
-        ids: Any = self._mailbox.lanes_up.remote()
+        machines: Any = self._mailbox.lanes_up.remote()
         try:
-            return set(ray.get(ids))
+            return dict(ray.get(machines))
         except ray.exceptions.RayActorError:  # see `hears`
-            return set()
+            return {}
 
     def _all(self) -> Iterator[Lane]:
         yield from (*self._free, *self._busy.values(), *self._leaving)
@@ -193,8 +206,8 @@ class LaneCrew:
         for lane in self._leaving:
             lane.join()
 
-    def _new(self, workers: int, after: Lane | None = None) -> Lane:
-        shape = replace(self._shape, workers=workers)
+    def _new(self, workers: int, avoid: tuple[str, ...] = (), after: Lane | None = None) -> Lane:
+        shape = replace(self._shape, workers=workers, avoid=avoid)
         return Lane(shape, self._mailbox, self._max_growth, after)
 
     def _part_from_the_dead(self) -> None:
@@ -223,7 +236,8 @@ class ForeignCrew:
             ray.get(self._mailbox.begin.remote(job.key))  # before its first word
         actor: Any = ray.remote(ForeignRun)
         run = actor.options(num_cpus=0).remote()
-        run.fit.remote(job, self._shape, self._mailbox)
+        shape = replace(self._shape, avoid=job.avoid)
+        run.fit.remote(job, shape, self._mailbox)
         self._runs[job.key] = run
 
     def release(self, key: str, *, ruined: bool = False) -> None:
@@ -249,6 +263,10 @@ class ForeignCrew:
     def up(self) -> int:
         """Workers of attempts under way: each comes up by itself."""
         return len(self._runs) * self._shape.workers
+
+    def machines(self) -> dict[str, list[str]]:
+        """Nothing is known before an attempt has failed."""
+        return {}
 
     def recall(self) -> None:
         """Nothing: what waits for room has been told so by Ray Train, or will be."""

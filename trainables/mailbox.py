@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from results.machines import Machine
 from results.records import Report
 from trainables.worker import Answer, TrialJob
 
@@ -41,11 +42,13 @@ class Failed:
         reason: one line: which rank, and how.
         began: whether the trial had begun; if not, it is not to blame.
         came_up: whether its processes ever did; if not, the next ones will not either.
+        machines: on which each rank was, as far as that is known.
     """
 
     reason: str
     began: bool = True
     came_up: bool = True
+    machines: dict[int, Machine] = field(default_factory=dict)
 
 
 Event = Reported | Ended | Failed
@@ -61,6 +64,7 @@ class _Talk:
     answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
     stopped: bool = False
     group: PlacementGroup | None = None
+    machines: dict[int, Machine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class _Lane:
     taken: int = 0
     leak: Leak | None = None
     group: PlacementGroup | None = None
+    machines: dict[int, Machine] = field(default_factory=dict)
     outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
     ended: set[str] = field(default_factory=set)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -152,9 +157,13 @@ class Mailbox:
             )
         return None not in self._lanes[lane].jobs
 
-    async def lanes_up(self) -> list[str]:
-        """Driver: the lanes that have workers."""
-        return [lane for lane, box in self._lanes.items() if box.up]
+    async def lanes_up(self) -> dict[str, list[str]]:
+        """Driver: the lanes that have workers, and the machine of each."""
+        return {
+            lane: [machine.id for machine in box.machines.values()]
+            for lane, box in self._lanes.items()
+            if box.up
+        }
 
     async def recall(self, lane: str) -> None:
         """Driver: a lane that is not up is not waited for; its trials fail without having begun."""
@@ -166,8 +175,11 @@ class Mailbox:
             await self.post(job.key, Failed("the room for its workers is gone", began=False))
         await self._tell_who_comes_next()
 
-    async def hold_lane(self, lane: str, group: PlacementGroup | None) -> None:
-        """A worker: the lane's processes hold this placement group."""
+    async def hold_lane(
+        self, lane: str, rank: int, machine: Machine, group: PlacementGroup | None
+    ) -> None:
+        """A worker: where it is, and the placement group that the lane's processes hold."""
+        self._lanes[lane].machines[rank] = machine
         self._lanes[lane].group = group
 
     async def _tell_who_comes_next(self) -> None:
@@ -206,7 +218,7 @@ class Mailbox:
                 return Next.LEAVE
         if key not in box.ended:
             box.ended.add(key)
-            await self.post(key, _verdict(outcomes))
+            await self.post(key, _verdict(outcomes, box.machines))
         if any(o.fatal for o in outcomes.values()):
             return Next.LEAVE
         if leaks := [f"rank {r}: {o.leak}" for r, o in sorted(outcomes.items()) if o.leak]:
@@ -220,7 +232,8 @@ class Mailbox:
         box = self._lanes.pop(lane, _Lane())
         for number, job in enumerate(box.jobs):
             if job is not None and job.key not in box.ended:
-                failed = Failed(reason, began=number < box.taken, came_up=box.up)
+                began = number < box.taken
+                failed = Failed(reason, began=began, came_up=box.up, machines=box.machines)
                 await self.post(job.key, failed)
         await self._tell_who_comes_next()
         return Remains(box.leak, box.group)
@@ -234,6 +247,8 @@ class Mailbox:
         talk = self._talks.get(key)
         if talk is None:
             return
+        if isinstance(event, Failed) and talk.machines:
+            event = replace(event, machines=talk.machines)
         talk.events.put_nowait(event)
         if talk.stopped and not isinstance(event, Reported):
             del self._talks[key]  # its last word, and nobody listens
@@ -260,10 +275,12 @@ class Mailbox:
             talk.stopped = answer is Answer.STOP
             talk.answers.put_nowait(answer)
 
-    async def hold(self, key: str, group: PlacementGroup | None) -> None:
-        """A worker: the attempt's processes hold this placement group."""
+    async def hold(
+        self, key: str, rank: int, machine: Machine, group: PlacementGroup | None
+    ) -> None:
+        """A worker: where it is, and the placement group that the attempt's processes hold."""
         if (talk := self._talks.get(key)) is not None:
-            talk.group = group
+            talk.group, talk.machines[rank] = group, machine
 
     async def forget(self, key: str) -> PlacementGroup | None:
         """Driver: the attempt's processes are ended; gives what they may still hold."""
@@ -271,9 +288,9 @@ class Mailbox:
         return None if talk is None else talk.group
 
 
-def _verdict(outcomes: dict[int, Outcome]) -> Event:
+def _verdict(outcomes: dict[int, Outcome], machines: dict[int, Machine]) -> Event:
     failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
-    return Failed(failures[0]) if failures else Ended()
+    return Failed(failures[0], machines=machines) if failures else Ended()
 
 
 def open_mailbox() -> ActorHandle[Mailbox]:

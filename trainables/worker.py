@@ -47,6 +47,7 @@ class TrialJob:
         attempt: number of this launch, from 1.
         cache: folder for prepared data that trials share.
         workers: ranks of this attempt.
+        avoid: ids of machines that none of them may be on.
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written behind the training.
         retention: which checkpoints stay; its metric is the sweep's objective.
@@ -67,6 +68,7 @@ class TrialJob:
     cache: str
     checkpoint_every: int
     workers: int = 1
+    avoid: tuple[str, ...] = ()
     checkpoint_async: bool = True
     retention: Retention = field(default_factory=Retention)
     max_t: int | None = None

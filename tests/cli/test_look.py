@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.cli_speed import make_sweep
 from results.failures import Remedy
+from results.machines import Machine
 from results.paths import SweepPaths
 from results.records import Attempt, TrialState, read_trial, write_trial
 from results.tenure import Unfenced
@@ -123,6 +124,22 @@ def test_show_counts_failures_and_tells_each(tune: Tune) -> None:
     said = tune("show", "mine", "t0000").out
     assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in said
     assert 'adjusted {"micro_batch_size": 4}' in said
+
+
+def test_show_tells_what_a_trial_keeps_off(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    record = read_trial(paths.trial("t0000"))
+    sick = (Machine(id="0123456789", name="gpu-7"),)
+    attempts = (
+        Attempt(number=1, started=0, ended=1, error="ECC", blamed=sick, workers=2),
+        Attempt(number=2, started=1, ended=2, kept_off=sick),
+        Attempt(number=3, started=2, ended=3, kept_off=sick, in_place=True),
+    )
+    write_trial(paths.trial("t0000"), record.model_copy(update={"attempts": attempts}))
+    said = tune("show", "mine", "t0000").out
+    assert "attempt 1 took 1s with 2 workers: ECC\n  blamed on gpu-7 (01234567)\n" in said
+    assert "with 1 worker\n  kept off gpu-7 (01234567)\n" in said
+    assert "\n  there is no machine but gpu-7 (01234567), so it is tried there again\n" in said
 
 
 def test_show_says_how_to_go_on(tune: Tune) -> None:

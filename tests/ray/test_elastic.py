@@ -56,6 +56,37 @@ tracking: {name: none}
 """
 
 
+SICK = """
+import ray
+from pydantic import Field
+from trainables.base import Trainable, TrainableConfig
+
+class Config(TrainableConfig):
+    index: int = Field(description="nothing")
+
+class Sick(Trainable):
+    Config = Config
+
+    def train(self, config, worker):
+        print("on", ray.get_runtime_context().get_node_id(), flush=True)
+        if worker.job.attempt < 3:
+            raise RuntimeError("ECC error")
+        worker.report(step=1, metrics={"loss": 1.0}, final=True)
+
+    def evaluate(self, config, weights, split, cache):
+        return {"loss": 1.0}
+"""
+SICK_SWEEP = """
+name: sick
+trainable: sick.py:Sick
+metric: loss
+space: {index: {grid_search: [0]}}
+scheduler: {name: none}
+failure: {on_log: {"ECC error": retry_elsewhere}}
+tracking: {name: none}
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Machines]:
     with machines() as found:
@@ -99,3 +130,20 @@ def test_a_trial_shrinks_and_grows_with_its_cluster(cluster: Machines, tmp_path:
     assert [r.metrics["loss"] for r in tune.curve("elastic", "t0000")] == pytest.approx(
         [r.metrics["loss"] for r in alone.reports], rel=1e-4
     )
+
+
+def test_a_failed_trial_goes_to_another_machine(cluster: Machines, tmp_path: Path) -> None:
+    tune = Tune(tmp_path, cluster.address)
+    (tmp_path / "sick.py").write_text(SICK)
+    (tmp_path / "sick.yaml").write_text(SICK_SWEEP)
+    out = tune("run", "sick.yaml")
+    (record,) = tune.trials("sick")
+    first, second, third = record.attempts
+    files = tune.paths("sick").trial("t0000")
+    ran_on = [files.log(n, 0).read_text().split()[1] for n in (1, 2, 3)]
+    assert [m.id for m in first.blamed] == ran_on[:1]
+    assert ran_on[1] != ran_on[0]
+    assert second.kept_off == first.blamed
+    assert (third.in_place, third.kept_off) == (True, first.blamed + second.blamed)
+    assert "there is no machine but " in out
+    assert record.state is TrialState.COMPLETED

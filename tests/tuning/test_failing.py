@@ -9,6 +9,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from results.failures import Cause, Remedy
+from results.machines import Machine
 from results.records import TrialState, read_trial
 from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.execution.sweep import SweepRun
@@ -152,3 +153,27 @@ def test_a_pattern_in_the_log_decides(tmp_path: Path) -> None:
         job.paths.log(job.attempt, 1).write_text(f"step 1\n{said}\nbye\n")
         assert run.on_failed(job.trial_id, "rank 0: RuntimeError: x") == remedy
     assert state_of(run, job.trial_id) is TrialState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "logs", "blamed"),
+    [
+        ("rank 1: RuntimeError: ECC error", {}, ["b"]),
+        ("rank 0: RuntimeError: Connection closed by peer", {1: "x\nECC error\n"}, ["b"]),
+        ("ActorDiedError", {0: "ECC error", 1: "ECC error"}, ["a", "b"]),
+        ("AcceleratorError: CUDA error: unspecified launch failure", {}, ["a", "b"]),
+        ("rank 0: ValueError: no", {}, []),
+    ],
+)
+def test_the_machine_to_blame_is_the_one_whose_rank_said_so(
+    tmp_path: Path, error: str, logs: dict[int, str], blamed: list[str]
+) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"on_log": {"ECC error": "retry_elsewhere"}}))
+    job = run.next_trial()
+    assert job is not None
+    for rank, text in logs.items():
+        job.paths.log(job.attempt, rank).write_text(text)
+    machines = {0: Machine(id="a", name="one"), 1: Machine(id="b", name="two")}
+    run.on_failed(job.trial_id, error, machines=machines)
+    record = read_trial(job.paths)
+    assert [m.id for m in record.blamed] == blamed

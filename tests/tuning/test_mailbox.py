@@ -2,6 +2,7 @@
 
 import asyncio
 
+from results.machines import Machine
 from results.records import Report
 from trainables import mailbox
 from trainables.mailbox import (
@@ -157,10 +158,10 @@ def test_lanes_come_up_one_after_the_first():
         third = asyncio.create_task(box.may_start("third", after="first"))
         await box.submit("third", None)
         assert await third is False, "the sweep ends before it began"
-        assert await box.lanes_up() == []
+        assert await box.lanes_up() == {}
         first = asyncio.create_task(box.job("first", 0))
         assert await second is True
-        assert await box.lanes_up() == ["first"]
+        assert await box.lanes_up() == {"first": []}
         await box.submit("first", None)
         await first
         await box.lane_gone("other", "never came up")
@@ -203,5 +204,41 @@ def test_a_lane_that_is_up_is_left_alone():
         waiting = asyncio.create_task(box.event(A.key))
         await box.settle("lane", A.key, 0, 1, Outcome())
         assert await waiting == Ended()
+
+    asyncio.run(scenario())
+
+
+ALPHA, BETA = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
+
+
+def test_who_failed_is_told_with_the_machine_of_each_rank():
+    async def scenario():
+        box = Mailbox()
+        await box.submit("lane", A)
+        await box.submit("lane", B)
+        for rank, machine in enumerate((ALPHA, BETA)):
+            await box.hold_lane("lane", rank, machine, None)
+        await box.job("lane", 0)
+        assert await box.lanes_up() == {"lane": ["a", "b"]}
+        outcomes = Outcome(), Outcome(failure="RuntimeError: ECC error")
+        await asyncio.gather(*(box.settle("lane", A.key, r, 2, o) for r, o in enumerate(outcomes)))
+        said = await box.event(A.key)
+        assert (said.reason, said.machines) == (
+            "rank 1: RuntimeError: ECC error",
+            {0: ALPHA, 1: BETA},
+        )
+        await box.lane_gone("lane", "died")
+        assert (await box.event(B.key)).machines == {0: ALPHA, 1: BETA}
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_failed_is_told_with_its_machines():
+    async def scenario():
+        box = Mailbox()
+        await box.begin(A.key)
+        await box.hold(A.key, 0, ALPHA, None)
+        await box.post(A.key, Failed("RuntimeError: ECC error"))
+        assert (await box.event(A.key)).machines == {0: ALPHA}
 
     asyncio.run(scenario())

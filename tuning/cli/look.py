@@ -205,6 +205,10 @@ def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     remedy = f"{attempt.remedy}: " if attempt.remedy else ""
     error = f": {remedy}{attempt.error}" if attempt.error else ""
     yield f"attempt {attempt.number} {spent} with {ranks}{error}"
+    if attempt.where:
+        yield f"  {attempt.where}"
+    if attempt.blamed:
+        yield f"  blamed on {', '.join(map(str, attempt.blamed))}"
     if attempt.leak:
         yield f"  left memory behind: {attempt.leak}"
     yield f"  logs {files.attempt(attempt.number)}"

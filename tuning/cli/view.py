@@ -233,7 +233,8 @@ class LineView:
         if self.board.spec.resources.elastic and record.attempts:
             ranks = record.attempts[-1].workers
             again += f" with {ranks} worker{'s' * (ranks != 1)}"
-        self.say(f"{record.id} started{again}  {params}")
+        where = record.attempts[-1].where if record.attempts else ""
+        self.say(f"{record.id} started{again}  {params}{f' ({where})' * bool(where)}")
 
     def reported(self, record: TrialRecord, report: Report) -> None:
         """Its newest value."""

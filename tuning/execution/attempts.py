@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 
 from results.failures import Failure
 from results.paths import SweepPaths
@@ -15,7 +14,7 @@ from tuning.execution.placement import Berth
 def begun(record: TrialRecord, berth: Berth) -> TrialRecord:
     """The record with another attempt, running since now, that holds so much of the cluster."""
     number = len(record.attempts) + 1
-    attempt = Attempt(number=number, started=time.time(), **asdict(berth))
+    attempt = Attempt(number=number, started=time.time(), **vars(berth))
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
     return record.model_copy(update={**update, "violations": {}})
 
@@ -40,7 +39,7 @@ def closed(
         end: dict[str, object] = {"ended": ended or time.time()}
         if failure is not None:
             end |= {"error": failure.error, "remedy": failure.remedy, "cause": failure.cause}
-            end["step"] = step
+            end |= {"step": step, "blamed": failure.blamed}
         last = record.attempts[-1].model_copy(update=end)
         update["attempts"] = (*record.attempts[:-1], last)
     return record.model_copy(update=update)

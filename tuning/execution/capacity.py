@@ -33,6 +33,7 @@ class Capacity:
         self.placement, self._resources = placement, placement.resources
         self._look, self._clock = look, clock
         self._looked, self._places = clock(), placement.places
+        self._nodes: Sequence[Node] | None = None
         self._cap: int | None = None
         self._used: float | None = None
         self._unused_since: float | None = None
@@ -40,10 +41,27 @@ class Capacity:
     def places(self) -> int:
         """Workers at once."""
         if self._clock() - self._looked >= _LOOK_S:
-            now = places(self._resources, self.placement.gpus_per_worker, self._look())
+            self._nodes = self._look()
+            now = self._places_of(self._nodes)
             self._cap = self._cap if now == self._places else None
             self._looked, self._places = self._clock(), now
         return self._places if self._cap is None else min(self._cap, self._places)
+
+    def places_off(self, machines: Collection[str]) -> int:
+        """Workers at once on the other machines."""
+        return self._places_of([n for n in self._machines() if n.id not in machines])
+
+    def has(self, machine: str) -> bool:
+        """Whether a machine is part of the cluster."""
+        return any(n.id == machine for n in self._machines())
+
+    def _machines(self) -> Sequence[Node]:
+        if self._nodes is None:
+            self._nodes = self._look()
+        return self._nodes
+
+    def _places_of(self, nodes: Sequence[Node]) -> int:
+        return places(self._resources, self.placement.gpus_per_worker, nodes)
 
     def look_soon(self) -> None:
         """Something happened: the next question is answered by the cluster."""

@@ -58,8 +58,8 @@ def nodes() -> list[Node]:
     """What the machines have that are part of the cluster now."""
     import ray
 
-    alive = (n["Resources"] for n in ray.nodes() if n["Alive"])
-    return [Node(r.get("CPU", 0.0), r.get("GPU", 0.0)) for r in alive]
+    alive = ((n["NodeID"], n["Resources"]) for n in ray.nodes() if n["Alive"])
+    return [Node(r.get("CPU", 0.0), r.get("GPU", 0.0), name) for name, r in alive]
 
 
 def own_machine() -> str:

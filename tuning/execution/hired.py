@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from results.failures import Remedy
+from results.machines import Machine
 from trainables.worker import Answer, TrialJob
 from tuning.execution.capacity import Capacity
 from tuning.execution.placement import Berth, Placement
@@ -48,12 +50,36 @@ class Hired:
         self._run, self._crew, self._capacity = run, crew, capacity
         self._sizes: dict[str, int] = {}
 
-    def berth(self) -> Berth | None:
-        """What one more trial would get now; None while there is no room for it."""
+    def berth(self, blamed: Collection[Machine] = ()) -> Berth | None:
+        """What one more trial would get now; None while there is no room for it.
+
+        Args:
+            blamed: machines that it should keep off; those that have left do not count. Where the
+                others could never hold it, it gets one of these.
+        """
         if self.deaf:
             return None
         size = self._capacity.next_size(self._sizes.values())
-        return None if size is None else self._capacity.placement.berth(size)
+        if size is None:
+            return None
+        berth = self._capacity.placement.berth
+        there = tuple(m for m in blamed if self._capacity.has(m.id))
+        if not there:
+            return berth(size)
+        others = self._capacity.places_off({m.id for m in there})
+        fewest = self._run.spec.resources.min_workers
+        if others < fewest:
+            return replace(berth(size), kept_off=there, in_place=True)
+        size = min(size, others - self._running_off({m.id for m in there}))
+        return None if size < fewest else replace(berth(size), kept_off=there)
+
+    def _running_off(self, machines: Collection[str]) -> int:
+        """Workers that run on other machines, or of which it is not known where."""
+        known = self._crew.machines()
+        return sum(
+            size - sum(m in machines for m in known.get(key, ()))
+            for key, size in self._sizes.items()
+        )
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt."""

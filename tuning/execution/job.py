@@ -37,6 +37,7 @@ def make_job(
     attempt: int,
     cache: str,
     workers: int = 1,
+    avoid: tuple[str, ...] = (),
     rungs: tuple[int, ...] = (),
     mirror: Place | None = None,
 ) -> TrialJob:
@@ -50,6 +51,7 @@ def make_job(
         attempt=attempt,
         cache=cache,
         workers=workers,
+        avoid=avoid,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=_retention(spec),

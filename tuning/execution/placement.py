@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from results.machines import Machine
 from search_spaces.errors import UserError
 from search_spaces.schema import ResourcesSpec
 
 
 @dataclass(frozen=True)
 class Node:
-    """What one machine of the cluster has."""
+    """What one machine of the cluster has, and the id that Ray gave it."""
 
     cpus: float
     gpus: float
+    id: str = ""
 
 
 @dataclass(frozen=True)
 class Berth:
-    """What an attempt gets of the cluster: all its workers, and what they hold together."""
+    """What an attempt gets of the cluster.
+
+    Attributes:
+        workers: all of them.
+        cpus, gpus: what they hold together.
+        kept_off: machines of the cluster that it should not run on.
+        in_place: there is no other machine for it: it runs there nevertheless.
+    """
 
     workers: int
     cpus: float
     gpus: float
+    kept_off: tuple[Machine, ...] = ()
+    in_place: bool = False
+
+    @property
+    def avoid(self) -> tuple[str, ...]:
+        """Ids of the machines that its workers must not be placed on."""
+        return () if self.in_place else tuple(m.id for m in self.kept_off)
+
+
+FindBerth = Callable[[Collection[Machine]], Berth | None]
+"""What a trial would get now that failed on some machines; None while it has to wait."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +126,11 @@ def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     return placement
 
 
-def unplaced(resources: ResourcesSpec) -> Berth:
-    """What an attempt would get where no cluster is asked: the most workers, and no GPU."""
+def unplaced(resources: ResourcesSpec) -> FindBerth:
+    """What an attempt gets where no cluster is asked: the most workers, and no GPU."""
     most = resources.max_workers
-    return Berth(most, most * resources.cpus_per_worker, 0.0)
+    berth = Berth(most, most * resources.cpus_per_worker, 0.0)
+    return lambda blamed: berth
 
 
 def places(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:

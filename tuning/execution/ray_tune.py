@@ -21,7 +21,7 @@ from trainables.worker import TrialJob
 from tuning.execution.cluster import own_machine
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
-from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor
+from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor, machines
 from tuning.search.schedulers import Decision
 
 _SPOILS = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
@@ -44,8 +44,8 @@ class SweepSearcher(Searcher):
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
         if self._run.finished or self._hired.deaf:
             return Searcher.FINISHED
-        berth = self._hired.berth()
-        job = None if berth is None else self._run.next_trial(berth)
+        berth = self._hired.berth
+        job = None if berth() is None else self._run.next_trial(berth)
         if job is None:
             return None
         self.jobs[trial_id] = job
@@ -66,7 +66,9 @@ class SweepSearcher(Searcher):
         elif result and ERROR in result and not result[CAME_UP]:
             self._hired.never_came_up(job, result[ERROR])
         elif result and ERROR in result:
-            remedy = self._run.on_failed(job.trial_id, result[ERROR], began=result[BEGAN])
+            remedy = self._run.on_failed(
+                job.trial_id, result[ERROR], began=result[BEGAN], machines=machines(result)
+            )
         else:
             self._run.on_ended(job.trial_id)
         self._hired.release(job, ruined=remedy in _SPOILS)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 
 from results.failures import Remedy
 from results.faultpoints import reached
+from results.machines import Machine
 from results.mirror import Place
 from results.paths import SweepPaths
 from results.records import (
@@ -26,8 +28,8 @@ from tuning.execution.books import Books
 from tuning.execution.budget import BY_HAND, Limit
 from tuning.execution.inherit import inherit
 from tuning.execution.job import make_job
-from tuning.execution.placement import Berth, unplaced
-from tuning.execution.verdict import diagnose, shrink, verdict
+from tuning.execution.placement import Berth, FindBerth, unplaced
+from tuning.execution.verdict import NOWHERE, diagnose, shrink, verdict
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
@@ -111,21 +113,35 @@ class SweepRun(Books):
         called = self._called(limit) is not None
         return not limit.hard and (called or bool(self._queue) or self._replicate() is not None)
 
-    def next_trial(self, berth: Berth | None = None) -> TrialJob | None:
-        """The next attempt to launch in a berth, or None when there is none to launch now."""
+    def next_trial(self, find: FindBerth | None = None) -> TrialJob | None:
+        """The next attempt to launch, in a berth that is found for it; None for none now."""
+        find = find or unplaced(self.spec.resources)
         while self._may_begin(limit := self.limit):
-            record = self._next_record(limit)
+            if (following := self._next_record(limit, find)) is None:
+                return None
+            record, berth = following
             if record.attempts or not self._reused(record):
-                return self._begin(record, berth or unplaced(self.spec.resources))
+                return self._begin(record, berth)
         return None
 
-    def _next_record(self, limit: Limit | None) -> TrialRecord:
-        if self._queue:
-            return self.records[self._queue.popleft()]
+    def _next_record(
+        self, limit: Limit | None, find: FindBerth
+    ) -> tuple[TrialRecord, Berth] | None:
+        """What is next, and its berth; what waits and has none now is passed over."""
+        for waiting in self._queue:
+            if (berth := find(self.records[waiting].blamed)) is not None:
+                self._queue.remove(waiting)
+                return self.records[waiting], berth
         if (called := self._called(limit)) is not None:
-            return self._called_record(called)
-        if (record := self._replicate()) is not None:
-            return record
+            berth = find(self.records[called].blamed)
+            return None if berth is None else (self._called_record(called), berth)
+        if (berth := find(())) is None:
+            return None
+        if (replicate := self._replicate()) is not None:
+            return replicate, berth
+        return None if limit is not None else (self._proposed(), berth)
+
+    def _proposed(self) -> TrialRecord:
         self.tenure.check()
         proposed = self._study.ask(self._judge.curves)
         reached("driver:asked")
@@ -172,6 +188,7 @@ class SweepRun(Books):
             attempt=number,
             cache=self._cache,
             workers=berth.workers,
+            avoid=berth.avoid,
             rungs=self._judge.rungs,
             mirror=self.mirror,
         )
@@ -239,10 +256,23 @@ class SweepRun(Books):
         hint = suggest(self.spec.metric, said) if said else "; it reported nothing"
         self._finish(trial_id, TrialState.FAILED, f"never reported {self.spec.metric}{hint}", None)
 
-    def on_failed(self, trial_id: str, error: str, *, began: bool = True) -> Remedy | None:
+    def on_failed(
+        self,
+        trial_id: str,
+        error: str,
+        *,
+        began: bool = True,
+        machines: Mapping[int, Machine] = NOWHERE,
+    ) -> Remedy | None:
         """The trial's processes failed; it is queued again while its retries last.
 
         A trial that had not begun is not to blame: that attempt does not count as a failure.
+
+        Args:
+            trial_id: of the trial.
+            error: one line.
+            began: whether it had begun.
+            machines: on which each of its ranks was, as far as that is known.
 
         Returns:
             What the failure was taken for, None when it was none of the trial's.
@@ -252,7 +282,8 @@ class SweepRun(Books):
         record, paths = self.records[trial_id], self.paths.trial(trial_id)
         failure = None
         if began:
-            failure = diagnose(error, paths, record, self._last_step(trial_id), self.spec)
+            came_to = self._last_step(trial_id)
+            failure = diagnose(error, paths, record, came_to, self.spec, machines)
         self._adopt(closed(record, failure, step=self._last_step(trial_id)))
         reached("driver:failed")
         if failure is None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ray
+from pydantic import TypeAdapter
 from ray import tune
 
+from results.machines import Machine
 from trainables.mailbox import Ended, Failed
 
 KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up"
+_MACHINES, _BY_RANK = "machines", TypeAdapter(dict[int, Machine])
+
+
+def machines(result: Mapping[str, Any]) -> dict[int, Machine]:
+    """Where each rank of an attempt that failed was, as far as that is known."""
+    return _BY_RANK.validate_json(result[_MACHINES])
 
 
 class TrialActor(tune.Trainable):
@@ -33,7 +42,7 @@ class TrialActor(tune.Trainable):
         event = ray.get(self._mailbox.event.remote(self._key))
         if isinstance(event, Failed):
             said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
-            return {**said, "done": True}
+            return {**said, _MACHINES: _BY_RANK.dump_json(event.machines), "done": True}
         if isinstance(event, Ended):
             return {"done": True}
         return {REPORT: event.report.model_dump_json()}  # text: Tune flattens mappings

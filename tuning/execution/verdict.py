@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from results.failures import Cause, Failure, Remedy, classify, signature
+from results.machines import Machine
 from results.paths import TrialPaths
 from results.records import Attempt, TrialRecord
 from search_spaces.schema import FailureSpec, SweepSpec
 from trainables.registry import shrunk
 
 _LOG_TAIL = 20_000
+NOWHERE: Mapping[int, Machine] = MappingProxyType({})
+"""No rank's machine is known."""
 
 
 def diagnose(
-    error: str, paths: TrialPaths, record: TrialRecord, step: int | None, spec: SweepSpec
+    error: str,
+    paths: TrialPaths,
+    record: TrialRecord,
+    step: int | None,
+    spec: SweepSpec,
+    machines: Mapping[int, Machine] = NOWHERE,
 ) -> Failure:
     """Classify the failure of a trial's newest attempt, with the end of what its ranks printed.
 
@@ -28,13 +38,14 @@ def diagnose(
         record: of the trial.
         step: to which it has come.
         spec: of the sweep.
+        machines: of each rank, as far as that is known.
     """
-    found = classify(
-        error,
-        _log_tail(paths.attempt(len(record.attempts))),
-        patterns={p: Remedy(r) for p, r in spec.failure.on_log.items()},
-        on_oom=Remedy(spec.failure.on_oom),
-    )
+    logs = _logs(paths.attempt(len(record.attempts)))
+    patterns = {p: Remedy(r) for p, r in spec.failure.on_log.items()}
+    oom = Remedy(spec.failure.on_oom)
+    found = classify(error, "\n".join(logs.values()), patterns=patterns, on_oom=oom)
+    if found.remedy is Remedy.RETRY_ELSEWHERE:
+        found = replace(found, blamed=_blamed(error, logs, machines, patterns))
     if found.remedy is Remedy.SHRINK and shrink(record, spec) is None:
         return replace(found, remedy=Remedy.INFEASIBLE)
     return _stuck(found, record.attempts, step)
@@ -96,8 +107,26 @@ def _limit(spec: FailureSpec, cause: Cause) -> int | None:
     }[cause]
 
 
-def _log_tail(folder: Path) -> str:
-    return "\n".join(_tail(log) for log in sorted(folder.glob("rank_*.log")))
+def _blamed(
+    error: str,
+    logs: Mapping[int, str],
+    machines: Mapping[int, Machine],
+    patterns: Mapping[str, Remedy],
+) -> tuple[Machine, ...]:
+    """The machines of the ranks whose logs say what was looked for; else of the rank that failed
+    first, which the error names; of all where it names none.
+    """
+    elsewhere = [p for p, r in patterns.items() if r is Remedy.RETRY_ELSEWHERE]
+    ranks = [rank for rank, log in logs.items() if any(re.search(p, log) for p in elsewhere)]
+    if not ranks and (named := re.match(r"rank (\d+): ", error)):
+        ranks = [int(named[1])]
+    return tuple(dict.fromkeys(machines[r] for r in ranks or machines if r in machines))
+
+
+def _logs(folder: Path) -> dict[int, str]:
+    """The end of what each rank printed."""
+    logs = sorted(folder.glob("rank_*.log"))
+    return {int(log.stem.removeprefix("rank_")): _tail(log) for log in logs}
 
 
 def _tail(log: Path) -> str:
