@@ -42,7 +42,7 @@ class TrialActor(tune.Trainable):
         event = ray.get(self._mailbox.event.remote(self._key))
         if isinstance(event, Failed):
             said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
-            return {**said, _MACHINES: _BY_RANK.dump_json(event.machines), "done": True}
+            return {**said, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
         if isinstance(event, Ended):
             return {"done": True}
         return {REPORT: event.report.model_dump_json()}  # text: Tune flattens mappings
