@@ -51,8 +51,8 @@ for _ in sys.stdin:
 _DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _YIELD_S = 2.0
 """For who waits: the lock is not handed over, but taken by who comes first."""
-PATIENCE_S = 90.0
-"""How long what was killed may take to be gone."""
+PATIENCE_S = 180.0
+"""How long what was killed may take to be gone: Ray's agents took 100 s on a busy machine."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ A test tells what was lost, and how long it took, by pytest's `record_property`.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.chaos.cluster import turn
+from tests.chaos.cluster import LOCK, turn
 from tests.chaos.outcome import Outcome, Row
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,7 @@ def _file(file: str) -> list[Ran]:
             subprocess.run(
                 [*command, *sorted(_named[file]), f"--junitxml={report}"],
                 cwd=ROOT,
+                env={k: v for k, v in os.environ.items() if k != LOCK},  # it is held here
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 check=False,
