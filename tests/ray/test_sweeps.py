@@ -265,10 +265,10 @@ def test_failures_cost_their_own_trial_only(tune: Tune) -> None:
 
 
 def test_what_can_never_be_placed_fails_at_once(tune: Tune, digits: Path) -> None:
-    said = tune("run", digits, "--set", "resources.workers=3", code=2)
+    said = tune("run", digits, "--set", "resources.workers=4", code=2)
     assert said == (
-        "resources: a trial needs 3 CPUs (3 x 1 CPU), but the cluster has 2 CPUs on 1 machine: room"
-        " for 2 of 3 workers; lower resources.workers or resources.cpus_per_worker, or join a"
+        "resources: a trial needs 4 CPUs (4 x 1 CPU), but the cluster has 2 CPUs on 1 machine: room"
+        " for 2 of 4 workers; lower resources.workers or resources.cpus_per_worker, or join a"
         " larger cluster with --address\n"
     )
 
