@@ -12,8 +12,10 @@ from optuna.trial import TrialState as OptunaState
 from results.leaderboard import summaries
 from results.records import TrialState
 from results.replicates import family, grouped
+from results.report.data import read as read_report
+from results.report.page import write_report
 from results.selection import decide
-from search_spaces.load import load_sweep
+from search_spaces.load import dump_sweep, load_sweep
 from tests.search_spaces.test_load import MINIMAL
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
 from tuning.execution.sweep import SweepRun
@@ -82,7 +84,12 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
     choice = decide(run.paths, run.spec)
     assert family(choice.line.record.id) == order[0]
     assert choice.line.value == min(line.value for line in board[:3] if line.value is not None)
+    assert f"± {board[0].half_width:.3g}" in choice.why
     assert "mean over 3 seeds" in choice.why
+    run.paths.spec.write_text(dump_sweep(run.spec))
+    write_report(read_report(run.paths), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert f"{board[0].mean:.5g} ± {board[0].half_width:.2g} of 3" in page
 
 
 @pytest.mark.parametrize("lost", [False, True])

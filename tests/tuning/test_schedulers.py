@@ -92,6 +92,18 @@ class Play:
         return self
 
 
+def two_objectives(seed):
+    """Quality that grows with steps, and a cost that does not."""
+    rng = random.Random(seed)
+    points = {f"t{i}": (rng.random(), rng.random()) for i in range(9)}
+    return lambda trial, step: (points[trial][0] * step / (step + 3), points[trial][1])
+
+
+def test_the_schema_names_every_scheduler():
+    names = SchedulerSpec.model_json_schema()["properties"]["name"]["enum"]
+    assert set(names) == set(SCHEDULERS)
+
+
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 class TestConformance:
     """What every scheduler must do, whatever it decides."""
@@ -107,6 +119,17 @@ class TestConformance:
         whole = Play(name, seed).run()
         killed = Play(name, seed).run(moves).killed_and_resumed(name).run()
         assert killed.log == whole.log
+
+    @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
+    @settings(max_examples=15, deadline=None)
+    def test_so_with_two_objectives(self, name, seed, moves):
+        if name in ("median", "pb2"):  # the schema refuses them
+            return
+        score = two_objectives(seed)
+        whole = Play(name, seed, score=score).run()
+        killed = Play(name, seed, score=score).run(moves).killed_and_resumed(name).run()
+        assert killed.log == whole.log
+        assert Decision.COMPLETE in whole.over.values()
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=15, deadline=None)
