@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,13 +39,14 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
-        ray.init(
-            address=chosen or "local",
-            include_dashboard=None if chosen else False,  # its processes delay the first trial
-            log_to_driver=False,
-            dashboard_host="127.0.0.1",
-            logging_level=logging.ERROR,
-        )
+        with _own_sigterm():
+            ray.init(
+                address=chosen or "local",
+                include_dashboard=None if chosen else False,  # its processes delay the first trial
+                log_to_driver=False,
+                dashboard_host="127.0.0.1",
+                logging_level=logging.ERROR,
+            )
     except (ConnectionError, ValueError, RuntimeError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
@@ -52,6 +54,17 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
         yield nodes()
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """What SIGTERM does stays as it was: Ray would have the driver exit at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and signal.getsignal(signal.SIGTERM) is not before:
+            signal.signal(signal.SIGTERM, before)
 
 
 def nodes() -> list[Node]:
