@@ -275,7 +275,7 @@ def test_killed_while_it_takes_it_takes_it_again(tmp_path):
     checkpointed(first)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     run = session(paths)
-    record = run._next_record(None)
+    record = run._new_record(*run._study.ask())
     run._adopt(record)
     half = paths.trial(record.id).checkpoint(9)
     half.mkdir(parents=True)
