@@ -19,6 +19,7 @@ from results.faultpoints import reached
 from results.records import Report
 from trainables.worker import TrialJob
 from tuning.execution.cluster import own_machine
+from tuning.execution.forgetting import forget_finished
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor, machines
@@ -105,7 +106,7 @@ class BookScheduler(FIFOScheduler):
         return self.CONTINUE
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Let Tune keep its actors between trials.
+        """Let Tune keep its actors between trials, and nothing of trials that are over.
 
         It keeps only one by itself, so that of two trials which end at once the next one of the
         second would wait for a new process. There is no public setting for it.
@@ -114,6 +115,7 @@ class BookScheduler(FIFOScheduler):
         if not self._kept:
             self._kept = True
             tune_controller._actor_cache.increase_max(trial.placement_group_factory, _ACTORS)
+        forget_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
