@@ -32,6 +32,11 @@ ROWS = {
         f"{FAULTS}[rank_1_is_frozen]",
         "tests/trainables/test_preemption.py::test_a_silent_rank_leaves_its_stacks_and_ends",
     ),
+    "3": tested(
+        "a machine lost",
+        "tests/ray/test_machines.py::test_a_lost_machine_costs_its_trial_an_attempt",
+        "tests/ray/test_elastic.py::test_a_failed_trial_goes_to_another_machine",
+    ),
     "4": tested(
         "a Train controller, Tune's actor, the mailbox or the deliverer killed",
         "tests/ray/test_faults.py::test_processes_beside_the_workers_may_die",
@@ -146,6 +151,10 @@ ROWS = {
         "tests/tuning/test_since.py::test_it_goes_on_and_says_so",
         "tests/tuning/test_since.py::test_what_a_newer_version_wrote_beside_is_passed_over",
         "tests/tuning/test_since.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
+    ),
+    "21": tested(
+        "elastic: machines that go and come back",
+        "tests/ray/test_elastic.py::test_a_trial_shrinks_and_grows_with_its_cluster",
     ),
     "mirror": tested(
         "the machine's disk lost, object storage kept",
