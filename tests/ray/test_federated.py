@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
     return load_file(found.folder / "model.safetensors")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As each worker has: sums by several threads are rounded in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_two_workers_train_what_one_process_trains(tune: Tune, tmp_path: Path) -> None:
     tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))
     spec = read_spec(tune.paths("federated"))

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 
 from results.failures import Cause
+from results.paths import TrialPaths
 from results.records import TrialRecord, TrialState
 from tests.chaos.cluster import ENV, turn
 from tests.ray.conftest import Tune, wait_for
@@ -108,6 +110,8 @@ def test_a_lost_machine_costs_its_trial_an_attempt(
     machines.stdin.write("lose one\n")
     machines.stdin.flush()
     assert machines.stdout.readline() == "lost\n"
+    pids = [_pid(trial, 1) for trial in first]
+    wait_for(lambda: not all(_runs(pid) for pid in pids), sweep)  # they outlive their raylet a bit
     lost.touch()
     out, err = sweep.communicate(timeout=250)
     assert sweep.returncode == 0, f"{out}\n{err}"
@@ -124,12 +128,25 @@ def test_a_lost_machine_costs_its_trial_an_attempt(
     ran = sorted(_heard(tune, record) for record in records)
     assert all(a[1] <= b[0] for a, b in pairwise(ran)), "one at a time is left"
 
-    logs = [tune.paths("machines").trial(r.id).log(len(r.attempts), 0) for r in records]
-    pids = Counter(re.search(r"pid (\d+)", log.read_text()).group(1) for log in logs)
-    assert max(pids.values()) <= 2, "max_trials_per_lane"
+    hosts = Counter(_pid(tune.paths("machines").trial(r.id), len(r.attempts)) for r in records)
+    assert max(hosts.values()) <= 2, "max_trials_per_lane"
 
 
 def _heard(tune: Tune, record: TrialRecord) -> tuple[float, float]:
     """When the first and the last report of a trial's last attempt came."""
     times = [p.time for p in tune.curve("machines", record.id) if p.attempt == len(record.attempts)]
     return times[0], times[-1]
+
+
+def _pid(trial: TrialPaths, attempt: int) -> int:
+    """Of the process in which an attempt ran."""
+    found = re.search(r"pid (\d+)", trial.log(attempt, 0).read_text())
+    assert found is not None
+    return int(found.group(1))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
