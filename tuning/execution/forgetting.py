@@ -1,4 +1,4 @@
-"""What Ray Tune keeps of attempts that are over, though nobody asks it: about 30 kB each, for good.
+"""What Ray Tune keeps for good of attempts that are over, though nobody asks it.
 
 There is no public setting for it.
 """
