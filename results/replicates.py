@@ -23,25 +23,10 @@ def family(trial: str) -> str:
     return trial.partition("-")[0]
 
 
-def grouped(records: Iterable[TrialRecord]) -> dict[int, list[TrialRecord]]:
-    """The replicates of each configuration, by its number, both ascending."""
-    groups: dict[int, list[TrialRecord]] = {}
-    for record in sorted(records, key=lambda r: (r.number, r.replicate)):
-        groups.setdefault(record.number, []).append(record)
-    return groups
-
-
 def is_complete(group: Sequence[TrialRecord], count: int) -> bool:
     """Whether no further replicate of a configuration begins: it has all, or one went badly."""
     bad = (TrialState.STOPPED, TrialState.FAILED)
     return len(group) >= count or any(r.state in bad for r in group)
-
-
-def due(records: Iterable[TrialRecord], count: int) -> tuple[TrialRecord, int] | None:
-    """A trial whose configuration has not had all its seeds, and the next replicate of it."""
-    groups = grouped(records).values() if count > 1 else ()
-    open_ = (group for group in groups if not is_complete(group, count))
-    return next(((group[0], group[-1].replicate + 1) for group in open_), None)
 
 
 def joint(group: Sequence[TrialRecord], count: int) -> TrialRecord:
@@ -78,6 +63,37 @@ def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
     if not known or len(known) < len(rows):
         return None
     return [statistics.fmean(column) for column in zip(*known, strict=True)]
+
+
+class Families:
+    """The replicates of each configuration, kept record by record: what is asked of them costs the
+    same after any number of trials.
+
+    Args:
+        count: of replicates that each configuration is to have.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._groups: dict[int, dict[int, TrialRecord]] = {}
+        self._open: set[int] = set()
+
+    def adopted(self, record: TrialRecord) -> None:
+        """A trial's newest record."""
+        self._groups.setdefault(record.number, {})[record.replicate] = record
+        complete = is_complete(self.of(record.number), self._count)
+        (self._open.discard if complete else self._open.add)(record.number)
+
+    def of(self, number: int) -> list[TrialRecord]:
+        """The replicates of a configuration, ascending."""
+        return [record for _, record in sorted(self._groups[number].items())]
+
+    def due(self) -> tuple[TrialRecord, int] | None:
+        """A trial whose configuration has not had all its seeds, and the next replicate of it."""
+        if not self._open:
+            return None
+        *_, last = self.of(min(self._open))
+        return last, last.replicate + 1
 
 
 class JointScores:

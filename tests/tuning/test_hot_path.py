@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from results.records import Report, append_report
+from results.records import Report, TrialRecord, append_report
+from results.replicates import Families
+from search_spaces.schema import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.hot_path import Cost, costs
 from tests.tuning.simulate import make_spec, open_run, train
@@ -20,7 +22,7 @@ from trainables.mailbox import Mailbox
 from trainables.worker import TrialJob
 from tuning.cli.view import Board, LineView
 from tuning.execution.sweep import SweepRun
-from tuning.search.schedulers import Decision
+from tuning.search.schedulers import Decision, make_scheduler
 
 FEW, MANY = 5, 60
 
@@ -97,6 +99,25 @@ def test_nor_does_asking_whether_the_sweep_is_over(big: SweepRun) -> None:
     assert many.calls <= few.calls + 20
 
 
+@pytest.mark.parametrize("scheduler", ["median", "asha"])
+def test_nor_do_schedulers_that_compare_trials(scheduler: str) -> None:
+    """At a rung, which a trial comes to a few times in its life, ASHA looks at all."""
+    settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 20, "max_t": 99}
+    judge = make_scheduler(SchedulerSpec.model_validate(settings))
+
+    def cost_of_deciding(trials: range) -> Cost:
+        for trial in trials:
+            for step in range(1, 5):
+                judge.decide(f"t{trial}", step, (1.0,))
+        with costs() as cost:
+            assert judge.decide(f"t{trials[-1]}", 5, (1.0,)) is Decision.CONTINUE
+        return cost
+
+    few = cost_of_deciding(range(FEW))
+    judge.decide("t0", 5, (1.0,))
+    assert cost_of_deciding(range(FEW, MANY)).calls <= few.calls + 10
+
+
 @pytest.mark.parametrize("big", [{}], indirect=True)
 def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
     job = big.next_trial()
@@ -105,6 +126,24 @@ def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
     last = [cost_of_a_report(big, job, step) for step in range(4, 200)][-1]
     assert last.calls <= first.calls + 20
     assert (last.opened, last.synced) == (0, 0)
+
+
+def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
+    families = Families(3)
+
+    def cost_of_a_trial(number: int) -> Cost:
+        trial = TrialRecord(id="t", number=number, params={}, config={}, seed=0, created=0)
+        with costs() as cost:
+            for replicate in range(3):
+                families.adopted(trial.model_copy(update={"replicate": replicate}))
+                due = families.due()
+        assert due is None
+        return cost
+
+    few = cost_of_a_trial(0)
+    for number in range(1, MANY):
+        cost_of_a_trial(number)
+    assert cost_of_a_trial(MANY).calls == few.calls
 
 
 @pytest.mark.parametrize("big", [{}, *LIMITS[:-1]], indirect=True)

@@ -10,8 +10,8 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from results.leaderboard import summaries
-from results.records import TrialState
-from results.replicates import family, grouped
+from results.records import TrialRecord, TrialState
+from results.replicates import family
 from results.report.data import read as read_report
 from results.report.page import write_report
 from results.selection import decide
@@ -46,6 +46,14 @@ def run_all(run: SweepRun, at_once: int = 3) -> None:
                 del live[trial]
 
 
+def groups_of(run: SweepRun) -> dict[int, list[TrialRecord]]:
+    """The replicates of each configuration, by its number."""
+    groups: dict[int, list[TrialRecord]] = {}
+    for record in sorted(run.records.values(), key=lambda r: (r.number, r.replicate)):
+        groups.setdefault(record.number, []).append(record)
+    return groups
+
+
 def told(run: SweepRun) -> Any:
     return run._study._study.trials
 
@@ -53,7 +61,7 @@ def told(run: SweepRun) -> Any:
 def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of())
     run_all(run)
-    groups = grouped(run.records.values())
+    groups = groups_of(run)
     assert [len(g) for g in groups.values()] == [3, 3, 3, 3]
     assert [r.id for r in groups[1]] == ["t0001", "t0001-2", "t0001-3"]
     for number, group in groups.items():
@@ -74,7 +82,7 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
     board = summaries(run.paths, "loss", "min")
     means = {
         group[0].id: statistics.fmean(run._curves[r.id][-1][1] for r in group)
-        for group in grouped(run.records.values()).values()
+        for group in groups_of(run).values()
     }
     order = list(dict.fromkeys(family(line.record.id) for line in board))
     assert order == sorted(means, key=means.__getitem__)
@@ -112,7 +120,7 @@ def test_the_scheduler_judges_the_mean_and_stops_every_seed(tmp_path: Path) -> N
     asha = {"name": "asha", "grace_period": 2, "max_t": STEPS}
     run = open_run(tmp_path, spec_of(scheduler=asha, budget={"trials": 30}))
     run_all(run)
-    groups = grouped(run.records.values())
+    groups = groups_of(run)
     stopped = [g for g in groups.values() if any(r.state is TrialState.STOPPED for r in g)]
     assert stopped
     for group in stopped:
@@ -135,7 +143,7 @@ def test_one_failed_seed_fails_the_configuration(tmp_path: Path) -> None:
 def test_a_configuration_that_was_begun_gets_all_its_seeds(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of(budget={"trials": 4}))
     finish(run)
-    assert [len(g) for g in grouped(run.records.values()).values()] == [3, 3]
+    assert [len(g) for g in groups_of(run).values()] == [3, 3]
 
 
 def test_schedulers_that_pause_take_no_replicates(tmp_path: Path) -> None:

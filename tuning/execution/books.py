@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 
 from results.failures import Cause, Failure, Remedy
 from results.faultpoints import reached
@@ -21,7 +20,7 @@ from results.records import (
     read_trials,
     write_trial,
 )
-from results.replicates import grouped, joint, mean_curve, mean_values, replicate_id
+from results.replicates import Families, joint, mean_curve, mean_values, replicate_id
 from results.tenure import Tenure, Unfenced
 from search_spaces.schema import SweepSpec
 from tuning.execution.attempts import claim_next, closed, last_sign
@@ -53,6 +52,7 @@ class Books:
         self._study = study
         self._judge = Judge(spec)
         self._tally = Tally(spec.budget, spec.mode)
+        self._families = Families(spec.replicates)
         self._live: set[str] = set()
         self._moving: set[str] = set()
         self._curves: dict[str, Curve] = {}
@@ -72,8 +72,9 @@ class Books:
             for report in told[record.id]:
                 self._note(record.id, report)
             self._tally.adopted(record)
+            self._families.adopted(record)
         undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
-        self._study.rebuild(self._jointly(group) for group in grouped(records).values())
+        self._study.rebuild(self._jointly(n) for n in sorted({r.number for r in records}))
         for number, params in self._study.proposals({r.number for r in records}):
             # the driver was killed between proposal and record
             self._adopt(self._new_record(number, params))
@@ -112,10 +113,9 @@ class Books:
         self._finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
         return True
 
-    def _jointly(
-        self, group: Sequence[TrialRecord]
-    ) -> tuple[TrialRecord, Curve, list[float] | None]:
+    def _jointly(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
         """What the searcher is told of a configuration."""
+        group = self._families.of(number)
         curve = mean_curve([self._curves[r.id] for r in group])
         finals = mean_values(self._judge.finals(r.id) for r in group)
         return joint(group, self.spec.replicates), curve, finals
@@ -156,7 +156,7 @@ class Books:
         self._live.discard(trial_id)
         self._judge.gone(trial_id)
         reached("driver:finished")
-        told, curve, finals = self._jointly(grouped(self.records.values())[record.number])
+        told, curve, finals = self._jointly(record.number)
         if told.state.finished:
             self._study.tell(told, curve, finals)
         reached("driver:told")
@@ -172,6 +172,7 @@ class Books:
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
         self._tally.adopted(record)
+        self._families.adopted(record)
         write_trial(self.paths.trial(record.id), record)
 
     def _tell_ended(self, trial_id: str) -> None:

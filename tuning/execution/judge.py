@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from results.records import Report, TrialRecord, TrialState
 from results.replicates import JointScores, family
@@ -95,7 +95,7 @@ class Judge:
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
         """Whether the trial that was called goes on from another's weights."""
-        return self._scheduler.exploit(trial_id, {i: _history(r) for i, r in records.items()})
+        return self._scheduler.exploit(trial_id, _Histories(records))
 
     def finals(self, trial_id: str) -> list[float] | None:
         """The objectives' values in the trial's last report of all of them."""
@@ -106,6 +106,22 @@ class Judge:
         if not all(name in report.metrics for name in names):
             return None
         return [report.metrics[name] for name in names]
+
+
+class _Histories(Mapping[str, History]):
+    """Of each trial when it is asked for: most schedulers never do."""
+
+    def __init__(self, records: Mapping[str, TrialRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, trial_id: str) -> History:
+        return _history(self._records[trial_id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
 
 
 def _undecided(record: TrialRecord, report: Report, decision: Decision) -> bool:

@@ -97,7 +97,7 @@ class Scheduler:
         """
         return None
 
-    def exploit(self, trial_id: str, histories: dict[str, History]) -> Exploit | None:
+    def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
         """Whether the paused trial, which is called to go on, does so from another's weights.
 
         Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
 
 from results.pareto import merits
 from search_spaces.domains import Domain
@@ -16,26 +17,69 @@ _FEWEST = 3
 class Median(Scheduler):
     """Stops a trial whose best value so far is below the median of the other trials' averages up to
     the same step (Golovin et al. 2017, "Google Vizier"); not before `grace_period`, nor while
-    fewer than three others came that far.
+    fewer than three others came that far. A step not beyond a trial's newest changes nothing.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._curves: dict[str, dict[int, float]] = {}
+        self._curves: dict[str, _Curve] = {}
+        self._steps: list[int] = []
+        self._averages: dict[int, list[float]] = {}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP below the median; COMPLETE at `max_t`."""
-        curve = self._curves.setdefault(trial_id, {})
-        known = step in curve
-        curve.setdefault(step, merits([scores])[0])
         decision = super().decide(trial_id, step, scores)
-        if decision is Decision.COMPLETE or known or step < self._spec.grace_period:
+        curve = self._curves.setdefault(trial_id, _Curve())
+        if curve.steps and step <= curve.steps[-1]:
             return decision
-        others = [
-            statistics.fmean(v for s, v in other.items() if s <= step)
-            for name, other in self._curves.items()
-            if name != trial_id and max(other) >= step and min(other) <= step
-        ]
-        if len(others) < _FEWEST or max(curve.values()) >= statistics.median(others):
-            return Decision.CONTINUE
-        return Decision.STOP
+        median = _median(self._others(step))
+        self._note(curve, step, merits([scores])[0])
+        if decision is Decision.COMPLETE or step < self._spec.grace_period:
+            return decision
+        return Decision.STOP if curve.best < median else Decision.CONTINUE
+
+    def _others(self, step: int) -> list[float]:
+        """The averages, ascending, of all trials that came to a step or passed over it."""
+        if step not in self._averages:
+            known = (c.average(step) for c in self._curves.values() if c.covers(step))
+            self._averages[step] = sorted(known)
+            insort(self._steps, step)
+        return self._averages[step]
+
+    def _note(self, curve: _Curve, step: int, value: float) -> None:
+        if curve.steps:
+            begin, end = bisect_right(self._steps, curve.steps[-1]), bisect_left(self._steps, step)
+            for passed in self._steps[begin:end]:
+                insort(self._averages[passed], curve.means[-1])
+        curve.add(step, value)
+        insort(self._averages[step], curve.means[-1])
+
+
+class _Curve:
+    """A trial's steps, the average of its values up to each, and the best value."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.means: list[float] = []
+        self.best = -math.inf
+        self._total = 0.0
+
+    def add(self, step: int, value: float) -> None:
+        self._total += value
+        self.steps.append(step)
+        self.means.append(self._total / len(self.steps))
+        self.best = max(self.best, value)
+
+    def covers(self, step: int) -> bool:
+        return bool(self.steps) and self.steps[0] <= step <= self.steps[-1]
+
+    def average(self, step: int) -> float:
+        return self.means[bisect_right(self.steps, step) - 1]
+
+
+def _median(ascending: Sequence[float]) -> float:
+    """Minus infinity of too few."""
+    if len(ascending) < _FEWEST:
+        return -math.inf
+    middle = len(ascending) // 2
+    return (ascending[middle] + ascending[~middle]) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ class Pb2(Pbt):
         self,
         taken: dict[str, Any],
         generation: int,
-        histories: dict[str, History],
+        histories: Mapping[str, History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters, those that may change where the model hopes for most."""
@@ -48,7 +49,7 @@ class Pb2(Pbt):
         return {**taken, **drawn}
 
     def _changes(
-        self, names: list[str], histories: dict[str, History]
+        self, names: list[str], histories: Mapping[str, History]
     ) -> list[tuple[int, dict[str, Any], float]]:
         """(generation, parameters in it, change of the score over it), by generation."""
         ends = sorted(self._rungs)

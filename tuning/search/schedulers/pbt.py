@@ -81,7 +81,7 @@ class Pbt(Scheduler):
         worst = self._ends(first)[0]
         return next((t for t in waiting if t in worst), waiting[0])
 
-    def exploit(self, trial_id: str, histories: dict[str, History]) -> Exploit | None:
+    def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
         """Among the worst of its generation: from one of the best."""
         generation = self._at[trial_id]
         worst, best = self._ends(generation)
@@ -97,7 +97,7 @@ class Pbt(Scheduler):
         self,
         taken: dict[str, Any],
         generation: int,
-        histories: dict[str, History],
+        histories: Mapping[str, History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters, those that may change drawn anew or moved by a fifth."""

@@ -23,6 +23,7 @@ class AshaPromote(Scheduler):
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
         self._rungs: dict[float, Rung] = {m: {} for m in milestones(spec)}
+        self._orders: dict[float, list[str]] = {}
         self._paused: dict[str, float] = {}
         self._last: dict[str, int] = {}
         self._completed = False
@@ -45,6 +46,7 @@ class AshaPromote(Scheduler):
         if reached is None or trial_id in self._rungs[reached]:
             return Decision.CONTINUE
         self._rungs[reached][trial_id] = scores
+        self._orders.pop(reached, None)
         self._paused[trial_id] = reached
         return Decision.PAUSE
 
@@ -70,6 +72,8 @@ class AshaPromote(Scheduler):
 
     def _best(self, milestone: float) -> list[str]:
         """The trials of a rung, best first; ties in the order in which they came."""
-        rung = self._rungs[milestone]
-        merit = dict(zip(rung, merits(list(rung.values())), strict=True))
-        return sorted(rung, key=lambda t: -merit[t])
+        if milestone not in self._orders:
+            rung = self._rungs[milestone]
+            merit = dict(zip(rung, merits(list(rung.values())), strict=True))
+            self._orders[milestone] = sorted(rung, key=lambda t: -merit[t])
+        return self._orders[milestone]
