@@ -15,8 +15,11 @@ from search_spaces.space import flatten
 class SchedulerSpec(Section):
     """Which trials are stopped early, paused, or go on from another's weights."""
 
-    name: Literal["asha", "asha_promote", "hyperband", "median", "pbt", "pb2", "none"] = Field(
-        "asha", description="Scheduler; none stops no trial."
+    name: Literal["auto", "asha", "asha_promote", "hyperband", "median", "pbt", "pb2", "none"] = (
+        Field(
+            "auto",
+            description="Scheduler; auto picks one and says which and why; none stops no trial.",
+        )
     )
     time_attr: str = Field(
         "step", min_length=1, description="What of a report counts progress; its unit is a step."

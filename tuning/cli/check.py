@@ -143,8 +143,13 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
 
 def _search_and_budget(spec: SweepSpec) -> list[str]:
     from tuning.search.auto import choose
+    from tuning.search.schedulers.auto import choose_scheduler
 
-    return [f"search     {choose(spec)}", f"budget     {_limits(spec.budget)}"]
+    return [
+        f"search     {choose(spec)}",
+        f"scheduler  {choose_scheduler(spec)}",
+        f"budget     {_limits(spec.budget)}",
+    ]
 
 
 def trial(

@@ -17,6 +17,7 @@ from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from tuning.execution.session import Interrupt
+    from tuning.search.auto import Choice
 
 
 def run(
@@ -39,6 +40,7 @@ def run(
     from tuning.execution.preflight import preflight
     from tuning.execution.sources import sources
     from tuning.execution.trust import check_trust
+    from tuning.search.schedulers.auto import choose_scheduler
 
     check_trust(address, insecure)
     loaded = load_sweep(file, set_)
@@ -46,7 +48,7 @@ def run(
     sources(loaded.spec, storage or loaded.spec.storage)
     paths = create(loaded, name, storage)
     try:
-        _drive(paths, address)
+        _drive(paths, address, choose_scheduler(loaded.spec))
     except UserError:
         discard(paths)
         raise
@@ -74,19 +76,21 @@ def resume(
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
+    from results.frozen import read_spec
     from tuning.execution.change import change
     from tuning.execution.folder import find
     from tuning.execution.restoring import restore
     from tuning.execution.trust import check_trust
+    from tuning.search.schedulers.auto import choose_scheduler
 
     check_trust(address, insecure)
     paths = restore(sweep, storage) if "://" in sweep else find(sweep, storage)
     if changed := change(paths, trials, time, set_):
         typer.echo(str(changed))
-    _drive(paths, address)
+    _drive(paths, address, choose_scheduler(read_spec(paths)))
 
 
-def _drive(paths: SweepPaths, address: str | None) -> None:
+def _drive(paths: SweepPaths, address: str | None, scheduler: Choice) -> None:
     from results.frozen import read_spec
     from tuning.cli.format import make_console
     from tuning.cli.summary import summarise
@@ -98,6 +102,7 @@ def _drive(paths: SweepPaths, address: str | None) -> None:
     console = make_console()
     console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
     console.print(f"search {choose(spec)}", soft_wrap=True)
+    console.print(f"scheduler {scheduler}", soft_wrap=True)
     view, stop = make_view(Board(spec), console), Interrupt()
     with _interruptible(stop):
         outcome = run_session(paths, spec, address, view, stop)

@@ -24,6 +24,7 @@ from tuning.execution.owner import own
 from tuning.execution.preflight import preflight
 from tuning.execution.sources import sources
 from tuning.search.fitting import fitting
+from tuning.search.schedulers.auto import frozen_as, with_scheduler
 
 FOR_GOOD = {
     "name": "name",
@@ -151,5 +152,6 @@ def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
     comments = [line for line in before.decode().splitlines() if line.startswith("#")]
     header = [line for line in comments if not line.startswith(SEAL)]
     header += ["# changed by `tune resume`", *(f"# --set {text}" for text in loaded.overrides)]
-    text = "\n".join([*header, dump_sweep(loaded.spec)])
+    header += [note] if (note := frozen_as(loaded.spec)) else []
+    text = "\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])
     write_atomic(paths.spec, seal_yaml(text).encode())

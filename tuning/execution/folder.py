@@ -26,6 +26,7 @@ from search_spaces.schema import SweepSpec
 from search_spaces.seal import is_whole_json, seal_json, seal_yaml
 from trainables.foreign import canonical
 from trainables.registry import anchored
+from tuning.search.schedulers.auto import frozen_as, with_scheduler
 
 DEFAULT_STORAGE = "./sweeps"
 
@@ -60,11 +61,13 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
     for candidate in candidates:
         paths = root.sweep(candidate)
         if _make(paths.root):
-            spec = _anywhere(loaded.spec).model_copy(update={"name": candidate})
+            named = _anywhere(loaded.spec).model_copy(update={"name": candidate})
             write_state(paths, Session(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
-            write_atomic(paths.spec, seal_yaml(header + dump_sweep(spec)).encode())
+            header += f"{note}\n" if (note := frozen_as(named)) else ""
+            text = header + dump_sweep(with_scheduler(named))
+            write_atomic(paths.spec, seal_yaml(text).encode())
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
