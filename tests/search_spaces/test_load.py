@@ -40,7 +40,7 @@ def test_defaults(tmp_path: Path) -> None:
     spec = load(tmp_path, MINIMAL).spec
     assert (spec.mode, spec.storage, spec.seed, spec.fixed) == ("min", "./sweeps", 0, {})
     assert (spec.search.name, spec.search.startup_trials) == ("auto", 10)
-    assert (spec.scheduler.name, spec.scheduler.time_attr) == ("asha", "step")
+    assert (spec.scheduler.name, spec.scheduler.time_attr) == ("auto", "step")
     assert (spec.scheduler.grace_period, spec.scheduler.reduction_factor) == (1, 3)
     assert (spec.resources.workers, spec.resources.cpus_per_worker) == (1, 1)
     assert (spec.resources.gpus_per_worker, spec.resources.concurrency) == ("auto", "auto")
