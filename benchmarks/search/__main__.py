@@ -93,7 +93,7 @@ def _arguments() -> argparse.Namespace:
 
 @cache
 def _families(folder: Path) -> tuple[list[Task], list[Task]]:
-    return lcbench(folder), misleading(16)
+    return lcbench(folder), misleading(32)
 
 
 def _tasks(folder: Path, half: str, count: int) -> list[Task]:
