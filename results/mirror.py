@@ -213,7 +213,7 @@ class TrialMirror:
         # the manifest first: a deletion that dies half way leaves nothing that looks whole
         self._objects.remove(f"{kept.name}/{MANIFEST}")
         reached("mirror:discarding")
-        self._objects.remove_all(kept.name)
+        self._objects.remove(kept.name, below=True)
 
     def _sweep_up(self, found: Collection[str]) -> None:
         """Delete what was never completed, but not what was put aside as damaged."""
@@ -224,4 +224,4 @@ class TrialMirror:
         for name, has in files.items():
             old = (m := _NAME.fullmatch(name)) is not None and int(m[2]) <= self._attempt
             if old and has.isdisjoint({MANIFEST, _DAMAGED}):
-                self._objects.remove_all(name)
+                self._objects.remove(name, below=True)

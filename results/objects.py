@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -114,26 +114,14 @@ class Objects:
     @retrying(_passes)
     def rename(self, key: str, to: str) -> None:
         """Give an object another key; nothing happens if it is gone."""
-        try:
+        with suppress(FileNotFoundError):
             self._files.move(self._path(key), self._path(to))
-        except FileNotFoundError:
-            return
 
     @retrying(_passes)
-    def remove(self, key: str) -> None:
-        """Delete an object; nothing happens if it is gone."""
-        try:
-            self._files.delete_file(self._path(key))
-        except FileNotFoundError:
-            return
-
-    @retrying(_passes)
-    def remove_all(self, key: str) -> None:
-        """Delete everything below a key."""
-        try:
-            self._files.delete_dir(self._path(key))
-        except FileNotFoundError:
-            return
+    def remove(self, key: str, *, below: bool = False) -> None:
+        """Delete an object, or all that is below a key; nothing happens if it is gone."""
+        with suppress(FileNotFoundError):
+            (self._files.delete_dir if below else self._files.delete_file)(self._path(key))
 
     def _path(self, key: str) -> str:
         return f"{self._base}/{key}" if key else self._base

@@ -117,6 +117,9 @@ def describe(error: BaseException) -> str:
     if not failures:  # the controller's own failure, such as a start that took too long
         return in_one_line(getattr(error, "controller_failure", error))
     rank, failure = min(failures.items())
+    cause = getattr(failure, "health_check_failure", None)  # of a process that is gone: why
+    if cause is not None:
+        return f"rank {rank}: {type(failure).__name__}: {in_one_line(cause)}"
     return f"rank {rank}: {in_one_line(failure.__cause__ or failure)}"
 
 

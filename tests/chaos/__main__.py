@@ -1,9 +1,10 @@
 """`make chaos`: every fault in numbers, and a table of what became of them.
 
-python -m tests.chaos [--rows 5,6,fuzz] [--kills 50] [--fuzz 10000] [--record chaos.jsonl]
+python -m tests.chaos [--rows 5,6,fuzz] [--kills 50] [--fuzz 10000] [--minutes 25]
 
 What is done is kept in the record, so that a run that was interrupted goes on with what is left;
-`--table` prints what is known by now.
+several may share a record, each with rows of its own. `--table` prints what is known by now of the
+code as it is committed.
 """
 
 from __future__ import annotations
@@ -11,44 +12,58 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from tests.chaos.cluster import LOCK
 from tests.chaos.outcome import Ledger, Row, table
 from tests.chaos.rows import ROWS
 
 
 def main() -> int:
-    """Run the rows that were asked for; gives 1 when anything was broken."""
+    """Run the rows that were asked for; gives 1 when anything was broken, or is not yet done."""
     asked = _parser().parse_args()
     os.environ["COLUMNS"] = "120"
-    if asked.lock:
-        os.environ[LOCK] = str(asked.lock)
-    counts = {"5": asked.kills, "fuzz": asked.fuzz, "folders": max(1, asked.fuzz // 25)}
-    ledger = Ledger(asked.record)
+    counts = {"5": asked.kills, "own": asked.own, "fuzz": asked.fuzz, "folders": asked.folders}
+    ledger = Ledger(asked.record, code())
     rows = {name: ROWS[name] for name in asked.rows.split(",")}
+    cases = {name: row.cases(counts.get(name, 10**6)) for name, row in rows.items()}
+    until = time.monotonic() + 60 * asked.minutes
     if not asked.table:
         for name, row in rows.items():
-            _run(name, row, row.cases(counts.get(name, 10**6)), ledger)
-    print(table(rows, ledger))
-    return any(outcome.problems for name in rows for outcome in ledger.of(name))
+            _run(name, row, cases[name], ledger, until)
+    print(f"{ledger.code}, {os.cpu_count()} cores:\n\n{table(rows, ledger)}")
+    left = [name for name in rows if ledger.left(name, cases[name])]
+    if left:
+        print(f"not all was done of: {', '.join(left)}")
+    return bool(left) or any(outcome.problems for name in rows for outcome in ledger.of(name))
+
+
+def code() -> str:
+    """Names what is tried: the commit, and whether it was changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return said.stdout.strip() or "no commit"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rows", default=",".join(ROWS), help="which, by comma")
     parser.add_argument("--kills", type=int, default=50, help="of drivers (row 5)")
-    parser.add_argument("--fuzz", type=int, default=10_000, help="sweep files; folders: one in 25")
+    parser.add_argument("--own", type=int, default=10, help="of drivers with their own clusters")
+    parser.add_argument("--fuzz", type=int, default=10_000, help="sweep files")
+    parser.add_argument("--folders", type=int, default=1_000, help="damaged sweep folders")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after them")
     parser.add_argument("--record", type=Path, default=Path("build/chaos.jsonl"))
     parser.add_argument("--table", action="store_true", help="run nothing")
-    parser.add_argument("--lock", type=Path, help="file to lock while Ray works")
     return parser
 
 
-def _run(name: str, row: Row, cases: list[str], ledger: Ledger) -> None:
-    if not (left := ledger.left(name, cases)):
+def _run(name: str, row: Row, cases: list[str], ledger: Ledger, until: float) -> None:
+    left = ledger.left(name, cases)
+    if not left or time.monotonic() > until:
         return
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         for outcome in row.run(Path(folder), left):
@@ -58,6 +73,8 @@ def _run(name: str, row: Row, cases: list[str], ledger: Ledger) -> None:
             made = ledger.of(name)
             if len(made) % 100 == 0 or len(cases) < 100:
                 sys.stderr.write(f"row {name}: {len(made)} of {len(cases)} cases\n")
+            if time.monotonic() > until:
+                return
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -10,15 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-LOCK = "TUNE_CHAOS_LOCK"
-"""Environment variable: a file whose lock is held while Ray works."""
 
 CANARY = "canary-5d1e7a90"
 """A secret that no file may hold."""
@@ -38,7 +34,10 @@ import json, sys
 import ray
 from ray._private.state import actors
 from ray.util import placement_group_table
-address = ray.init("local", num_cpus=int(sys.argv[1]), log_to_driver=False).address_info["address"]
+started = ray.init(
+    "local", num_cpus=int(sys.argv[1]), log_to_driver=False, _system_config=json.loads(sys.argv[2])
+)
+address = started.address_info["address"]
 print(json.dumps(address), flush=True)
 for _ in sys.stdin:
     alive = [f"actor {a['ActorID']} {a['ActorClassName']}" for a in actors().values()
@@ -49,8 +48,6 @@ for _ in sys.stdin:
 """
 
 _DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
-_YIELD_S = 2.0
-"""For who waits: the lock is not handed over, but taken by who comes first."""
 PATIENCE_S = 180.0
 """How long what was killed may take to be gone: Ray's agents took 100 s on a busy machine."""
 
@@ -97,29 +94,21 @@ class Cluster:
 
 
 @contextmanager
-def cluster(cpus: int = 2) -> Iterator[Cluster]:
-    """A cluster, until the block ends."""
+def cluster(cpus: int = 2, **system: Any) -> Iterator[Cluster]:
+    """A cluster, until the block ends.
+
+    Args:
+        cpus: that it says it has.
+        system: settings of Ray's own.
+    """
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", HOLD, str(cpus)]
+    command = [sys.executable, "-c", HOLD, str(cpus), json.dumps(system)]
     with subprocess.Popen(
         command, text=True, env=ENV, stderr=subprocess.DEVNULL, **pipes
     ) as holder:
-        with turn():
-            address = json.loads(holder.stdout.readline())
-        yield Cluster(address, holder)
+        yield Cluster(json.loads(holder.stdout.readline()), holder)
         holder.stdin.close()
         holder.wait(60)
-
-
-@contextmanager
-def turn() -> Iterator[None]:
-    """Held while Ray works, on a machine on which others wait for the same file's lock."""
-    with open(os.environ.get(LOCK, os.devnull)) as file:
-        if LOCK in os.environ:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    if LOCK in os.environ:
-        time.sleep(_YIELD_S)
 
 
 def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> list[str]:
@@ -129,10 +118,17 @@ def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> lis
     deadline = time.monotonic() + patience_s
     while (found := _with(f"{name}={value}")) and time.monotonic() < deadline:
         time.sleep(0.5)
-    return found
+    return [f"process {process.pid} {_title(process)}" for process in found]
 
 
-def _with(setting: str) -> list[str]:
+def kill_all_with(name: str, value: str) -> None:
+    """SIGKILL to all of them, as when a machine loses its power."""
+    for process in _with(f"{name}={value}"):
+        with suppress(psutil.Error):  # it has just ended
+            process.kill()
+
+
+def _with(setting: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
@@ -141,7 +137,7 @@ def _with(setting: str) -> list[str]:
         except (psutil.Error, OSError):  # ended, or another user's
             continue
         if setting.encode() in environ.split(b"\0"):
-            found.append(f"process {process.pid} {_title(process)}")
+            found.append(process)
     return found
 
 

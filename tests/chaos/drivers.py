@@ -16,7 +16,7 @@ from pathlib import Path
 from results.faultpoints import POINTS, VARIABLE
 from results.paths import SweepPaths
 from results.records import TrialRecord
-from tests.chaos.cluster import ENV, Cluster, cluster, processes_with, turn
+from tests.chaos.cluster import ENV, Cluster, cluster, kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Outcome
 from tests.chaos.recovery import recovery_s
@@ -52,17 +52,25 @@ def cases(count: int) -> list[str]:
 
 def killed_drivers(folder: Path, names: list[str]) -> Iterator[Outcome]:
     """Sweeps whose driver is killed again and again; each ends as one that never was."""
-    (folder / "digits.yaml").write_text(SWEEP)
     with cluster() as joined:
-        driver = _Driver(folder, joined)
-        with turn():
-            began = time.monotonic()
-            driver.run("whole", random.Random(), kills=0)
-            took_s = time.monotonic() - began
-        for name in names:
-            with turn():
-                outcome = driver.case(name, took_s, alone=int(name) % 4 == 3)
-            yield outcome
+        yield from _killed(folder, names, joined)
+
+
+def killed_with_their_clusters(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """The same of drivers that start a cluster of their own, which is lost with them: at once, or
+    as it notices that its driver is gone. They are resumed while it does.
+    """
+    yield from _killed(folder, names, None)
+
+
+def _killed(folder: Path, names: list[str], joined: Cluster | None) -> Iterator[Outcome]:
+    (folder / "digits.yaml").write_text(SWEEP)
+    driver = _Driver(folder, joined)
+    began = time.monotonic()
+    driver.run("whole", random.Random(), kills=0)
+    took_s = time.monotonic() - began
+    for name in names:
+        yield driver.case(name, took_s)
 
 
 @dataclass
@@ -71,8 +79,7 @@ class _Driver:
 
     Attributes:
         cwd: the folder.
-        joined: a cluster that outlives it.
-        alone: it starts a cluster of its own instead, which is to end with it.
+        joined: a cluster that outlives it; without, it starts one of its own.
         mark: in the environment of all that it starts.
         finished: trials that were finished at a kill.
         problems: what was broken, a line each.
@@ -80,17 +87,16 @@ class _Driver:
     """
 
     cwd: Path
-    joined: Cluster
-    alone: bool = False
+    joined: Cluster | None
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     finished: dict[str, TrialRecord] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     whole_s: float = 0.0
 
-    def case(self, name: str, whole_s: float, alone: bool) -> Outcome:
+    def case(self, name: str, whole_s: float) -> Outcome:
         """Sweeps with `KILLS` kills in all, and what holds of each of them."""
         rng = random.Random(f"kills {name}")
-        self.problems, self.whole_s, self.alone = [], whole_s, alone
+        self.problems, self.whole_s = [], whole_s
         kills = lost = sweep = 0
         recovery = 0.0
         while kills < KILLS:
@@ -107,7 +113,7 @@ class _Driver:
                 left=self._left,
             )
             self.problems += [f"{called}: {line}" for line in violations(case)]
-            lost = max(lost, lost_steps(case))
+            lost = max(lost, lost_steps(case.paths))
             recovery = max(recovery, recovery_s(case.paths))
         return Outcome(name, kills, lost, recovery, tuple(self.problems))
 
@@ -132,7 +138,7 @@ class _Driver:
         way = rng.choices(["point", "at work", "any"], [4, 4, 2])[0] if rng else ""
         at = {VARIABLE: f"{rng.choice(_POINTS)}:{rng.randint(1, 10)}"} if way == "point" else {}
         said = self.cwd / f"{name}.log"
-        where = [] if self.alone else ["--address", self.joined.address]
+        where = ["--address", self.joined.address] if self.joined else []
         with said.open("a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tuning", *args, *where],
@@ -143,13 +149,22 @@ class _Driver:
             )
         if rng and way == "at work":
             self._until_it_reports(name, process)
-            _kill(process, rng.uniform(0.0, 1.0))
+            self._kill(process, rng.uniform(0.0, 1.0), at_once=rng.random() < 0.5)
         elif rng and way == "any":
-            _kill(process, rng.uniform(0.0, self.whole_s))
+            self._kill(process, rng.uniform(0.0, self.whole_s), at_once=rng.random() < 0.5)
         return process.wait(_LONGEST_S)
 
+    def _kill(self, process: subprocess.Popen[bytes], after_s: float, *, at_once: bool) -> None:
+        """Kill a driver, if it still runs by then; `at_once`: with all of its own cluster."""
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(after_s)
+        if at_once and self.joined is None and process.poll() is None:
+            kill_all_with(MARK, self.mark)
+        process.kill()
+
     def _left(self) -> list[str]:
-        return [*processes_with(MARK, self.mark), *self.joined.left()]
+        ours = processes_with(MARK, self.mark)
+        return [*ours, *self.joined.left()] if self.joined else ours
 
     def _until_it_reports(self, name: str, process: subprocess.Popen[bytes]) -> None:
         before = self._reported(name)
@@ -159,9 +174,3 @@ class _Driver:
     def _reported(self, name: str) -> int:
         files = self.paths(name).trials.glob("*/reports.jsonl")
         return sum(f.stat().st_size for f in files)
-
-
-def _kill(process: subprocess.Popen[bytes], after_s: float) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(after_s)
-    process.kill()

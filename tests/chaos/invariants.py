@@ -67,9 +67,9 @@ def violations(case: Case) -> list[str]:
     return found
 
 
-def lost_steps(case: Case) -> int:
+def lost_steps(paths: SweepPaths) -> int:
     """How many steps were done twice, in all trials."""
-    return sum(sum(_repeated(raw_reports(case.paths, r)).values()) for r in read_trials(case.paths))
+    return sum(sum(_repeated(raw_reports(paths, r)).values()) for r in read_trials(paths))
 
 
 def _run_again(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:

@@ -51,20 +51,27 @@ def numbered(count: int) -> list[str]:
 
 @dataclass
 class Ledger:
-    """Outcomes in a JSON-lines file, by row and case."""
+    """Outcomes in a JSON-lines file, by row and case; those of other code do not count.
+
+    Attributes:
+        file: to which several processes may add.
+        code: names the code that is tried.
+    """
 
     file: Path
+    code: str
     known: dict[str, dict[str, Outcome]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for raw in read_lines(self.file):
-            row = raw.pop("row")
-            self._know(row, Outcome(**{**raw, "problems": tuple(raw["problems"])}))
+            row, code = raw.pop("row"), raw.pop("code")
+            if code == self.code:
+                self._know(row, Outcome(**{**raw, "problems": tuple(raw["problems"])}))
 
     def note(self, row: str, outcome: Outcome) -> None:
         """Keep an outcome."""
         self._know(row, outcome)
-        append_line(self.file, json.dumps({"row": row, **asdict(outcome)}))
+        append_line(self.file, json.dumps({"row": row, "code": self.code, **asdict(outcome)}))
 
     def _know(self, row: str, outcome: Outcome) -> None:
         self.known.setdefault(row, {})[outcome.case] = outcome

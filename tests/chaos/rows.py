@@ -6,7 +6,7 @@ least once in every `make test`.
 
 from __future__ import annotations
 
-from tests.chaos import bad_input, commits, drivers
+from tests.chaos import bad_input, commits, drivers, memory
 from tests.chaos.outcome import Row, numbered
 from tests.chaos.tested import tested
 
@@ -43,6 +43,11 @@ ROWS = {
         "tests/tuning/test_courier.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
     ),
     "5": Row("the driver killed (SIGKILL), resumed", drivers.cases, drivers.killed_drivers),
+    "own": Row(
+        "the driver killed with a Ray cluster of its own, resumed at once",
+        drivers.cases,
+        drivers.killed_with_their_clusters,
+    ),
     "6": Row("power loss within a commit", commits.cases, commits.interrupted_commits),
     "7": tested(
         "the newest checkpoint damaged",
@@ -91,11 +96,13 @@ ROWS = {
         "tests/trainables/test_uploading.py::test_a_storage_that_fails_costs_training_nothing",
     ),
     "12": tested(
-        "out of memory",
+        "out of memory: a process's own, a GPU's",
         f"{FAULTS}[needs_much_memory]",
+        f"{FAULTS}[needs_much_gpu_memory]",
         f"{FAILING}::test_a_smaller_micro_batch_until_there_is_none",
         f"{FAILING}::test_what_follows_a_lack_of_memory_is_chosen",
     ),
+    "machine": Row("a machine's memory used up", memory.cases, memory.used_up),
     "13": tested(
         "a model that diverges",
         "tests/ray/test_faults.py::test_what_diverged_is_never_the_winner",

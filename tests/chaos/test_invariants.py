@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from results.records import (
 )
 from search_spaces.load import dump_sweep
 from search_spaces.seal import seal_json
-from tests.chaos.cluster import processes_with
+from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
 from tests.chaos.recovery import raw_reports, recovery_s
@@ -81,7 +82,7 @@ def _fill(database: Path, paths: SweepPaths) -> None:
 
 def test_a_resumed_sweep_holds_them_all(case: Case) -> None:
     assert violations(case) == []
-    assert lost_steps(case) == 0
+    assert lost_steps(case.paths) == 0
 
 
 def again(case: Case, trial: str, step: int, attempt: int, loss: float, time: float = 1.0) -> None:
@@ -181,6 +182,13 @@ def test_what_is_left_is_reported(case: Case) -> None:
     assert processes_with("OF_THE_SWEEP", "canary") == []
 
 
+def test_all_that_a_sweep_started_is_killed() -> None:
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, env={"OF_THE_SWEEP": "all"}) as one:
+        kill_all_with("OF_THE_SWEEP", "all")
+        assert one.wait(60) == -signal.SIGKILL
+
+
 def test_a_session_that_ends_early_names_the_next_command(case: Case) -> None:
     said = ("interrupted; go on with: tune resume killed", "Traceback: KeyError")
     assert [line[:2] for line in violations(replace(case, said=said))] == ["I7"]
@@ -198,15 +206,16 @@ def raw(case: Case, trial: str) -> list[Report]:
 
 def test_a_record_of_outcomes_is_gone_on_with(tmp_path: Path) -> None:
     file = tmp_path / "chaos.jsonl"
-    ledger = Ledger(file)
+    ledger = Ledger(file, "this")
+    Ledger(file, "other").note("5", Outcome("2", 5))
     ledger.note("5", Outcome("0", 5, lost=2, recovery_s=9.6))
     ledger.note("5", Outcome("1", 5, problems=("I3: t0001 is other",)))
     file.write_bytes(file.read_bytes() + b'{"row": "5", "case": "to')
-    again = Ledger(file)
+    again = Ledger(file, "this")
     assert again.left("5", ["0", "1", "2"]) == ["2"]
     again.note("5", Outcome("2", 5))
     row = Row("killed", numbered, lambda folder, names: iter(()))
-    assert table({"5": row}, Ledger(file)).splitlines()[2:] == [
+    assert table({"5": row}, Ledger(file, "this")).splitlines()[2:] == [
         "| 5 killed | 15 | 10 | 2 | 10 s |",
         "row 5, 1: I3: t0001 is other",
     ]

@@ -5,18 +5,15 @@ A test tells what was lost, and how long it took, by pytest's `record_property`.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.chaos.cluster import LOCK, turn
 from tests.chaos.outcome import Outcome, Row
 
 ROOT = Path(__file__).parents[2]
@@ -79,15 +76,13 @@ def _file(file: str) -> list[Ran]:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly"]
-        with turn() if file.startswith("tests/ray/") else nullcontext():
-            subprocess.run(
-                [*command, *sorted(_named[file]), f"--junitxml={report}"],
-                cwd=ROOT,
-                env={k: v for k, v in os.environ.items() if k != LOCK},  # it is held here
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
+        subprocess.run(
+            [*command, *sorted(_named[file]), f"--junitxml={report}"],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
         return read(report)
 
 

@@ -19,6 +19,9 @@ import pytest
 from results.paths import SweepPaths
 from results.records import Report, TrialRecord, read_reports, read_trials
 from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
+from tests.chaos.invariants import lost_steps
+from tests.chaos.recovery import recovery_s
+from tests.chaos.tested import LOST, RECOVERY_S
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -114,6 +117,17 @@ class Tune:
 @pytest.fixture
 def tune(tmp_path: Path, address: str) -> Tune:
     return Tune(tmp_path, address)
+
+
+@pytest.fixture
+def survived(record_property: Callable[[str, object], None]) -> Callable[[SweepPaths], None]:
+    """Note what a sweep's faults cost it, for the table of `make chaos`."""
+
+    def note(paths: SweepPaths) -> None:
+        record_property(LOST, lost_steps(paths))
+        record_property(RECOVERY_S, recovery_s(paths))
+
+    return note
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

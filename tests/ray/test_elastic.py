@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from results.paths import SweepPaths
 from results.records import TrialState, read_reports
 from tests.ray.conftest import Tune, wait_for
 from tests.ray.machines import Machines, machines
@@ -94,7 +95,9 @@ def cluster() -> Iterator[Machines]:
         yield found
 
 
-def test_a_trial_shrinks_and_grows_with_its_cluster(cluster: Machines, tmp_path: Path) -> None:
+def test_a_trial_shrinks_and_grows_with_its_cluster(
+    cluster: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
+) -> None:
     tune = Tune(tmp_path, cluster.address)
     gate = tmp_path / "gate"
     (tmp_path / "gated.py").write_text(GATED)
@@ -130,9 +133,12 @@ def test_a_trial_shrinks_and_grows_with_its_cluster(cluster: Machines, tmp_path:
     assert [r.metrics["loss"] for r in tune.curve("elastic", "t0000")] == pytest.approx(
         [r.metrics["loss"] for r in alone.reports], rel=1e-4
     )
+    survived(tune.paths("elastic"))
 
 
-def test_a_failed_trial_goes_to_another_machine(cluster: Machines, tmp_path: Path) -> None:
+def test_a_failed_trial_goes_to_another_machine(
+    cluster: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
+) -> None:
     tune = Tune(tmp_path, cluster.address)
     (tmp_path / "sick.py").write_text(SICK)
     (tmp_path / "sick.yaml").write_text(SICK_SWEEP)
@@ -147,3 +153,4 @@ def test_a_failed_trial_goes_to_another_machine(cluster: Machines, tmp_path: Pat
     assert (third.in_place, third.kept_off) == (True, first.blamed + second.blamed)
     assert "there is no machine but " in out
     assert record.state is TrialState.COMPLETED
+    survived(tune.paths("sick"))

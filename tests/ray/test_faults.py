@@ -122,12 +122,27 @@ class Faulty(Trainable):
     def is_poison(self, config, worker):
         raise ValueError(f"bad shape {os.getpid()}")
 
-    def needs_much_memory(self, config, worker):
+    def needs_much_gpu_memory(self, config, worker):
         import torch
 
-        share = config.batch_size // worker.world_size
-        if (config.micro_batch_size or share) > 2:
+        if self.at_once(config, worker) > 2:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+
+    def needs_much_memory(self, config, worker):
+        import psutil, resource, torch
+
+        if self.at_once(config, worker) <= 2:
+            return
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limit = psutil.Process().memory_info().vms + 2**28
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+        try:
+            torch.empty(2**30)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def at_once(self, config, worker):
+        return config.micro_batch_size or config.batch_size // worker.world_size
 
     def damaged(self, config, worker, damage):
         first = worker.rank == 0 and self.once(config)
@@ -158,7 +173,8 @@ class Faulty(Trainable):
 
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
-SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
+STARVED = ["needs_much_memory", "needs_much_gpu_memory"]
+SURVIVED = ["is_preempted", *STARVED, *DAMAGED, "loses_a_folder", *KILLED]
 BESIDE = ["loses_its_listener", "loses_its_controller", "loses_the_mailbox"]
 KINDS = ["well", "is_poison", "diverges", *SURVIVED, *BESIDE]
 
@@ -183,11 +199,11 @@ class Sweep:
         attempts = self.trials[kind].attempts
         return [a for a in attempts if a.error is not None or a is attempts[-1]]
 
-    def log(self, kind: str, index: int) -> str:
-        """What both ranks printed in an attempt that began, by its place among these."""
+    def logs(self, kind: str, index: int) -> list[str]:
+        """What each rank printed in an attempt that began, by its place among these."""
         paths = self.tune.paths("faulty").trial(self.trials[kind].id)
         number = self.tried(kind)[index].number
-        return "\n".join(paths.log(number, rank).read_text() for rank in range(2))
+        return [paths.log(number, rank).read_text() for rank in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +226,7 @@ def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
     assert states == {TrialState.COMPLETED: len(KINDS) - 2, TrialState.FAILED: 2}
     said = sweep.tune("show", "faulty")
     assert "failures: " in said
-    assert "1 shrink" in said
+    assert "2 shrink" in said
 
 
 @pytest.mark.parametrize("kind", SURVIVED)
@@ -257,7 +273,7 @@ def test_processes_beside_the_workers_may_die(
         ("loses_its_controller", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
-        ("needs_much_memory", Remedy.SHRINK, Cause.BUG),
+        *((kind, Remedy.SHRINK, Cause.BUG) for kind in STARVED),
         ("diverges", Remedy.DIVERGED, Cause.BUG),
     ],
 )
@@ -270,14 +286,15 @@ def test_each_failure_is_recorded_for_what_it_is(
 
 def test_a_hang_leaves_stacks(sweep: Sweep) -> None:
     assert "hung: " in (sweep.trials["rank_1_hangs"].attempts[0].error or "")
-    log = sweep.log("rank_1_hangs", 0)
-    assert "Timeout (0:00:15)" in log
-    assert "in report" in log or "in rank_1_hangs" in log
+    waits, hangs = sweep.logs("rank_1_hangs", 0)
+    assert "in rank_1_hangs" in hangs
+    assert "in report" in waits or "in barrier" in waits
+    assert "Timeout (0:00:15)" in waits + hangs
 
 
 def test_who_is_told_to_go_leaves_a_checkpoint_of_that_moment(sweep: Sweep) -> None:
     assert "left after step 4" in (sweep.trials["is_preempted"].attempts[0].error or "")
-    assert "from step 4" in sweep.log("is_preempted", 1)
+    assert "from step 4" in sweep.logs("is_preempted", 1)[0]
 
 
 def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
@@ -295,15 +312,19 @@ def test_what_diverged_is_never_the_winner(sweep: Sweep) -> None:
     assert sweep.tune.best("faulty")["trial"] != record.id
 
 
-def test_a_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
-    record = sweep.trials["needs_much_memory"]
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [*zip(STARVED, ["can't allocate memory", "CUDA out of memory"], strict=True)],
+)
+def test_a_smaller_micro_batch_is_recorded(sweep: Sweep, kind: str, said: str) -> None:
+    record = sweep.trials[kind]
     assert record.adjusted == {"micro_batch_size": 2}
-    assert "out of memory" in (record.attempts[0].error or "")
+    assert said in (record.attempts[0].error or "")
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep, kind: str) -> None:
-    assert "from step 2" in sweep.log(kind, 1)
+    assert all("from step 2" in log for log in sweep.logs(kind, 1))
     assert "step_00000003.damaged" in sweep.tune("show", "faulty", sweep.trials[kind].id)
 
 

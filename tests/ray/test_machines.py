@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from results.failures import Cause
-from results.paths import TrialPaths
+from results.paths import SweepPaths, TrialPaths
 from results.records import TrialRecord, TrialState
-from tests.chaos.cluster import ENV, turn
+from tests.chaos.cluster import ENV
 from tests.ray.conftest import Tune, wait_for
 
 TWO_MACHINES = """
@@ -94,12 +94,11 @@ def machines() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_lost_machine_costs_its_trial_an_attempt(
-    machines: subprocess.Popen[str], tmp_path: Path
+    machines: subprocess.Popen[str], tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
     assert machines.stdout is not None
     assert machines.stdin is not None
-    with turn():
-        tune = Tune(tmp_path, machines.stdout.readline().strip())
+    tune = Tune(tmp_path, machines.stdout.readline().strip())
     lost = tmp_path / "lost"
     (tmp_path / "patient.py").write_text(CODE)
     (tmp_path / "machines.yaml").write_text(SWEEP.format(lost=lost))
@@ -130,6 +129,7 @@ def test_a_lost_machine_costs_its_trial_an_attempt(
 
     hosts = Counter(_pid(tune.paths("machines").trial(r.id), len(r.attempts)) for r in records)
     assert max(hosts.values()) <= 2, "max_trials_per_lane"
+    survived(tune.paths("machines"))
 
 
 def _heard(tune: Tune, record: TrialRecord) -> tuple[float, float]:

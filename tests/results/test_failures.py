@@ -14,10 +14,18 @@ CASES = [
     ("rank 0: Preempted: SIGTERM; left at step 4", "", Remedy.RETRY, Cause.PREEMPTION),
     (DIED, "step 3\n", Remedy.RETRY, Cause.INFRASTRUCTURE),
     (
-        "rank 0: WorkerHealthCheckFailedError: A worker health check failed.",
+        "rank 0: WorkerHealthCheckFailedError: ActorDiedError: The actor died unexpectedly before "
+        "finishing this task.",
         "",
         Remedy.RETRY,
         Cause.INFRASTRUCTURE,
+    ),
+    (
+        "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 1 worker(s) were killed due to "
+        "the node running low on memory. Memory on the node (IP: 192.0.2.2) was 8.1GB used",
+        "",
+        Remedy.SHRINK,
+        Cause.BUG,
     ),
     (DIED, "what():  std::bad_alloc\n", Remedy.SHRINK, Cause.BUG),
     (DIED, "\nTimeout (0:10:00)!\nThread 0x00007f", Remedy.RETRY, Cause.BUG),

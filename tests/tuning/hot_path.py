@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -15,11 +16,16 @@ import pytest
 
 @dataclass
 class Cost:
-    """Calls of functions (Python's and C's), files opened and fsyncs, in this thread."""
+    """Calls of functions (Python's and C's), files opened and fsyncs, in this thread.
+
+    Attributes:
+        names: of the files, as often as each was opened.
+    """
 
     calls: int = 0
     opened: int = 0
     synced: int = 0
+    names: Counter[str] = field(default_factory=Counter)
 
 
 _watching: list[Cost] = []
@@ -29,6 +35,7 @@ _hooked: list[bool] = []
 def _audit(event: str, given: Any) -> None:
     if _watching and event == "open" and given[1] is not None:  # None: the same file's opener
         _watching[-1].opened += 1
+        _watching[-1].names[str(given[0])] += 1
 
 
 @contextmanager

@@ -6,14 +6,17 @@ Counted, not timed: a thousand trials of twenty reports must not be slower than 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from results.files import write_atomic
 from results.records import Report, TrialRecord, append_report
 from results.replicates import Families
+from search_spaces.load import dump_sweep
 from search_spaces.schema import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.hot_path import Cost, costs
@@ -21,6 +24,8 @@ from tests.tuning.simulate import make_spec, open_run, train
 from trainables.mailbox import Mailbox
 from trainables.worker import TrialJob
 from tuning.cli.view import Board, LineView
+from tuning.execution.folder import Session, write_state
+from tuning.execution.session import _taken_over
 from tuning.execution.sweep import SweepRun
 from tuning.search.schedulers import Decision, make_scheduler
 
@@ -162,6 +167,24 @@ def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
     assert (few.opened, few.synced) == (many.opened, many.synced)
     assert many.synced <= 10, "what belongs together is synced together"
     assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast may look at each trial"
+
+
+def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
+    spec = make_spec(tracking={"name": "none"})
+    run = open_run(tmp_path / "sweep", spec)
+    write_atomic(run.paths.spec, dump_sweep(spec).encode())
+    write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    finished_trials(run, FEW)
+    train(run, run.next_trial(), upto=1)
+    board = Board(spec)
+    with costs() as cost, ExitStack() as stack:
+        resumed, _ = _taken_over(run.paths, spec, stack, board)
+    files = {str(run.paths.trial(i).reports) for i in resumed.records}
+    assert len(files) == FEW + 1
+    assert {cost.names[file] for file in files} == {1}
+    assert {i: step for i, (step, _) in board.last.items()} == {
+        i: resumed._last_step(i) for i in resumed.records
+    }
 
 
 def test_a_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from results.records import (
 from results.replicates import Families, joint, mean_curve, mean_values, replicate_id
 from results.tenure import Tenure, Unfenced
 from search_spaces.schema import SweepSpec
-from tuning.execution.attempts import claim_next, closed, last_sign
+from tuning.execution.attempts import claim_next, closed
 from tuning.execution.job import trial_identity
 from tuning.execution.judge import Judge
 from tuning.execution.observer import Observer
@@ -58,11 +58,11 @@ class Books:
         self._curves: dict[str, Curve] = {}
         self._reported: dict[str, set[str]] = {}
 
-    def _read_back(self) -> tuple[dict[str, float], dict[str, tuple[Report, Decision]]]:
+    def _read_back(self) -> tuple[dict[str, list[Report]], dict[str, tuple[Report, Decision]]]:
         """Fill the books, the rungs and the study from the sweep folder.
 
         Returns:
-            When each trial was last heard of, in Unix seconds; and what `Judge.replay` returns.
+            What each trial had reported; and what `Judge.replay` returns.
         """
         records = read_trials(self.paths)
         claim_next(self.paths, records)
@@ -78,7 +78,7 @@ class Books:
         for number, params in self._study.proposals({r.number for r in records}):
             # the driver was killed between proposal and record
             self._adopt(self._new_record(number, params))
-        return {r.id: last_sign(r, told[r.id]) for r in records}, undecided
+        return told, undecided
 
     def _new_record(
         self, number: int, params: dict[str, object], replicate: int = 0

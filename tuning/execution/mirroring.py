@@ -82,7 +82,7 @@ class Mirror:
         try:
             self.send()
             if not self._paths.trials.exists():  # it came to nothing: its name is free again
-                open_objects(self._place.address).remove_all(self._place.sweep)
+                open_objects(self._place.address).remove(self._place.sweep, below=True)
                 return
             self._beat(released=True)
         except (OSError, Usurped) as e:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.leaderboard import best_of, summaries
 from results.paths import Storage, SweepPaths
-from results.records import read_reports
+from results.records import Report
 from results.tables import to_frame, write_parquet
 from results.tracking import Ending, Tracker
 from search_spaces.redaction import strike_out
@@ -38,7 +38,7 @@ def run_session(
     from tuning.execution.placement import place
 
     with ExitStack() as stack:
-        run, spent = _taken_over(paths, spec, stack)
+        run, spent = _taken_over(paths, spec, stack, view.board)
         stack.enter_context(view.showing())
         _show(run, view, spent)
         stop.watch(run)
@@ -59,8 +59,14 @@ def run_session(
     return run
 
 
-def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, float]:
-    """The books of a sweep as its folder has them, owned until the stack ends; seconds spent."""
+def _taken_over(
+    paths: SweepPaths, spec: SweepSpec, stack: ExitStack, observer: Observer | None = None
+) -> tuple[SweepRun, float]:
+    """The books of a sweep as its folder has them, owned until the stack ends; seconds spent.
+
+    Args:
+        observer: is told what earlier sessions recorded: a killed one may not have told it all.
+    """
     from tuning.execution.mend import mend_spec, mend_state, mend_trials, open_study
     from tuning.execution.mirroring import mirrored
     from tuning.execution.reuse import Reuse
@@ -78,15 +84,16 @@ def _taken_over(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[S
     run.mirror = mirror.watch(run)
     study.learn(found := frozen(paths, spec))
     run.reuse = Reuse(found if spec.search.reuse else ())
-    run.restore()
+    told = run.restore()
+    if observer is not None:
+        _tell_again(run, told, observer)
     return run, spent
 
 
 def _show(run: SweepRun, view: View, before_s: float) -> None:
-    """Show what earlier sessions left, and from now on what happens."""
+    """Show what was mended and what is no longer as it was, and from now on what happens."""
     from tuning.execution.since import other_versions
 
-    _tell_again(run, view.board)
     view.board.before_s = before_s
     run.observers.append(view)
     changed = [] if run.finished else other_versions(run.paths, run.records)
@@ -127,11 +134,10 @@ def _recorded(run: SweepRun, view: View) -> Iterator[None]:
         _conclude(run, tracker)
 
 
-def _tell_again(run: SweepRun, observer: Observer) -> None:
-    """Tell what earlier sessions recorded: a killed one may not have told it all."""
+def _tell_again(run: SweepRun, told: dict[str, list[Report]], observer: Observer) -> None:
     for record in list(run.records.values()):
         observer.trial_started(record)
-        for report in read_reports(run.paths.trial(record.id), record.end_step):
+        for report in told.get(record.id, ()):
             observer.reported(record, report)
         observer.trial_ended(record)
 

@@ -15,7 +15,7 @@ from results.paths import SweepPaths
 from results.records import Report, TrialState
 from search_spaces.errors import suggest
 from search_spaces.schema import SweepSpec
-from tuning.execution.attempts import closed
+from tuning.execution.attempts import closed, last_sign
 from tuning.execution.budget import BY_HAND
 from tuning.execution.turns import Turns
 from tuning.execution.verdict import NOWHERE, diagnose, shrink, verdict
@@ -48,15 +48,20 @@ class SweepRun(Turns):
 
     # -- what was, before this session --
 
-    def restore(self) -> None:
-        """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled."""
-        heard, undecided = self._read_back()
+    def restore(self) -> dict[str, list[Report]]:
+        """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled.
+
+        Returns:
+            What each trial had reported, for who else wants to know: it is read once.
+        """
+        told, undecided = self._read_back()
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if record.state.finished:
                 self._judge.gone(record.id)
             elif record.state.under_way or record.id in undecided:
-                self._adopt(closed(record, ended=heard.get(record.id)))
+                self._adopt(closed(record, ended=last_sign(record, told.get(record.id, ()))))
                 self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
+        return told
 
     def _take_up(self, trial_id: str, report: Report | None, decision: Decision) -> None:
         """Queue what a killed driver left, unless its last report was to end or pause it."""
