@@ -6,17 +6,19 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Machine(BaseModel):
-    """A machine, for as long as it stays in its cluster.
+    """A machine of a cluster.
 
     Attributes:
-        id: that Ray gave it when it joined.
+        id: that Ray gave it when it joined; another one when it comes back.
         name: its host name.
+        address: in its network, by which it is known again when it comes back.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     name: str
+    address: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id[:8]})"

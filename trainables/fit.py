@@ -108,7 +108,8 @@ def this_machine() -> Machine:
     """The machine that this Ray process is on."""
     import ray
 
-    return Machine(id=ray.get_runtime_context().get_node_id(), name=socket.gethostname())
+    here = ray.get_runtime_context().get_node_id()
+    return Machine(id=here, name=socket.gethostname(), address=ray.util.get_node_ip_address())
 
 
 def describe(error: BaseException) -> str:

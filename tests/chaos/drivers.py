@@ -21,7 +21,7 @@ from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Outcome
 from tests.chaos.recovery import recovery_s
 
-KILLS = 5
+KILLS = 10
 """Of one case."""
 INTERVAL = 3
 SWEEP = f"""

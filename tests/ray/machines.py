@@ -12,11 +12,12 @@ from tests.ray.conftest import ENV
 _HOLD = """
 import sys
 from ray.cluster_utils import Cluster
-cluster, more = Cluster(initialize_head=True, head_node_args={"num_cpus": 1}), []
+cluster, more, added = Cluster(initialize_head=True, head_node_args={"num_cpus": 1}), [], 1
 print(cluster.address, flush=True)
 for line in sys.stdin:
     if line.strip() == "add":
-        more.append(cluster.add_node(num_cpus=1))
+        added += 1
+        more.append(cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{added}"))
         cluster.wait_for_nodes(60)
     else:
         cluster.remove_node(more.pop(), allow_graceful=line.strip() == "remove")

@@ -9,7 +9,8 @@ class Cluster:
     def __init__(self, resources, *cpus):
         self.nodes, self.seconds, self.looks = [Node(c, 0) for c in cpus], 0.0, 0
         placement = place(resources, self.nodes)
-        self.capacity = Capacity(placement, self.look, lambda: self.seconds)
+        self.unheld = self.nodes
+        self.capacity = Capacity(placement, self.look, lambda: self.unheld, lambda: self.seconds)
 
     def look(self):
         self.looks += 1
@@ -94,24 +95,29 @@ def test_a_cluster_that_shrank_is_overcommitted_while_it_holds_anything():
     assert not cluster.capacity.overcommitted([2]), "whether there will be room, nobody knows"
 
 
+def none():
+    """No worker waits."""
+    return 0
+
+
 def test_a_trial_grows_into_room_that_nobody_took_for_a_while():
     cluster = Cluster(ELASTIC, 1)
     later, capacity = cluster.later, cluster.capacity
     capacity.watch([1])
-    assert not capacity.let_grow(1)
+    assert not capacity.let_grow(1, none)
     later(1, 1)
     capacity.watch([1])
-    assert not capacity.let_grow(1), "it has just come"
+    assert not capacity.let_grow(1, none), "it has just come"
     cluster.seconds += 29
-    assert not capacity.let_grow(1)
+    assert not capacity.let_grow(1, none)
     cluster.seconds += 1
-    assert not capacity.let_grow(2), "it has all it may have"
-    assert capacity.let_grow(1)
-    assert not capacity.let_grow(1), "one at a time"
+    assert not capacity.let_grow(2, none), "it has all it may have"
+    assert capacity.let_grow(1, none)
+    assert not capacity.let_grow(1, none), "one at a time"
     capacity.watch([])  # it has left, to come back larger
     capacity.watch([2])
     cluster.seconds += 300
-    assert not capacity.let_grow(1), "the room is taken"
+    assert not capacity.let_grow(1, none), "the room is taken"
 
 
 def test_room_that_another_trial_took_is_none():
@@ -121,11 +127,24 @@ def test_room_that_another_trial_took_is_none():
     cluster.capacity.watch([1, 1])
     cluster.capacity.watch([1])
     cluster.seconds += 20
-    assert not cluster.capacity.let_grow(1)
+    assert not cluster.capacity.let_grow(1, none)
+
+
+def test_what_others_hold_in_the_cluster_is_no_room_to_grow_into():
+    cluster = Cluster(ELASTIC, 1, 1)
+    cluster.unheld = [Node(0.5, 0), Node(0.5, 0)]
+    cluster.capacity.watch([1])
+    cluster.seconds += 30
+    assert not cluster.capacity.let_grow(1, none)
+    cluster.capacity.watch([1])
+    cluster.seconds += 29
+    assert not cluster.capacity.let_grow(1, lambda: 1), "it is looked at again after a while"
+    cluster.seconds += 1
+    assert cluster.capacity.let_grow(1, lambda: 1), "our own processes that wait are given up"
 
 
 def test_who_may_not_change_never_grows():
     cluster = Cluster(ResourcesSpec(workers=1), 4)
     cluster.capacity.watch([1])
     cluster.seconds += 1e9
-    assert not cluster.capacity.let_grow(1)
+    assert not cluster.capacity.let_grow(1, none)

@@ -308,6 +308,17 @@ def test_a_machine_that_has_left_is_not_kept_off(two: Sweep) -> None:
     assert not two.run.records[job.trial_id].attempts[-1].where
 
 
+def test_a_machine_that_comes_back_is_known_again(two: Sweep) -> None:
+    sick = SICK.model_copy(update={"address": "192.0.2.7"})
+    job = two.begin()
+    fail(two, job, sick)
+    two.cluster.nodes = [Node(1, 0, "c", sick.address), Node(1, 0, WELL.id, "192.0.2.8")]
+    two.cluster.seconds += 10
+    again = two.begin()
+    assert (again.trial_id, again.avoid) == (job.trial_id, ("c",))
+    assert two.run.records[job.trial_id].attempts[-1].where == "kept off alpha (c)"
+
+
 def test_an_elastic_trial_does_with_the_machines_that_are_left(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", failure=ECC, resources=ELASTIC)
     sweep.cluster.nodes = [Node(1, 0, SICK.id), Node(1, 0, WELL.id)]

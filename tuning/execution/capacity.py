@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from results.machines import Machine
 from tuning.execution.placement import Node, Placement, places, share, trials_at_once
 
 _LOOK_S = 5.0
@@ -21,6 +22,7 @@ class Capacity:
     Args:
         placement: how the sweep was placed at its start.
         look: gives the machines there are.
+        unheld: gives what of them nobody holds, other users of the cluster included.
         clock: seconds.
     """
 
@@ -28,10 +30,11 @@ class Capacity:
         self,
         placement: Placement,
         look: Callable[[], Sequence[Node]],
+        unheld: Callable[[], Sequence[Node]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.placement, self._resources = placement, placement.resources
-        self._look, self._clock = look, clock
+        self._look, self._unheld, self._clock = look, unheld, clock
         self._looked, self._places = clock(), placement.places
         self._nodes: Sequence[Node] | None = None
         self._cap: int | None = None
@@ -51,9 +54,16 @@ class Capacity:
         """Workers at once on the other machines."""
         return self._places_of([n for n in self._machines() if n.id not in machines])
 
-    def has(self, machine: str) -> bool:
-        """Whether a machine is part of the cluster."""
-        return any(n.id == machine for n in self._machines())
+    def there(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
+        """Those that are part of the cluster, with the ids that they have now."""
+        return tuple(
+            {
+                n.id: m.model_copy(update={"id": n.id})
+                for m in machines
+                for n in self._machines()
+                if n.id == m.id or (n.address and n.address == m.address)
+            }.values()
+        )
 
     def _machines(self) -> Sequence[Node]:
         if self._nodes is None:
@@ -104,14 +114,19 @@ class Capacity:
         elif self._unused_since is None:
             self._unused_since = self._clock()
 
-    def let_grow(self, workers: int) -> bool:
-        """Whether a trial of so many workers is to go on with more now; then no other is soon."""
+    def let_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
+        """Whether a trial of so many workers is to go on with more now; then no other is soon.
+
+        Args:
+            workers: of the trial.
+            waiting: gives the number of workers that are up and have no trial.
+        """
         if workers >= self._resources.max_workers or self._unused_since is None:
             return False
         if self._clock() - self._unused_since < self._resources.grow_after_s:
             return False
         self._unused_since = None
-        return True
+        return self._places_of(self._unheld()) + waiting() > 0
 
     def used(self) -> None:
         """A trial was started or ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from search_spaces.errors import UserError
@@ -71,8 +71,19 @@ def nodes() -> list[Node]:
     """What the machines have that are part of the cluster now."""
     import ray
 
-    alive = ((n["NodeID"], n["Resources"]) for n in ray.nodes() if n["Alive"])
-    return [Node(r.get("CPU", 0.0), r.get("GPU", 0.0), name) for name, r in alive]
+    alive = [n for n in ray.nodes() if n["Alive"]]
+    return [_node(n["Resources"], n["NodeID"], n["NodeManagerAddress"]) for n in alive]
+
+
+def unheld() -> list[Node]:
+    """What of them nobody holds now: neither this driver, nor anybody else in the cluster."""
+    from ray._private.state import available_resources_per_node
+
+    return [_node(has, name) for name, has in available_resources_per_node().items()]
+
+
+def _node(has: Mapping[str, float], name: str, address: str = "") -> Node:
+    return Node(has.get("CPU", 0.0), has.get("GPU", 0.0), name, address)
 
 
 def own_machine() -> str:

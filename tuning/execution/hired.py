@@ -63,7 +63,7 @@ class Hired:
         if size is None:
             return None
         berth = self._capacity.placement.berth
-        there = tuple(m for m in blamed if self._capacity.has(m.id))
+        there = self._capacity.there(blamed)
         if not there:
             return berth(size)
         others = self._capacity.places_off({m.id for m in there})
@@ -96,10 +96,14 @@ class Hired:
 
     def answer(self, job: TrialJob) -> Answer:
         """What a trial that may go on is told: PAUSE where it is to go on with more workers."""
-        if not self._capacity.let_grow(job.workers):
+        if not self._capacity.let_grow(job.workers, self._waiting):
             return Answer.CONTINUE
         self._run.move(job.trial_id)
         return Answer.PAUSE
+
+    def _waiting(self) -> int:
+        """Workers that are up and have no trial."""
+        return max(0, self._crew.up() - sum(self._sizes.values()))
 
     def never_came_up(self, job: TrialJob, error: str) -> None:
         """An attempt got no processes. Where others have theirs, it waits for one of these; one
@@ -153,7 +157,7 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
     from trainables.fit import Shape
     from trainables.launch import Isolation, launch
     from trainables.mailbox import open_mailbox
-    from tuning.execution.cluster import nodes
+    from tuning.execution.cluster import nodes, unheld
 
     mailbox, resources = open_mailbox(), run.spec.resources
     shape = Shape(
@@ -167,7 +171,7 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
     )
     crew = launch(run.spec.trainable, isolation, shape, placement.sizes, mailbox)
-    hired = Hired(run, crew, mailbox, Capacity(placement, nodes))
+    hired = Hired(run, crew, mailbox, Capacity(placement, nodes, unheld))
     try:
         yield hired
     finally:

@@ -13,11 +13,12 @@ from search_spaces.schema import ResourcesSpec
 
 @dataclass(frozen=True)
 class Node:
-    """What one machine of the cluster has, and the id that Ray gave it."""
+    """What one machine of the cluster has, or has left; the id that Ray gave it; its address."""
 
     cpus: float
     gpus: float
     id: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True)
