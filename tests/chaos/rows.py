@@ -19,6 +19,7 @@ MEND = "tests/tuning/test_mend.py"
 FULL = "tests/tuning/test_full_disk.py"
 TRACKING = "tests/results/test_tracking.py"
 SWEEP = "tests/tuning/test_sweep.py"
+PREEMPTION = "tests/trainables/test_preemption.py"
 
 ROWS = {
     "1": tested(
@@ -30,7 +31,7 @@ ROWS = {
         "a rank that hangs, or is frozen (SIGSTOP)",
         f"{FAULTS}[rank_1_hangs]",
         f"{FAULTS}[rank_1_is_frozen]",
-        "tests/trainables/test_preemption.py::test_a_silent_rank_leaves_its_stacks_and_ends",
+        f"{PREEMPTION}::test_a_silent_rank_leaves_its_stacks_and_ends",
     ),
     "3": tested(
         "a machine lost",
@@ -117,8 +118,9 @@ ROWS = {
     "15": tested(
         "SIGTERM with a grace time",
         f"{FAULTS}[is_preempted]",
-        "tests/trainables/test_preemption.py::test_it_leaves_at_the_next_report_with_a_checkpoint",
-        "tests/trainables/test_preemption.py::test_its_last_report_is_its_end_all_the_same",
+        f"{PREEMPTION}::test_it_leaves_at_the_next_report_with_a_checkpoint",
+        f"{PREEMPTION}::test_told_to_go_in_warm_up_training_or_evaluation",
+        f"{PREEMPTION}::test_its_last_report_is_its_end_all_the_same",
         "tests/ray/test_sweeps.py::test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused",
     ),
     "16": tested(

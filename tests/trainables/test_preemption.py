@@ -5,17 +5,26 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from results.checkpoint import newest_whole
 from results.failures import Cause, Remedy, classify
 from results.paths import TrialPaths
-from tests.trainables.local import RecordingChannel, make_worker
+from results.records import read_reports
+from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
+from trainables.digits import loop
 from trainables.fit import in_one_line
-from trainables.preemption import Preempted, asked_to_go, heed_sigterm, heed_sigterm_soon
+from trainables.preemption import (
+    Preempted,
+    _asked,
+    asked_to_go,
+    heed_sigterm,
+    heed_sigterm_soon,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +62,40 @@ def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) 
     os.kill(os.getpid(), signal.SIGTERM)
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
+
+
+@pytest.mark.parametrize("when", ["_network", "_epoch", "_judge"])
+def test_told_to_go_in_warm_up_training_or_evaluation(
+    tmp_path: Path, when: str, heeding: None
+) -> None:
+    config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
+    came_to = None if when == "_network" else 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))
+        with pytest.raises(Preempted, match=f"left after step {came_to or 0}"):
+            run_trial(tmp_path / "t", "digits", config)
+    assert newest_step(tmp_path / "t") == came_to
+    _asked.clear()  # the trial goes on elsewhere
+    run_trial(tmp_path / "t", "digits", config, attempt=2)
+    whole = run_trial(tmp_path / "whole", "digits", config)
+    curve = {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(tmp_path / "t"))}
+    assert curve == whole.curve
+
+
+def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of the training in which a SIGTERM comes; a second one would end the process."""
+
+    def told(*args: Any) -> Any:
+        if not asked_to_go():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return phase(*args)
+
+    return told
+
+
+def newest_step(trial: Path) -> int | None:
+    newest = newest_whole(TrialPaths(trial))
+    return newest.step if newest else None
 
 
 def test_a_second_sigterm_does_what_it_always_did(heeding: None) -> None:
