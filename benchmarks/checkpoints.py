@@ -1,11 +1,13 @@
 """What a checkpoint costs: the stall of the training, bytes per second, and the way back.
 
-    python -m benchmarks.checkpoints [--mib 200] [--saves 5] [--folder DIR]
+    python -m benchmarks.checkpoints [--mib 200] [--rounds 7] [--folder DIR]
 
 Saves the same model and AdamW state through `Worker.report`, with `checkpoint.mode` sync and async,
-and copies the same bytes with `cp` and an fsync of each file. All in one process, on one folder's
-file system, medians. The async stall is what `report` takes; between two saves it waits for the
-first to be on the disk, as a step of training that is long enough would.
+writes the same tensors with safetensors' own `save_file` and an fsync, and copies the same bytes
+with `cp` and an fsync of each file. All in one process, on one folder's file system, in turns, so
+that what else the machine does hits all alike; medians over the rounds. The async stall is what
+`report` takes; between two saves it waits until the first is done with, as a step of training that
+is long enough would. A trial's first save allocates its memory, and stands apart.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,7 +32,8 @@ from results.paths import TrialPaths
 from results.records import Report
 from results.retention import Retention
 from trainables.saving import Rest, SaveFn, together
-from trainables.state import copy_weights
+from trainables.state import copy_tree, copy_weights
+from trainables.tensor_file import write_tensors
 from trainables.training import copy_progress, load_progress
 from trainables.worker import Answer, TrialJob, Worker
 
@@ -45,32 +50,54 @@ class Silent:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=200, help="of a checkpoint")
-    parser.add_argument("--saves", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--folder", type=Path, default=None, help="where; default: temporary")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        measure(Path(name), given.mib, given.saves)
+        measure(Path(name), given.mib, given.rounds)
 
 
-def measure(folder: Path, mib: int, saves: int) -> None:
+def measure(folder: Path, mib: int, rounds: int) -> None:
     model, optimizer = make_model(mib)
-    stalls, whole = {}, {}
-    for mode in ("sync", "async"):
-        worker = make_worker(folder / mode, asynchronous=mode == "async")
-        stalls[mode], whole[mode] = save_often(worker, saver(worker, model, optimizer), saves)
+    workers = {mode: make_worker(folder / mode, mode) for mode in ("sync", "async")}
+    saves = {mode: saver(worker, model, optimizer) for mode, worker in workers.items()}
+    first = {mode: save(workers[mode], saves[mode], 1) for mode in workers}
     found = newest_whole(TrialPaths(folder / "sync"))
     assert found is not None
     size = sum(entry.size for entry in found.manifest.files.values())
-    copied = statistics.median(copy(found.folder, folder / "copy") for _ in range(saves))
-    rate, cp = size / whole["async"] / 2**20, size / copied / 2**20
-    print(f"checkpoint               {size / 2**20:8.1f} MiB, {saves} saves each, medians")
-    print(f"stall, sync              {stalls['sync']:8.3f} s")
-    print(f"stall, async             {stalls['async']:8.3f} s")
-    print(f"async / sync             {stalls['async'] / stalls['sync']:8.1%}   (target <= 10 %)")
-    print(f"until it is on the disk  {whole['async']:8.3f} s, {rate:.0f} MiB/s")
-    print(f"cp and fsync             {copied:8.3f} s, {cp:.0f} MiB/s")
-    print(f"of cp                    {rate / cp:8.1%}   (target >= 70 %)")
-    print(f"resume                   {resume(folder / 'sync', model, optimizer):8.3f} s")
+    plain = plain_save(model, optimizer)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for step in range(2, rounds + 2):
+        for mode, worker in workers.items():
+            stall, whole = save(worker, saves[mode], step)
+            seconds[mode].append(stall)
+            seconds[f"{mode}, on the disk"].append(whole)
+        seconds["save_file"].append(timed(plain, folder / "plain"))
+        source = workers["sync"].job.paths.checkpoint(step)
+        seconds["cp"].append(
+            timed(lambda target, source=source: copy(source, target), folder / "cp")
+        )
+    for worker in workers.values():
+        worker.close()
+    back = median(resume(folder / "async", model, optimizer) for _ in range(rounds))
+    show({name: median(times) for name, times in seconds.items()}, size, rounds)
+    print(f"stall, first async save  {first['async'][0]:8.3f} s")
+    print(f"resume, all verified     {back:8.3f} s, {size / back / 2**20:.0f} MiB/s")
+
+
+def show(seconds: dict[str, float], size: int, rounds: int) -> None:
+    sync, stall, plain = seconds["sync"], seconds["async"], seconds["save_file"]
+    whole, copied = seconds["async, on the disk"], seconds["cp"]
+    print(f"checkpoint               {size / 2**20:8.1f} MiB, {rounds} rounds, medians")
+    print(f"stall, sync              {sync:8.3f} s")
+    print(f"save_file and fsync      {plain:8.3f} s (no hash, nothing published)")
+    print(f"stall, async             {stall:8.3f} s, {size / stall / 2**30:.1f} GiB/s")
+    print(f"async / sync             {stall / sync:8.1%}   (target <= 10 %)")
+    print(f"async / save_file        {stall / plain:8.1%}")
+    print(f"async / until on disk    {stall / whole:8.1%}   (sync without its reading back)")
+    print(f"async, until on the disk {whole:8.3f} s, {size / whole / 2**20:.0f} MiB/s")
+    print(f"cp and fsync             {copied:8.3f} s, {size / copied / 2**20:.0f} MiB/s")
+    print(f"of cp                    {copied / whole:8.1%}   (target >= 70 %)")
 
 
 def make_model(mib: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -83,7 +110,7 @@ def make_model(mib: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def make_worker(folder: Path, *, asynchronous: bool) -> Worker:
+def make_worker(folder: Path, mode: str) -> Worker:
     job = TrialJob(
         trial_id="t0000",
         folder=str(folder),
@@ -93,7 +120,7 @@ def make_worker(folder: Path, *, asynchronous: bool) -> Worker:
         attempt=1,
         cache="",
         checkpoint_every=1,
-        checkpoint_async=asynchronous,
+        checkpoint_async=mode == "async",
         retention=Retention(newest=2),
     )
     return Worker(job, Silent(), torch.device("cpu"))
@@ -103,38 +130,56 @@ def saver(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) ->
     def save(folder: Path) -> Rest:
         weights = copy_weights(model)
         progress = copy_progress(folder, worker, optimizer, None, "")
-
-        return together(lambda: save_file(weights, folder / "model.safetensors"), progress)
+        return together(lambda: write_tensors(folder / "model.safetensors", weights), progress)
 
     return save
 
 
-def save_often(worker: Worker, save: SaveFn, saves: int) -> tuple[float, float]:
-    """Medians of the seconds that a report takes, and until its checkpoint is on the disk."""
-    stalls, whole = [], []
-    for step in range(1, saves + 2):
-        began = time.perf_counter()
-        worker.report(step=step, metrics={}, checkpoint=save)
-        stalls.append(time.perf_counter() - began)
-        worker.close()  # waits
-        whole.append(time.perf_counter() - began)
-    return statistics.median(stalls[1:]), statistics.median(whole[1:])
+def save(worker: Worker, save: SaveFn, step: int) -> tuple[float, float]:
+    """Seconds that a report takes, and until its checkpoint is on the disk."""
+    began = time.perf_counter()
+    worker.report(step=step, metrics={}, checkpoint=save)
+    stall = time.perf_counter() - began
+    worker.saver.wait()
+    whole = time.perf_counter() - began
+    worker.saver.settle()
+    return stall, whole
 
 
-def copy(source: Path, target: Path) -> float:
-    """Seconds of `cp -r` and an fsync of every file."""
+def timed(write: Callable[[Path], None], target: Path) -> float:
+    """Seconds of writing into a folder that is not there."""
     shutil.rmtree(target, ignore_errors=True)
     began = time.perf_counter()
+    write(target)
+    return time.perf_counter() - began
+
+
+def plain_save(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[Path], None]:
+    """A save as a training script has it: the library's own writer, then an fsync."""
+    tensors = copy_tree({"model": model.state_dict(), "optimizer": optimizer.state_dict()}).tensors
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        save_file(tensors, folder / "model.safetensors")
+        flush(folder)
+
+    return write
+
+
+def copy(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-r", str(source), str(target)], check=True)
-    for path in target.rglob("*"):
+    flush(target)
+
+
+def flush(folder: Path) -> None:
+    for path in folder.rglob("*"):
         with open(path, "rb") as f:
             os.fsync(f.fileno())
-    return time.perf_counter() - began
 
 
 def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
     """Seconds to verify every byte of the newest checkpoint, and to load it."""
-    worker = make_worker(folder, asynchronous=True)
+    worker = make_worker(folder, "async")
     began = time.perf_counter()
     found = worker.resume()
     assert found is not None

@@ -7,11 +7,10 @@ is written last, into a staging folder that is then renamed; readers verify, and
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.faultpoints import reached
 from results.files import fsync_dir, write_atomic
+from results.hashed import FileEntry, hash_file, is_note, take_note
 from results.paths import TrialPaths
 
 log = logging.getLogger(__name__)
@@ -27,17 +27,8 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 DAMAGED = ".damaged"
 
-_HASHED_AT_ONCE = 4
+_AT_ONCE = 4
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-
-
-class FileEntry(BaseModel):
-    """One file of a checkpoint: its size in bytes and its SHA-256 in hex."""
-
-    model_config = ConfigDict(frozen=True)
-
-    size: int
-    sha256: str
 
 
 class Manifest(BaseModel):
@@ -107,7 +98,7 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
 
 def seal(folder: Path) -> dict[str, FileEntry]:
     """Make everything in a folder durable; gives what its manifest is to say of the files."""
-    entries = _seal(folder, _names(folder))
+    entries = _seal(_files(folder))
     for sub in folder.glob("**/"):
         fsync_dir(sub)
     return entries
@@ -130,13 +121,12 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
         raise CheckpointError(folder, f"{MANIFEST} is missing") from None
     except (OSError, ValidationError) as e:
         raise CheckpointError(folder, f"{MANIFEST} is not readable") from e
-    for name, entry in said.files.items():
-        try:
-            problem = _compare(folder, name, entry, hashes)
-        except (OSError, ValueError) as e:  # ValueError: a name with a zero byte
-            problem = f"cannot be read ({e})"
-        if problem:
-            raise CheckpointError(folder, f"{name} {problem}")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        made = pool.map(lambda n: _problem(folder, n, said.files[n], hashes), said.files)
+        problems = zip(said.files, made, strict=True)
+        found = next((f"{name} {problem}" for name, problem in problems if problem), None)
+    if found:
+        raise CheckpointError(folder, found)
     return said
 
 
@@ -159,26 +149,41 @@ def damaged(paths: TrialPaths) -> list[CheckpointError]:
     return [*found, *(CheckpointError(p, "was damaged, and put aside by a resume") for p in aside)]
 
 
-def _names(folder: Path) -> list[str]:
-    files = (p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(f".{MANIFEST}."))
-    return sorted(n for n in (p.relative_to(folder).as_posix() for p in files) if n != MANIFEST)
+def _files(folder: Path) -> dict[str, Path]:
+    """What a manifest names, by its path inside the folder (POSIX)."""
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and not is_note(p))
+    named = {p.relative_to(folder).as_posix(): p for p in found}
+    mine = {MANIFEST} | {n for n in named if n.startswith(f".{MANIFEST}.")}
+    return {name: path for name, path in named.items() if name not in mine}
 
 
-def _seal(folder: Path, names: Sequence[str]) -> dict[str, FileEntry]:
-    """Make every file durable, and hash them meanwhile: one waits for the disk, one for the CPU."""
-    with ThreadPoolExecutor(_HASHED_AT_ONCE) as pool:
-        entries = {name: pool.submit(_entry, folder / name) for name in names}
-        for name in names:
-            with open(folder / name, "rb") as f:
-                os.fsync(f.fileno())
-            reached("checkpoint:file-synced")
-        return {name: entry.result() for name, entry in entries.items()}
+def _seal(files: Mapping[str, Path]) -> dict[str, FileEntry]:
+    """Make every file durable, and hash them meanwhile: one waits for the disk, one for the CPU.
+
+    Those that were hashed when they were written (`results.hashed`) are durable already.
+    """
+    entries = {name: take_note(path) for name, path in files.items()}
+    left = [name for name, entry in entries.items() if entry is None]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        syncs = [pool.submit(_sync, files[name]) for name in left]
+        hashes = [pool.submit(hash_file, files[name]) for name in left]
+        for sync in syncs:
+            sync.result()
+        hashed = dict(zip(left, (made.result() for made in hashes), strict=True))
+    return {name: entry or hashed[name] for name, entry in entries.items()}
 
 
-def _entry(path: Path) -> FileEntry:
+def _sync(path: Path) -> None:
     with open(path, "rb") as f:
-        digest = hashlib.file_digest(f, "sha256").hexdigest()
-        return FileEntry(size=os.fstat(f.fileno()).st_size, sha256=digest)
+        os.fsync(f.fileno())
+    reached("checkpoint:file-synced")
+
+
+def _problem(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | None:
+    try:
+        return _compare(folder, name, entry, hashes)
+    except (OSError, ValueError) as e:  # ValueError: a name with a zero byte
+        return f"cannot be read ({e})"
 
 
 def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | None:
@@ -195,8 +200,7 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
         return f"has {size} bytes, not {entry.size}"
     if not hashes:
         return None
-    with open(path, "rb") as f:
-        same = hashlib.file_digest(f, "sha256").hexdigest() == entry.sha256
+    same = hash_file(path).sha256 == entry.sha256
     return None if same else "has another SHA-256 than its manifest says"
 
 

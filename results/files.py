@@ -35,7 +35,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _room_for(path, len(data), tmp), open(tmp, "wb", opener=_private) as f:
+    with _room_for(path, len(data), tmp), open(tmp, "wb", opener=private) as f:
         f.write(data)
         f.flush()
         reached(f"{path.name}:written")
@@ -55,7 +55,7 @@ def append_line(path: Path, line: str) -> None:
     only the torn one is lost.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _room_for(path, len(line) + 1), open(path, "a+b", opener=_private) as f:
+    with _room_for(path, len(line) + 1), open(path, "a+b", opener=private) as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -115,6 +115,6 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _private(path: str, flags: int) -> int:
-    """Opens a file that is the user's alone when it is new."""
+def private(path: str, flags: int) -> int:
+    """For `open(…, opener=private)`: a file that is new is the user's alone."""
     return os.open(path, flags, 0o600)

@@ -1,6 +1,8 @@
-"""The machines of a cluster, as trials' records name them."""
+"""The machines of a cluster, as trials' records name them; and what this one has."""
 
 from __future__ import annotations
+
+import os
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,3 +24,9 @@ class Machine(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id[:8]})"
+
+
+def processors(most: int = 8) -> int:
+    """That this process may use, `most` at most: more threads would wait for memory or disk."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(most, there or 1)

@@ -133,7 +133,7 @@ def header_bytes(tensors: Mapping[str, Planned], metadata: dict[str, str]) -> by
             "data_offsets": [offset, end],
         }
         offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the tensors start at a multiple of 8, for readers that map
     return len(text).to_bytes(8, "little") + text
 

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from results.checkpoint import (
@@ -28,49 +28,55 @@ _HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
 _ATTEMPT = re.compile(r"attempt_(\d+)")
 
 
-def quarantine(paths: TrialPaths) -> None:
-    """Put the damaged checkpoints that are newer than the newest whole one out of the way.
+def quarantine(paths: TrialPaths) -> Checkpoint | None:
+    """Put the damaged checkpoints that are newer than the newest whole one out of the way; gives
+    that one.
 
     Their folders are renamed to `step_….damaged`: nobody takes them for checkpoints, and what went
     wrong can still be looked into.
     """
     for found in examine(paths):
         if isinstance(found, Checkpoint):
-            return
+            return found
         aside = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(found.folder, aside)
         log.warning("checkpoint put aside as %s: %s", aside.name, found.reason)
+    return None
 
 
-def prune(
-    paths: TrialPaths,
-    keep: int,
-    *,
-    committed: int | None = None,
-    protected: Collection[int] = (),
-) -> None:
+def prune(paths: TrialPaths, keep: int, *, protected: Collection[int] = ()) -> None:
     """Delete all but the newest whole checkpoints, and what dead attempts left half written.
+
+    Before anything is deleted, every byte of the newest one is read back and compared with its
+    manifest: the last whole checkpoint is never deleted, whatever became of its successor.
 
     Args:
         paths: of the trial.
         keep: how many whole ones stay, at least 1. Damaged ones between them stay too.
-        committed: a step the caller has just committed, whose bytes are not read again. Otherwise
-            the newest is verified first, so that the last whole checkpoint is never deleted.
         protected: steps that stay for another reason than being new.
     """
     if keep < 1:
         raise ValueError(f"at least one checkpoint is kept, not {keep}")
-    whole = 0
-    for step in reversed(paths.checkpoint_steps()):
-        folder = paths.checkpoint(step)
-        if whole >= keep:
-            if step not in protected:
-                _discard(folder)
-        else:
-            whole += _is_whole(folder, hashes=whole == 0 and step != committed)
     remove_leftovers(paths)
+    steps = paths.checkpoint_steps()[::-1]
+    if any(step not in protected for step in steps[keep:]):
+        for step in _old(paths, steps, keep):
+            if step not in protected:
+                _discard(paths.checkpoint(step))
     reached("checkpoint:pruned")
+
+
+def _old(paths: TrialPaths, steps: Sequence[int], keep: int) -> Iterator[int]:
+    """Of the steps, newest first, those that come after so many whole ones."""
+    whole = 0
+    for step in steps:
+        if whole >= keep:
+            yield step
+        elif _is_whole(paths.checkpoint(step), hashes=whole == 0):
+            whole += 1
+        else:
+            log.warning("checkpoint of step %d is damaged: one more old one stays", step)
 
 
 def remove_leftovers(paths: TrialPaths) -> None:

@@ -12,6 +12,12 @@ import pytest
 
 BUCKET = "bucket"
 CANARY = "canary-of-the-object-store"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "tests",
+    "AWS_SECRET_ACCESS_KEY": CANARY,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""What a process must have to be let in."""
 
 
 @contextmanager
@@ -28,9 +34,8 @@ def s3_server() -> Iterator[str]:
         for name in [n for n in os.environ if n.lower().endswith("_proxy")]:
             patch.delenv(name)
         patch.setenv("AWS_ENDPOINT_URL", url)
-        patch.setenv("AWS_ACCESS_KEY_ID", "tests")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
         with urlopen(Request(f"{url}/{BUCKET}", method="PUT"), timeout=60):
             pass
         yield url

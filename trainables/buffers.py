@@ -1,4 +1,4 @@
-"""Host memory for copies of a trial's state, used again at the next save.
+"""Copies of a trial's state on the host, by several threads, into memory that is used again.
 
 Fresh memory costs more than the copy into it: the kernel clears every page first. At most one
 checkpoint is under way, so what the last one was copied into is free when the next one begins.
@@ -7,15 +7,24 @@ checkpoint is under way, so what the last one was copied into is free when the n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from results.machines import processors
+
 if TYPE_CHECKING:
     import torch
 
+_THREADS = 4
+"""At most: more would wait for the memory."""
+_PIECE = 4 * 2**20
+"""Bytes that a thread copies at once; less in all is copied sooner than a thread is there."""
+
 _Kind = tuple["torch.dtype", "torch.Size", bool]
+_Pair = tuple["torch.Tensor", "torch.Tensor"]
 
 
 class Buffers:
@@ -46,13 +55,11 @@ class Buffers:
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the same shape and dtype on the host; pinned for one that is on a GPU."""
-        import torch
-
         kind = tensor.dtype, tensor.shape, tensor.is_cuda
         if self._free[kind]:
             found = self._free[kind].pop()
         else:
-            found = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            found = _empty(tensor, pinned=tensor.is_cuda)
         self._used[kind].append(found)
         return found
 
@@ -60,11 +67,54 @@ class Buffers:
 _current: ContextVar[Buffers | None] = ContextVar("buffers", default=None)
 
 
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the host, contiguous; while a checkpoint is saved, in memory of the one before."""
+def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies on the host, contiguous; while a checkpoint is saved, in memory of the one before."""
+    sources = [tensor.detach() for tensor in tensors]
+    buffers = _current.get()
+    targets = [buffers.take(s) if buffers else _empty(s, pinned=False) for s in sources]
+    pairs = list(zip(targets, sources, strict=True))
+    # a thread has a CUDA stream of its own, which does not wait for what is being computed
+    _copy([pair for pair in pairs if pair[1].device.type != "cpu"])
+    shares = list(_shares([pair for pair in pairs if pair[1].device.type == "cpu"]))
+    if len(shares) < 2:
+        _copy([pair for share in shares for pair in share])
+        return targets
+    with ThreadPoolExecutor(processors(_THREADS)) as pool:
+        list(pool.map(_copy, shares))
+    return targets
+
+
+def _empty(tensor: torch.Tensor, *, pinned: bool) -> torch.Tensor:
     import torch
 
-    buffers = _current.get()
-    if buffers is None:
-        return tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
-    return buffers.take(tensor).copy_(tensor)
+    with torch.inference_mode(False):  # other threads write into it
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
+
+
+def _copy(pairs: Sequence[_Pair]) -> None:
+    for target, source in pairs:
+        target.copy_(source)
+
+
+def _shares(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
+    """What each call of a thread copies: about as many bytes, large tensors in pieces."""
+    share: list[_Pair] = []
+    size = 0
+    for pair in pairs:
+        for target, source in _pieces(*pair):
+            share.append((target, source))
+            size += target.nbytes
+            if size >= _PIECE:
+                yield share
+                share, size = [], 0
+    if share:
+        yield share
+
+
+def _pieces(target: torch.Tensor, source: torch.Tensor) -> Iterator[_Pair]:
+    if source.nbytes <= _PIECE or not source.is_contiguous():
+        return iter([(target, source)])
+    many = _PIECE // source.element_size()
+    to, of = target.view(-1), source.view(-1)
+    starts = range(0, source.numel(), many)
+    return ((to[start : start + many], of[start : start + many]) for start in starts)

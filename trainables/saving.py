@@ -7,6 +7,7 @@ it copies with `trainables.state` is its own until the next save begins, and ove
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ Rest = Callable[[], None]
 """Writes what a save function has copied out."""
 SaveFn = Callable[[Path], Rest | None]
 """Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
+
+log = logging.getLogger(__name__)
 
 _RANKS_TIMEOUT = timedelta(minutes=30)
 
@@ -53,13 +56,15 @@ class Saver:
     def __init__(self, job: TrialJob, rank: int, world_size: int) -> None:
         self._job, self._rank, self._world_size = job, rank, world_size
         self._thread: threading.Thread | None = None
+        self._on_disk = threading.Event()
+        self._on_disk.set()
         self._error: BaseException | None = None
         self._group: Any = None
         self._uploads = make_uploads(job, rank)
         self._buffers = Buffers()
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
-        """Every rank: copy the state out; a checkpoint that is still under way is waited for.
+        """Every rank: copy the state out, once all that the checkpoint before asked for is done.
 
         Args:
             step: at which the trial is.
@@ -69,7 +74,7 @@ class Saver:
         Raises:
             Exception: whatever went wrong with this one's copy, or the one before.
         """
-        self.wait()
+        self.settle()
         folder = staging(self._job.paths, step, self._job.attempt)
         if self._rank == 0:
             open_staging(folder)
@@ -78,12 +83,13 @@ class Saver:
         barrier()
         made: object = self._save(folder, step, save)
         rest = made if callable(made) else None  # a lambda that writes returns what write() does
+        self._on_disk.clear()
         self._thread = threading.Thread(
             target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
         )
         self._thread.start()
         if not self._job.checkpoint_async:
-            self.wait()
+            self.settle()
 
     def wait(self) -> None:
         """Wait until the checkpoint that is under way is on the disk.
@@ -91,17 +97,23 @@ class Saver:
         Raises:
             Exception: what kept it from getting there.
         """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._on_disk.wait()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
+    def settle(self) -> None:
+        """Wait until nothing is done behind the training: older checkpoints are deleted too.
+
+        Raises:
+            Exception: what kept the last one from the disk.
+        """
+        self._join()
+        self.wait()
+
     def close(self) -> None:
         """The trial is over on this rank, well or not: let what is under way come to its end."""
-        if self._thread is not None:
-            self._thread.join()
+        self._join()
         self._buffers.clear()
         if self._group is not None:
             import torch.distributed as dist
@@ -109,6 +121,11 @@ class Saver:
             dist.destroy_process_group(self._group)
             self._group = None
         self._uploads.close()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     def _save(self, folder: Path, step: int, save: SaveFn) -> object:
         made: list[object] = []
@@ -122,17 +139,27 @@ class Saver:
         return made[0]
 
     def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:
+        committed = False
+        try:
+            self._write(step, rest)
+            if self._all_wrote() and self._rank == 0:
+                reached("checkpoint:saved")
+                self._commit(step, folder)
+                committed = True
+        except BaseException as e:  # noqa: BLE001 - raised again in the training thread
+            self._error = self._error or e
+        finally:
+            self._on_disk.set()
+        if committed:
+            self._tidy(step)
+
+    def _write(self, step: int, rest: Rest | None) -> None:
+        """This rank's part; what goes wrong is kept until all ranks have heard of it."""
         try:
             if rest is not None:
                 with_room(rest, self._job.paths, step, self._job.wait_for_room_s)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = e
-        try:
-            if self._all_wrote() and self._rank == 0:
-                reached("checkpoint:saved")
-                self._commit(step, folder)
-        except BaseException as e:  # noqa: BLE001 - raised again in the training thread
-            self._error = self._error or e
 
     def _all_wrote(self) -> bool:
         """Whether every rank has written its part."""
@@ -157,8 +184,16 @@ class Saver:
 
         with_room(publish, job.paths, step, job.wait_for_room_s)
         self._uploads.add(step)
-        stay = job.protected(job.paths.checkpoint_steps()) | self._uploads.pinned
-        prune(job.paths, job.retention.newest, committed=step, protected=stay)
+
+    def _tidy(self, step: int) -> None:
+        """Delete what is not needed any more; training does not fail for it."""
+        job = self._job
+        try:
+            stay = job.protected(job.paths.checkpoint_steps()) | self._uploads.pinned
+            if not job.superseded:  # what is old is the newer attempt's to judge
+                prune(job.paths, job.retention.newest, protected=stay)
+        except OSError as e:
+            log.warning("checkpoint of step %d: older ones could not be deleted (%s)", step, e)
 
 
 def _own_group() -> Any:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from trainables.buffers import copied
+from trainables.tensor_file import write_tensors
 
 _TAG = "$"  # no encoded dict lacks it: plain dicts are lists of pairs, so that int keys survive
 
@@ -32,7 +33,7 @@ class Tree:
     def write(self, folder: Path, stem: str) -> None:
         """Write `<stem>.json` and `<stem>.safetensors` in an existing folder."""
         (folder / f"{stem}.json").write_text(json.dumps(self.encoded, allow_nan=False))
-        save_file(self.tensors, folder / f"{stem}.safetensors")
+        write_tensors(folder / f"{stem}.safetensors", self.tensors)
 
 
 def copy_tree(tree: Any) -> Tree:
@@ -46,7 +47,8 @@ def copy_tree(tree: Any) -> Tree:
         TypeError: the tree holds anything else.
     """
     tensors: dict[str, torch.Tensor] = {}
-    return Tree(_encode(tree, tensors), tensors)
+    encoded = _encode(tree, tensors)
+    return Tree(encoded, dict(zip(tensors, copied(list(tensors.values())), strict=True)))
 
 
 def save_tree(folder: Path, stem: str, tree: Any) -> None:
@@ -56,12 +58,11 @@ def save_tree(folder: Path, stem: str, tree: Any) -> None:
 
 def copy_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     """A model's state, copied to the CPU; tensors that share memory share it in the copy too."""
-    copies: dict[tuple[int, torch.Size], torch.Tensor] = {}
-    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    for tensor in state.values():
-        if (key := (tensor.data_ptr(), tensor.shape)) not in copies:
-            copies[key] = copied(tensor)
-    return {name: copies[tensor.data_ptr(), tensor.shape] for name, tensor in state.items()}
+    state: dict[str, torch.Tensor] = model.state_dict()
+    keys = {name: (tensor.data_ptr(), tensor.shape) for name, tensor in state.items()}
+    once = {keys[name]: tensor for name, tensor in state.items()}
+    copies = dict(zip(once, copied(list(once.values())), strict=True))
+    return {name: copies[key] for name, key in keys.items()}
 
 
 def load_tree(folder: Path, stem: str) -> Any:
@@ -124,7 +125,7 @@ def _encode_tensor(value: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dic
     plain = value.detach()
     if value.is_complex():  # safetensors has no complex128
         plain = torch.view_as_real(plain.resolve_conj())
-    tensors[name] = copied(plain)
+    tensors[name] = plain
     return {_TAG: "tensor", "name": name, "complex": value.is_complex()}
 
 

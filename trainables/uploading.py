@@ -59,7 +59,6 @@ class MirrorUploads:
         self._changed = threading.Condition()
         self._waiting: int | None = None
         self._sending: int | None = None
-        self._newest: int | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -71,7 +70,7 @@ class MirrorUploads:
     def add(self, step: int) -> None:
         """See `Uploads`."""
         with self._changed:
-            self._waiting = self._newest = step
+            self._waiting = step
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="upload", daemon=True)
                 self._thread.start()
@@ -83,8 +82,7 @@ class MirrorUploads:
             return
         thread.join()
         stay = self._job.protected(self._job.paths.checkpoint_steps())
-        keep = self._job.retention.newest
-        prune(self._job.paths, keep, committed=self._newest, protected=stay)
+        prune(self._job.paths, self._job.retention.newest, protected=stay)
 
     def _run(self) -> None:
         while (step := self._next()) is not None:
@@ -111,14 +109,17 @@ def make_uploads(job: TrialJob, rank: int) -> Uploads:
     return MirrorUploads(job, TrialMirror(job.mirror, job.trial_id, job.attempt))
 
 
-def restored(job: TrialJob) -> Checkpoint | None:
+def restored(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
     """The newest whole checkpoint of a trial: the folder's, or the mirror's if that is newer.
+
+    Args:
+        job: the trial.
+        here: the newest whole one in the folder.
 
     Raises:
         OSError: the folder has none, earlier attempts may have left some in the mirror, and it
             cannot be asked.
     """
-    here = newest_whole(job.paths)
     if job.mirror is None:
         return here
     try:

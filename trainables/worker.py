@@ -113,9 +113,10 @@ class Worker:
 
     Attributes:
         job: the trial.
-        rank, world_size, local_rank: as torch.distributed counts them.
-        device: where this rank computes.
         channel: asked by rank 0 only.
+        device: where this rank computes.
+        rank, world_size, local_rank: as torch.distributed counts them.
+        saver: of this rank's checkpoints.
     """
 
     job: TrialJob
@@ -124,16 +125,16 @@ class Worker:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    saver: Saver = field(init=False)
     _last_checkpoint: int = field(default=0, init=False)
     _last_step: int = field(default=-1, init=False)
     _last_time: float = field(default=0.0, init=False)
-    _saver: Saver = field(init=False)
     _notes: Notes = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.job.hang_timeout_s)
-        self._saver = Saver(self.job, self.rank, self.world_size)
+        self.saver = Saver(self.job, self.rank, self.world_size)
         self._notes = Notes(self.job.paths, self.job.attempt, self.device, self.world_size)
 
     def begin(self) -> None:
@@ -168,9 +169,9 @@ class Worker:
         self._leave_if(self.sum({"": float(asked_to_go())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
-            quarantine(paths)
+            whole = quarantine(paths)
             remove_leftovers(paths)
-            step = newest.step if (newest := restored(self.job)) else -1.0
+            step = newest.step if (newest := restored(self.job, whole)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
         if agreed < 0:
             return None
@@ -209,7 +210,7 @@ class Worker:
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         self._last_step = step
-        self._saver.wait()  # no report is made before the checkpoint of an earlier one is there
+        self.saver.wait()  # no report is made before the checkpoint of an earlier one is there
         report = Report(
             step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
         )
@@ -227,7 +228,7 @@ class Worker:
         if answer is not Answer.CONTINUE or leave:
             if save is not None and not due:
                 self._save(step, save)
-            self._saver.wait()  # what ends here can be gone on with from here
+            self.saver.wait()  # what ends here can be gone on with from here
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
 
@@ -241,7 +242,7 @@ class Worker:
     def close(self) -> None:
         """The trial is over on this rank: a checkpoint that is under way comes to its end."""
         self._watchdog.pause()
-        self._saver.close()
+        self.saver.close()
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Mean over the ranks of each value, in float64."""
@@ -286,10 +287,10 @@ class Worker:
             raise Preempted(f"a process was told to go; left after step {max(0, self._last_step)}")
 
     def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
-        self._saver.begin(step, save, self.barrier)
+        self.saver.begin(step, save, self.barrier)
         self._last_checkpoint = step
         if wait:  # the driver is to hear of the end when the last checkpoint is whole
-            self._saver.wait()
+            self.saver.wait()
 
     def _is_due(self, report: Report) -> bool:
         before, self._last_time = self._last_time, self.job.retention.time(report)

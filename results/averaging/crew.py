@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -11,15 +10,6 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-
-MOST = 8
-"""Threads at most: more would wait for the memory or the disk."""
-
-
-def processors() -> int:
-    """That this process may use, `MOST` at most."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(MOST, there or 1)
 
 
 def in_order(

@@ -16,12 +16,15 @@ from typing import Any
 
 import psutil
 
+from tests.object_store import CREDENTIALS
+
 CANARY = "canary-5d1e7a90"
 """A secret that no file may hold."""
 
 # One token for the cluster and for who joins it.
 ENV = {
     **os.environ,
+    **CREDENTIALS,
     "HF_TOKEN": CANARY,
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),

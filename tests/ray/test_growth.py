@@ -1,8 +1,17 @@
-"""One sweep that people step into: a configuration added, a trial stopped, paused, extended."""
+"""One sweep that people step into: a configuration added, a trial stopped, paused, extended.
+
+Its folder is lost in between, and made again from object storage.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
 from results.records import TrialState
+from tests.object_store import BUCKET, s3_server
 from tests.ray.conftest import Tune, wait_for
 
 ENDLESS = """
@@ -35,12 +44,20 @@ class Endless(Trainable):
 """
 
 
-def test_a_sweep_that_people_step_into(tune: Tune) -> None:
+@pytest.fixture
+def far() -> Iterator[str]:
+    """The query of an address in object storage; the cluster was there before the server."""
+    with s3_server() as url:
+        yield f"?endpoint_override={url.removeprefix('http://')}&scheme=http&region=us-east-1"
+
+
+def test_a_sweep_that_people_step_into(tune: Tune, far: str) -> None:
     (tune.cwd / "endless.py").write_text(ENDLESS)
     (tune.cwd / "endless.yaml").write_text(
         "name: grown\ntrainable: endless.py:Endless\nmetric: score\n"
         f"space: {{x: {{uniform: [0, 1]}}}}\nfixed: {{end: {tune.cwd}/end}}\n"
-        "scheduler: {name: none}\nbudget: {trials: 2}\ncheckpoint: {every: 1000}\n"
+        "scheduler: {name: none}\nbudget: {trials: 2}\n"
+        f"checkpoint: {{every: 1000, mirror: 's3://{BUCKET}/far{far}'}}\n"
         "resources: {concurrency: 1}\ntracking: {name: none}\n"
     )
     paths = tune.paths("grown")
@@ -61,9 +78,14 @@ def test_a_sweep_that_people_step_into(tune: Tune) -> None:
     assert tune.trials("grown")[1].state is TrialState.PENDING
     (paused,) = paths.trial("t0001").checkpoint_steps()
 
+    records, curves = tune.trials("grown"), tune.values("grown")
+    shutil.rmtree(paths.root)
     (tune.cwd / "end").touch()
-    tune("resume", "grown")
-    second = tune.trials("grown")[1]
+    tune("resume", f"s3://{BUCKET}/far/grown{far}")
+    first, second = tune.trials("grown")
+    assert first == records[0]
+    assert tune.values("grown")["t0000"] == curves["t0000"]
+    assert tune.values("grown")["t0001"][:-1] == curves["t0001"]
     assert (second.state, len(second.attempts)) == (TrialState.COMPLETED, 2)
     assert [p.step for p in tune.curve("grown", "t0001") if p.attempt == 2] == [paused + 1]
 

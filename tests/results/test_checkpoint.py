@@ -229,7 +229,7 @@ def test_prune_keeps_the_newest_whole_ones(paths: TrialPaths) -> None:
     prune(paths, keep=1)
     assert paths.checkpoint_steps() == [4, 5]
     save(paths, 6)
-    prune(paths, keep=1, committed=6)
+    prune(paths, keep=1)
     assert paths.checkpoint_steps() == [6]
     with pytest.raises(ValueError, match="at least one"):
         prune(paths, keep=0)

@@ -20,6 +20,7 @@ from trainables.sampling import Rows, Sampler, shares
 from trainables.saving import Rest, SaveFn, together
 from trainables.seeding import own_world
 from trainables.state import copy_weights
+from trainables.tensor_file import write_tensors
 from trainables.training import (
     backward,
     copy_progress,
@@ -156,7 +157,7 @@ def _saver(
         if worker.rank:
             return progress
         weights = copy_weights(model)
-        return together(lambda: save_file(weights, folder / WEIGHTS), progress)
+        return together(lambda: write_tensors(folder / WEIGHTS, weights), progress)
 
     return save
 
