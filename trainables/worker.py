@@ -228,7 +228,7 @@ class Worker:
         if answer is not Answer.CONTINUE or leave:
             if save is not None and not due:
                 self._save(step, save)
-            self.saver.wait()  # what ends here can be gone on with from here
+            self.saver.settle()  # what ends here can be gone on with from here
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
 
@@ -290,7 +290,7 @@ class Worker:
         self.saver.begin(step, save, self.barrier)
         self._last_checkpoint = step
         if wait:  # the driver is to hear of the end when the last checkpoint is whole
-            self.saver.wait()
+            self.saver.settle()
 
     def _is_due(self, report: Report) -> bool:
         before, self._last_time = self._last_time, self.job.retention.time(report)

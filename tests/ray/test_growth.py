@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from results.records import TrialState
+from results.records import TrialRecord, TrialState
 from tests.object_store import BUCKET, s3_server
 from tests.ray.conftest import Tune, wait_for
 
@@ -51,7 +51,7 @@ def far() -> Iterator[str]:
         yield f"?endpoint_override={url.removeprefix('http://')}&scheme=http&region=us-east-1"
 
 
-def test_a_sweep_that_people_step_into(tune: Tune, far: str) -> None:
+def write_sweep(tune: Tune, far: str) -> None:
     (tune.cwd / "endless.py").write_text(ENDLESS)
     (tune.cwd / "endless.yaml").write_text(
         "name: grown\ntrainable: endless.py:Endless\nmetric: score\n"
@@ -60,6 +60,22 @@ def test_a_sweep_that_people_step_into(tune: Tune, far: str) -> None:
         f"checkpoint: {{every: 1000, mirror: 's3://{BUCKET}/far{far}'}}\n"
         "resources: {concurrency: 1}\ntracking: {name: none}\n"
     )
+
+
+def gone_on_elsewhere(tune: Tune, far: str) -> TrialRecord:
+    """Lose the folder, go on from object storage: what was there is there; gives the last trial."""
+    records, curves = tune.trials("grown"), tune.values("grown")
+    shutil.rmtree(tune.paths("grown").root)
+    tune("resume", f"s3://{BUCKET}/far/grown{far}")
+    first, second = tune.trials("grown")
+    assert first == records[0]
+    assert tune.values("grown")["t0000"] == curves["t0000"]
+    assert tune.values("grown")["t0001"][:-1] == curves["t0001"]
+    return second
+
+
+def test_a_sweep_that_people_step_into(tune: Tune, far: str) -> None:
+    write_sweep(tune, far)
     paths = tune.paths("grown")
     run = tune.start("run", "endless.yaml")
     wait_for(paths.trial("t0000").reports.exists, run)
@@ -78,14 +94,8 @@ def test_a_sweep_that_people_step_into(tune: Tune, far: str) -> None:
     assert tune.trials("grown")[1].state is TrialState.PENDING
     (paused,) = paths.trial("t0001").checkpoint_steps()
 
-    records, curves = tune.trials("grown"), tune.values("grown")
-    shutil.rmtree(paths.root)
     (tune.cwd / "end").touch()
-    tune("resume", f"s3://{BUCKET}/far/grown{far}")
-    first, second = tune.trials("grown")
-    assert first == records[0]
-    assert tune.values("grown")["t0000"] == curves["t0000"]
-    assert tune.values("grown")["t0001"][:-1] == curves["t0001"]
+    second = gone_on_elsewhere(tune, far)
     assert (second.state, len(second.attempts)) == (TrialState.COMPLETED, 2)
     assert [p.step for p in tune.curve("grown", "t0001") if p.attempt == 2] == [paused + 1]
 

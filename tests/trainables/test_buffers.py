@@ -35,6 +35,27 @@ def test_the_next_save_has_the_same_memory(dtype: torch.dtype) -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
+def test_threads_copy_large_tensors_in_pieces() -> None:
+    with torch.inference_mode():
+        made_there = torch.randn(2**20 + 3)
+    tensors = [
+        torch.randn(3 * 2**20 + 1),
+        torch.nn.Parameter(torch.randn(1500, 1000)),
+        torch.randn(1200, 1100).t(),
+        made_there,
+        *torch.randn(40, 7),
+        torch.zeros(0),
+        torch.tensor(3),
+    ]
+    buffers = Buffers()
+    for inference in (True, False):
+        with torch.inference_mode(inference), buffers.reused():
+            copies = copied(tensors)
+        assert all(torch.equal(c, t) for c, t in zip(copies, tensors, strict=True))
+        assert all(c.is_contiguous() and not c.requires_grad for c in copies)
+        assert len({c.untyped_storage().data_ptr() for c in copies if c.numel()}) == 45
+
+
 def test_a_state_that_grows_is_copied_too() -> None:
     buffers = Buffers()
     for count in (1, 3, 2):

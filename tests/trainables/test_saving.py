@@ -1,15 +1,17 @@
 """Checkpoints behind the training: what waits for what."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
-from results.checkpoint import newest_whole
+import trainables.saving
+from results.checkpoint import commit, newest_whole
 from results.paths import TrialPaths
 from results.records import Report
 from results.retention import Retention
+from results.tidy import prune
 from tests.trainables.local import RecordingChannel, make_worker
 from trainables.saving import Superseded
 from trainables.worker import Answer, Worker
@@ -121,6 +123,44 @@ def test_an_orphan_commits_nothing(tmp_path: Path) -> None:
     with pytest.raises(Superseded):
         worker.report(step=2, metrics={})
     assert channel.paths.checkpoint_steps() == []
+
+
+def test_the_good_one_stays_where_its_successor_is_not_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel, retention=Retention(newest=1))
+
+    def worn(folder: Path, final: Path, *, step: int) -> None:
+        commit(folder, final, step=step)
+        if step == 2:
+            (final / "model.safetensors").write_text("#" * len(folder.name))
+
+    monkeypatch.setattr(trainables.saving, "commit", worn)
+    for step, left in [(1, [1]), (2, [1, 2]), (3, [3])]:
+        worker.report(step=step, metrics={}, checkpoint=saving())
+        worker.saver.settle()
+        assert channel.paths.checkpoint_steps() == left
+    worker.close()
+
+
+def test_no_report_waits_for_the_deletion_of_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, go_on = Watching(tmp_path), threading.Event()
+    worker = worker_of(tmp_path, channel, retention=Retention(newest=1), checkpoint_every=2)
+
+    def slowly(paths: TrialPaths, keep: int, *, protected: Collection[int]) -> None:
+        assert go_on.wait(60)
+        prune(paths, keep, protected=protected)
+
+    monkeypatch.setattr(trainables.saving, "prune", slowly)
+    for step in (1, 2, 3):  # the second is saved, and the third waits until it is on the disk
+        worker.report(step=step, metrics={}, checkpoint=saving())
+    assert channel.seen[3] == [2]
+    go_on.set()
+    worker.close()
+    assert channel.paths.checkpoint_steps() == [2]
 
 
 def test_a_model_that_diverged_is_not_saved(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from results.checkpoint import newest_whole
 from results.mirror import OWNER, Place, TrialMirror
 from results.paths import TrialPaths
 from results.records import read_reports
@@ -119,16 +120,16 @@ def test_the_folder_is_enough_where_the_storage_is_not_there(
 
     monkeypatch.setattr(TrialMirror, "fetch", unreachable)
     with pytest.raises(OSError, match="NETWORK"):  # not from the beginning again
-        restored(worker.job)
+        restored(worker.job, newest_whole(worker.job.paths))
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     worker.close()
-    here = restored(worker.job)
+    here = restored(worker.job, newest_whole(worker.job.paths))
     assert here is not None
     assert here.step == 1
 
 
 def test_only_the_first_rank_sends(tmp_path: Path, place: Place) -> None:
     worker = worker_of(tmp_path / "t0000", place, rank=1)
-    worker._saver._uploads.add(1)
+    worker.saver._uploads.add(1)
     worker.close()
     assert steps_in(place) == set()
