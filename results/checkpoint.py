@@ -160,7 +160,7 @@ def _files(folder: Path) -> dict[str, Path]:
 def _seal(files: Mapping[str, Path]) -> dict[str, FileEntry]:
     """Make every file durable, and hash them meanwhile: one waits for the disk, one for the CPU.
 
-    Those that were hashed when they were written (`results.hashed`) are durable already.
+    Large ones that were hashed when they were written (`results.hashed`) are durable already.
     """
     entries = {name: take_note(path) for name, path in files.items()}
     left = [name for name, entry in entries.items() if entry is None]

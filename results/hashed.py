@@ -1,4 +1,4 @@
-"""Files that are hashed while they are written: no byte is read back from the disk for its hash.
+"""Large files that are hashed while they are written: none is read back for its hash.
 
 The hash waits in a note beside the file until the checkpoint is sealed, which may be the task of
 another process: every rank writes its part.
@@ -23,7 +23,9 @@ from results.files import private
 from results.steady import steady
 
 _AT_ONCE = 8 * 2**20  # bytes after which the disk is told to begin
-_SMALL = 2**20  # bytes that are hashed sooner than a thread is there
+_LARGE = 2**20
+"""Bytes from which on. What is smaller would have to wait for the disk alone; the seal makes all of
+it durable at once."""
 _SYNC_FILE_RANGE_WRITE = 2
 _NOTE = ".hashed"
 
@@ -46,7 +48,7 @@ class _Note(BaseModel):
 
 @steady
 def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
-    """Write a file durably, in a folder that becomes a checkpoint.
+    """Write a file into a folder that becomes a checkpoint: a large one durably, and hashed.
 
     Args:
         path: in an existing folder; replaced if it is there.
@@ -56,20 +58,21 @@ def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
         OSError: the disk is full, or broken.
     """
     size = sum(len(part) for part in parts)
-    if size < _SMALL:
-        mtime_ns, sha256 = _write(path, parts), _digest(parts)
-    else:
-        with ThreadPoolExecutor(1) as pool:
-            hashing = pool.submit(_digest, parts)
-            mtime_ns = _write(path, parts)
-            sha256 = hashing.result()
+    if size < _LARGE:
+        with open(path, "wb", opener=private) as out:
+            out.writelines(parts)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        hashing = pool.submit(_digest, parts)
+        mtime_ns = _write(path, parts)
+        sha256 = hashing.result()
     note = _Note(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
     _note(path).write_text(note.model_dump_json())
     reached("checkpoint:file-synced")
 
 
 def take_note(path: Path) -> FileEntry | None:
-    """What was noted when a file was written durably, and is still true; the note is deleted."""
+    """What was noted when a file was written, if it is still true; the note is deleted."""
     try:
         said = _Note.model_validate_json(_note(path).read_bytes())
     except FileNotFoundError:

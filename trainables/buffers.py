@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from results.machines import processors
 
@@ -24,7 +26,8 @@ _PIECE = 4 * 2**20
 """Bytes that a thread copies at once; less in all is copied sooner than a thread is there."""
 
 _Kind = tuple["torch.dtype", "torch.Size", bool]
-_Pair = tuple["torch.Tensor", "torch.Tensor"]
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_Pair = tuple[_Bytes, _Bytes]
 
 
 class Buffers:
@@ -72,49 +75,58 @@ def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     sources = [tensor.detach() for tensor in tensors]
     buffers = _current.get()
     targets = [buffers.take(s) if buffers else _empty(s, pinned=False) for s in sources]
-    pairs = list(zip(targets, sources, strict=True))
-    # a thread has a CUDA stream of its own, which does not wait for what is being computed
-    _copy([pair for pair in pairs if pair[1].device.type != "cpu"])
-    shares = list(_shares([pair for pair in pairs if pair[1].device.type == "cpu"]))
-    if len(shares) < 2:
-        _copy([pair for share in shares for pair in share])
-        return targets
-    with ThreadPoolExecutor(processors(_THREADS)) as pool:
-        list(pool.map(_copy, shares))
+    plain: list[_Pair] = []
+    for target, source in zip(targets, sources, strict=True):
+        if _is_plain(source):
+            plain.append((_bytes(target), _bytes(source)))
+        else:
+            target.copy_(source)
+    shares = list(_shares(plain))
+    if len(shares) == 1:
+        _copy(shares[0])
+    elif shares:
+        with ThreadPoolExecutor(processors(_THREADS)) as pool:
+            list(pool.map(_copy, shares))
     return targets
 
 
 def _empty(tensor: torch.Tensor, *, pinned: bool) -> torch.Tensor:
     import torch
 
-    with torch.inference_mode(False):  # other threads write into it
+    with torch.inference_mode(False):  # its next use may be in another mode
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
 
 
-def _copy(pairs: Sequence[_Pair]) -> None:
-    for target, source in pairs:
-        target.copy_(source)
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's bytes are its values, in order and on the host."""
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not lazy
+
+
+def _bytes(tensor: torch.Tensor) -> _Bytes:
+    import torch
+
+    flat: _Bytes = tensor.view(-1).view(torch.uint8).numpy()
+    return flat
+
+
+def _copy(share: Sequence[_Pair]) -> None:
+    """Of bytes: torch would start threads of its own in each of ours."""
+    for target, source in share:
+        np.copyto(target, source)
 
 
 def _shares(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
     """What each call of a thread copies: about as many bytes, large tensors in pieces."""
     share: list[_Pair] = []
     size = 0
-    for pair in pairs:
-        for target, source in _pieces(*pair):
-            share.append((target, source))
-            size += target.nbytes
+    for target, source in pairs:
+        for start in range(0, len(target), _PIECE):
+            piece = target[start : start + _PIECE]
+            share.append((piece, source[start : start + _PIECE]))
+            size += len(piece)
             if size >= _PIECE:
                 yield share
                 share, size = [], 0
     if share:
         yield share
-
-
-def _pieces(target: torch.Tensor, source: torch.Tensor) -> Iterator[_Pair]:
-    if source.nbytes <= _PIECE or not source.is_contiguous():
-        return iter([(target, source)])
-    many = _PIECE // source.element_size()
-    to, of = target.view(-1), source.view(-1)
-    starts = range(0, source.numel(), many)
-    return ((to[start : start + many], of[start : start + many]) for start in starts)

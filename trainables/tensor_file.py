@@ -43,7 +43,7 @@ _ORDER = {dtype: place for place, dtype in enumerate(_NAMES)}
 def write_tensors(
     path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file into a checkpoint, durably, and hash it meanwhile.
+    """Write a safetensors file into a checkpoint; a large one is hashed meanwhile.
 
     Args:
         path: in the folder of a checkpoint that is being saved.

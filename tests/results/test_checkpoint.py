@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import results.checkpoint
+import results.hashed
 from results.checkpoint import (
     CheckpointError,
     commit,
@@ -18,6 +19,7 @@ from results.checkpoint import (
     staging,
     verify,
 )
+from results.hashed import write_hashed
 from results.paths import TrialPaths
 from results.tidy import prune, quarantine
 
@@ -27,10 +29,20 @@ def paths(tmp_path: Path) -> TrialPaths:
     return TrialPaths(tmp_path / "t0000")
 
 
+@pytest.fixture(autouse=True)
+def large() -> Iterator[None]:
+    """What is hashed while it is written is small here, and no less in danger."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results.hashed, "_LARGE", 1)
+        yield
+
+
 def save(paths: TrialPaths, step: int, text: str = "", attempt: int = 1) -> None:
     folder = staging(paths, step, attempt)
     open_staging(folder)
-    (folder / "model.safetensors").write_text(text or f"weights of {step}")
+    write_hashed(
+        folder / "model.safetensors", [memoryview((text or f"weights of {step}").encode())]
+    )
     (folder / "nested").mkdir()
     (folder / "nested" / "rng.json").write_text("{}")
     commit(folder, paths.checkpoint(step), step=step)

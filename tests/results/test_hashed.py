@@ -26,7 +26,7 @@ def test_what_is_noted_is_what_is_there(tmp_path: Path, sizes: list[int]) -> Non
     file.write_text("of an attempt before")
     write_hashed(file, parts(sizes))
     assert file.read_bytes() == content
-    assert take_note(file) == hash_file(file)
+    assert take_note(file) == (hash_file(file) if len(content) >= MIB else None)
     assert hash_file(file) == FileEntry(
         size=len(content), sha256=hashlib.sha256(content).hexdigest()
     )
@@ -35,7 +35,7 @@ def test_what_is_noted_is_what_is_there(tmp_path: Path, sizes: list[int]) -> Non
 
 
 def change(file: Path) -> None:
-    file.write_bytes(b"others")  # as many bytes
+    file.write_bytes(b"#" * MIB)  # as many bytes
     os.utime(file, ns=(0, 0))
 
 
@@ -50,7 +50,7 @@ def test_a_note_that_is_not_true_is_not_believed(
 ) -> None:
     draft, final = tmp_path / "draft", tmp_path / "step_00000001"
     draft.mkdir()
-    write_hashed(draft / "file", parts([6]))
+    write_hashed(draft / "file", parts([MIB]))
     spoil(draft / "file")
     commit(draft, final, step=1)
     assert verify(final).files["file"] == hash_file(final / "file")

@@ -44,6 +44,9 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
         torch.randn(1200, 1100).t(),
         made_there,
         *torch.randn(40, 7),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(3, dtype=torch.complex64).conj().imag,
+        torch.ones(9, dtype=torch.bfloat16),
         torch.zeros(0),
         torch.tensor(3),
     ]
@@ -53,7 +56,7 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
             copies = copied(tensors)
         assert all(torch.equal(c, t) for c, t in zip(copies, tensors, strict=True))
         assert all(c.is_contiguous() and not c.requires_grad for c in copies)
-        assert len({c.untyped_storage().data_ptr() for c in copies if c.numel()}) == 45
+        assert len({c.untyped_storage().data_ptr() for c in copies if c.numel()}) == 48
 
 
 def test_a_state_that_grows_is_copied_too() -> None:
