@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.checkpoint import commit, open_staging, staging
 from results.faultpoints import reached
+from results.steady import steady
 from results.tidy import prune
 from trainables.buffers import Buffers
 from trainables.room import with_room
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from trainables.worker import TrialJob
 
 Rest = Callable[[], None]
-"""Writes what a save function has copied out."""
+"""Writes what a save function has copied out; again, where the storage fails or is full."""
 SaveFn = Callable[[Path], Rest | None]
 """Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
 
@@ -157,7 +158,7 @@ class Saver:
         """This rank's part; what goes wrong is kept until all ranks have heard of it."""
         try:
             if rest is not None:
-                with_room(rest, self._job.paths, step, self._job.wait_for_room_s)
+                with_room(steady(rest), self._job.paths, step, self._job.wait_for_room_s)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = e
 

@@ -1,11 +1,13 @@
 """Checkpoints behind the training: what waits for what."""
 
+import errno
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
+import results.steady
 import trainables.saving
 from results.checkpoint import commit, newest_whole
 from results.paths import TrialPaths
@@ -112,6 +114,24 @@ def test_what_goes_wrong_behind_is_raised_at_the_next_report(tmp_path: Path) -> 
     worker.close()
     assert channel.paths.checkpoint_steps() == []
     assert list(channel.seen) == [1]
+
+
+def test_storage_that_fails_for_a_moment_is_written_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results.steady, "FIRST_PAUSE_S", 0.001)
+    flakes = iter([OSError(errno.ESTALE, "moved"), OSError(errno.EIO, "flaked")])
+
+    def flaky() -> None:
+        for flake in flakes:
+            raise flake
+
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel)
+    worker.report(step=1, metrics={}, checkpoint=saving(flaky))
+    worker.close()
+    assert next(flakes, None) is None
+    assert channel.paths.checkpoint_steps() == [1]
 
 
 def test_an_orphan_commits_nothing(tmp_path: Path) -> None:
