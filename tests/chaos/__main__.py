@@ -21,6 +21,9 @@ from pathlib import Path
 from tests.chaos.outcome import Ledger, Row, table
 from tests.chaos.rows import ROWS
 
+ROOT = Path(__file__).parents[2]
+BEGIN, END = "<!-- table of: python -m tests.chaos -->\n", "<!-- end of the table -->\n"
+
 
 def main() -> int:
     """Run the rows that were asked for; gives 1 when anything was broken, or is not yet done."""
@@ -34,18 +37,30 @@ def main() -> int:
     if not asked.table:
         for name, row in rows.items():
             _run(name, row, cases[name], ledger, until)
-    print(f"{ledger.code}, {os.cpu_count()} cores:\n\n{table(rows, ledger)}")
+    found = f"Of {ledger.code}, on {os.cpu_count()} cores:\n\n{table(rows, ledger)}\n"
+    print(found)
+    if asked.into:
+        write(asked.into, found)
     left = [name for name in rows if ledger.left(name, cases[name])]
     if left:
         print(f"not all was done of: {', '.join(left)}")
     return bool(left) or any(outcome.problems for name in rows for outcome in ledger.of(name))
 
 
+def write(page: Path, found: str) -> None:
+    """Put a table between the marks of a page."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    page.write_text(f"{before}{begin}{found}{end}{after}")
+
+
 def code() -> str:
-    """Names what is tried: the commit, and whether it was changed since."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-    said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return said.stdout.strip() or "no commit"
+    """Names what is tried: the commit, and whether the code was changed since."""
+    head, changed = (
+        subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        for args in (["rev-parse", "--short=10", "HEAD"], ["diff", "--stat", "HEAD", "--", "*.py"])
+    )
+    return f"commit {head or 'unknown'}{' and changes' * bool(changed)}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after them")
     parser.add_argument("--record", type=Path, default=Path("build/chaos.jsonl"))
     parser.add_argument("--table", action="store_true", help="run nothing")
+    parser.add_argument("--into", type=Path, help="page to put the table into, between its marks")
     return parser
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.__main__ import BEGIN, END, write
 from tests.chaos.rows import ROWS
 from tests.chaos.tested import Ran, outcome, read
 
@@ -18,6 +19,16 @@ def test_every_test_that_a_row_names_is_there(name: str) -> None:
     function = test.partition("[")[0]
     tree = ast.parse((ROOT / file).read_text())
     assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+def test_the_documents_table_is_replaced(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "reliability.md"
+    copy = tmp_path / "page.md"
+    copy.write_text(page.read_text())
+    write(copy, "the new one\n")
+    before, _, rest = page.read_text().partition(BEGIN)
+    assert "| Fault | Times injected |" in rest.partition(END)[0]
+    assert copy.read_text() == f"{before}{BEGIN}the new one\n{END}{rest.partition(END)[2]}"
 
 
 REPORT = """<testsuites><testsuite>
