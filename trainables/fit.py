@@ -113,14 +113,15 @@ def this_machine() -> Machine:
 
 
 def describe(error: BaseException) -> str:
-    """One line that says which rank failed, and how."""
+    """One line that says which rank failed, and how: one that is gone before those that noticed."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:  # the controller's own failure, such as a start that took too long
         return in_one_line(getattr(error, "controller_failure", error))
-    rank, failure = min(failures.items())
-    cause = getattr(failure, "health_check_failure", None)  # of a process that is gone: why
-    if cause is not None:
-        return f"rank {rank}: {type(failure).__name__}: {in_one_line(cause)}"
+    gone = {rank: e for rank, e in failures.items() if hasattr(e, "health_check_failure")}
+    rank, failure = min((gone or failures).items())
+    if rank in gone:
+        why = in_one_line(gone[rank].health_check_failure)
+        return f"rank {rank}: {type(failure).__name__}: {why}"
     return f"rank {rank}: {in_one_line(failure.__cause__ or failure)}"
 
 

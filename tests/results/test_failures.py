@@ -6,7 +6,7 @@ import pytest
 
 from results.failures import Cause, Remedy, classify, signature
 from results.files import disk_full
-from trainables.fit import in_one_line
+from trainables.fit import describe, in_one_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
 CASES = [
@@ -107,3 +107,19 @@ def test_an_error_of_many_characters_is_cut() -> None:
     assert said.startswith("ValueError: shape 999")
     assert said.endswith("9 …")
     assert len(said) < 1100
+
+
+class HealthCheckFailed(Exception):
+    """As Ray Train says it of a worker that is gone."""
+
+    health_check_failure = MemoryError("1 worker(s) were killed due to the node running low\n…")
+
+
+def test_of_several_ranks_the_one_that_is_gone_says_why() -> None:
+    failed = RuntimeError("Training failed")
+    failed.worker_failures = {0: RuntimeError("Connection closed by peer"), 1: ValueError("no")}
+    assert describe(failed) == "rank 0: RuntimeError: Connection closed by peer"
+    failed.worker_failures[1] = HealthCheckFailed("A worker health check failed.")
+    said = "rank 1: HealthCheckFailed: MemoryError: 1 worker(s) were killed due to the node running"
+    assert describe(failed) == f"{said} low"
+    assert classify(describe(failed)).remedy is Remedy.SHRINK
