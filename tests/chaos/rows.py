@@ -99,9 +99,8 @@ ROWS = {
         "tests/trainables/test_uploading.py::test_a_storage_that_fails_costs_training_nothing",
     ),
     "12": tested(
-        "out of memory: a process's own, a GPU's",
+        "out of memory: a process's limit, a GPU's",
         f"{FAULTS}[needs_much_memory]",
-        f"{FAULTS}[needs_much_gpu_memory]",
         f"{FAILING}::test_a_smaller_micro_batch_until_there_is_none",
         f"{FAILING}::test_what_follows_a_lack_of_memory_is_chosen",
     ),
