@@ -36,8 +36,8 @@ class Ran:
 
 
 def tables(cells: Sequence[Cell], reference: str) -> str:
-    """Markdown: a table for each family, and one more for each contender that ran in fewer sweeps,
-    on those that it has in common with the others.
+    """Markdown: a table for each family, and one more with those that ran in fewer sweeps, on those
+    that all have in common.
 
     Regret is 0 at the best that is known of a task, by a sample or by any contender, and 1 at the
     median of random full trainings; the intervals are 95 % of bootstrap samples over tasks. The
@@ -48,7 +48,7 @@ def tables(cells: Sequence[Cell], reference: str) -> str:
         regret = _regret([c for c in cells if c["family"] == family])
         most = max(len(found) for found in regret.values())
         whole = [name for name, found in regret.items() if len(found) >= _WHOLE * most]
-        for names in (whole, *([*whole, name] for name in regret if name not in whole)):
+        for names in (whole, list(regret)) if len(whole) < len(regret) else (whole,):
             parts.append(_table(family, {name: regret[name] for name in names}, reference))
     return "\n\n".join(part for part in parts if part)
 

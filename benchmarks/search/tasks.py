@@ -37,11 +37,12 @@ class Task(Protocol):
 def scale(task: Task) -> tuple[float, float]:
     """Best known error and the median of random full trainings: regret 0 and 1."""
     rng = np.random.default_rng(0)
-    best = task.curves([_draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
+    best = task.curves([draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
     return float(best.min()), float(np.median(best))
 
 
-def _draw(space: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def draw(space: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A random configuration."""
     return {name: _value(*next(iter(form.items())), rng) for name, form in space.items()}
 
 

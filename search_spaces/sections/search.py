@@ -24,7 +24,7 @@ class SearchSpec(Section):
         "averaged: init_seed is the sweep's seed; false: the trial's own.",
     )
     random_share: float = Field(
-        0.3, ge=0, le=1, description="mfgp: share of random proposals beside the model's."
+        0.2, ge=0, le=1, description="mfgp: share of random proposals beside the model's."
     )
     multivariate: bool = Field(
         False, description="tpe: model parameters jointly, in groups that occur together."

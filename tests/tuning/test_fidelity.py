@@ -21,30 +21,34 @@ def curves(gain):
 
 def test_moved_by_what_the_others_gained():
     known = comparable(curves(lambda i: 0.5), LEVELS)
-    assert known.index.tolist() == list(range(12))
-    assert known.value == pytest.approx(np.linspace(0.5, 1.6, 12))
-    assert known.level.tolist() == [0] * 4 + [1] * 8
-    assert known.noise == pytest.approx(np.zeros(12))
-    assert not known.misleads
+    index, value = known.newest()
+    assert index.tolist() == list(range(12))
+    assert value == pytest.approx(np.linspace(0.5, 1.6, 12))
+    assert (known.target, known.misleads) == (1, False)
 
 
-def test_the_more_gains_vary_the_noisier():
-    steady = comparable(curves(lambda i: 0.5 + 0.01 * (-1) ** i), LEVELS)
-    erratic = comparable(curves(lambda i: 0.5 + 0.05 * (-1) ** i), LEVELS)
-    assert 0 < steady.noise[0] < erratic.noise[0]
-    assert steady.noise[-1] == erratic.noise[-1] == 0
+def test_every_level_that_a_trial_reached_is_there():
+    known = comparable(curves(lambda i: 0.5), LEVELS)
+    assert known.level[known.index == 0].tolist() == [0]
+    assert known.level[known.index == 11].tolist() == [0, 1]
+    assert known.value[known.index == 11] == pytest.approx([1.6, 1.6])
 
 
 def test_a_rung_that_contradicts_the_next_is_not_believed():
     known = comparable(curves(lambda i: -0.3 * i), LEVELS)
     assert known.misleads
     assert known.index.tolist() == list(range(4, 12))
+    assert set(known.level.tolist()) == {1}
 
 
 def test_without_levels_the_last_value_counts():
-    known = comparable([{1: 0.1, 7: 0.4}, {}, {2: 0.3}], ())
-    assert known.index.tolist() == [0, 2]
-    assert known.value.tolist() == [0.4, 0.3]
+    index, value = comparable([{1: 0.1, 7: 0.4}, {}, {2: 0.3}], ()).newest()
+    assert index.tolist() == [0, 2]
+    assert value.tolist() == [0.4, 0.3]
+
+
+def test_nothing_is_known_of_nothing():
+    assert [len(part) for part in comparable([{}], LEVELS).newest()] == [0, 0]
 
 
 def test_ranks_correlate_as_spearman_has_it():

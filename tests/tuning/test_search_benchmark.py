@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.search.__main__ import BEGIN, END, write_page
+from benchmarks.search.baseline import OneEpoch
 from benchmarks.search.ours import Ours
 from benchmarks.search.peers import OptunaHyperband, RayOptuna
 from benchmarks.search.proposals import ASKS, proposals
@@ -40,6 +42,24 @@ def test_the_budget_is_spent_and_no_more():
     assert len(set(contender.epochs)) == len(contender.epochs)
     assert len(outcome.asks) == contender.trials
     assert contender.closed
+
+
+def test_the_baseline_trains_the_best_after_one_epoch_of_each():
+    (task,) = misleading(1)
+    baseline, epochs = OneEpoch(task, seed=0), {}
+    reported = baseline.report
+    baseline.report = lambda trial, epoch, error: (
+        epochs.__setitem__(trial, epoch) or reported(trial, epoch, error)
+    )
+    run(task, baseline, seed=0)
+    half = FULL_TRAININGS * task.epochs // 2
+    continued = [t for t, epoch in epochs.items() if epoch > 1]
+    assert len(epochs) == half
+    assert 0.8 * FULL_TRAININGS / 2 < len(continued) < 1.5 * FULL_TRAININGS / 2
+    first = dict(
+        zip(epochs, task.curves([baseline._configs[t] for t in epochs])[:, 0], strict=True)
+    )
+    assert set(continued) <= set(sorted(first, key=first.__getitem__)[: len(continued) + 8])
 
 
 @pytest.mark.slow
@@ -91,6 +111,13 @@ def test_the_table_pairs_and_ranks():
     assert row(text, "bad")[5:9] == ["2.0"] * 4
     assert row(text, "bad")[-1].startswith("0.150 [")
     assert "bad: 2%" in text
+
+
+def test_the_tables_go_between_the_marks_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}old\n{END}after\n")
+    write_page(page, "| new |")
+    assert page.read_text() == f"before\n{BEGIN}\n| new |\n\n{END}after\n"
 
 
 def test_regret_is_never_negative():

@@ -2,8 +2,7 @@
 
 A trial that paused at the first rung and one that is complete both say something of their
 configurations, but not the same thing. What a value would have become is its own plus the median
-improvement of those that went on, and its noise is the spread of that improvement: where early
-values mislead the spread is large, and a model gives them little weight.
+improvement of those that went on.
 """
 
 from __future__ import annotations
@@ -24,25 +23,32 @@ _MISLEADING = 0.0
 
 @dataclass(frozen=True)
 class Comparable:
-    """What is known of the trials that have a value at all.
+    """What is known of the trials that have a value at all, at each level that they reached.
 
     Attributes:
-        index: (n,), which of the curves.
-        value: (n,), shifted to the highest level that enough trials reached; higher is better.
-        noise: (n,), variance of what was shifted by.
-        level: (n,), of the value before it was shifted, from 0.
+        index: (n,), which of the curves, ascending.
+        level: (n,), of the value before it was shifted, from 0; ascending in each curve.
+        value: (n,), shifted to `target`; higher is better.
+        target: the highest level that at least `_PAIRS` trials reached.
         misleads: whether some level's order contradicts the next one's.
     """
 
     index: NDArray[np.int64]
-    value: Array
-    noise: Array
     level: NDArray[np.int64]
+    value: Array
+    target: int
     misleads: bool
+
+    def newest(self) -> tuple[NDArray[np.int64], Array]:
+        """Which of the curves, and the shifted value of the highest level that each reached."""
+        last = np.append(np.diff(self.index) > 0, True)[: len(self.index)]
+        return self.index[last], self.value[last]
 
 
 def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Comparable:
-    """Bring each trial's newest value to the highest level that at least `_PAIRS` trials reached.
+    """Bring all values of trials to the highest level that at least `_PAIRS` of them reached.
+
+    Levels below one whose order they contradict are left out.
 
     Args:
         curves: of the trials.
@@ -51,17 +57,10 @@ def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Compara
     table = _table(curves, levels)
     reached = np.isfinite(table).sum(axis=0)
     target = int(max(np.flatnonzero(reached >= _PAIRS), default=0))
-    shift, noise, trusted, misleads = _steps_up(table, target)
-    rows = [i for i in range(len(table)) if np.isfinite(table[i, trusted : target + 1]).any()]
-    top = [int(np.flatnonzero(np.isfinite(table[i, : target + 1]))[-1]) for i in rows]
-    value = [table[i, k] + shift[k] for i, k in zip(rows, top, strict=True)]
-    return Comparable(
-        np.array(rows, dtype=np.int64),
-        np.array(value, dtype=float),
-        np.array([noise[k] for k in top], dtype=float),
-        np.array(top, dtype=np.int64),
-        misleads,
-    )
+    shift, trusted, misleads = _steps_up(table, target)
+    index, level = np.nonzero(np.isfinite(table[:, trusted : target + 1]))
+    level += trusted
+    return Comparable(index, level, table[index, level] + shift[level], target, misleads)
 
 
 def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
@@ -80,22 +79,16 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
     return table
 
 
-def _steps_up(table: Array, target: int) -> tuple[Array, Array, int, bool]:
-    """What to add to a value of each level, how noisy that is, and the lowest level of use."""
-    shift, noise = np.zeros(target + 1), np.zeros(target + 1)
-    trusted, misleads = 0, False
+def _steps_up(table: Array, target: int) -> tuple[Array, int, bool]:
+    """What to add to a value of each level, the lowest level of use, and whether some mislead."""
+    shift, trusted, misleads = np.zeros(target + 1), 0, False
     for k in range(target - 1, -1, -1):
         both = table[np.isfinite(table[:, k]) & np.isfinite(table[:, k + 1])]
-        change = both[:, k + 1] - both[:, k]
-        if len(change) < _PAIRS:
-            step, spread = 0.0, float(np.nanvar(table[:, k]))
-        else:
-            step = float(np.median(change))
-            spread = float((1.4826 * np.median(np.abs(change - step))) ** 2)
-            if not misleads and _contradict(both[:, k], both[:, k + 1]):
-                trusted, misleads = k + 1, True
-        shift[k], noise[k] = shift[k + 1] + step, noise[k + 1] + spread
-    return shift, noise, trusted, misleads
+        known = len(both) >= _PAIRS
+        shift[k] = shift[k + 1] + (np.median(both[:, k + 1] - both[:, k]) if known else 0.0)
+        if not misleads and _contradict(both[:, k], both[:, k + 1]):
+            trusted, misleads = k + 1, True
+    return shift, trusted, misleads
 
 
 def _contradict(lower: Array, upper: Array) -> bool:

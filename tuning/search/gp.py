@@ -25,17 +25,15 @@ class GaussianProcess:
     Attributes:
         x: (n, d), inputs in the unit cube.
         y: (n,), values of mean 0 and standard deviation 1 or so.
-        noise: (n,), variance of each value beside the common one.
-        theta: (d + 2,), logarithms of the lengths, the signal's and the common noise's variance.
+        theta: (d + 2,), logarithms of the lengths, the signal's and the noise's variance.
     """
 
     x: Array
     y: Array
-    noise: Array
     theta: Array
 
     @classmethod
-    def fit(cls, x: Array, y: Array, noise: Array | None = None) -> GaussianProcess:
+    def fit(cls, x: Array, y: Array) -> GaussianProcess:
         """The most probable kernel for some values, by L-BFGS from one fixed start.
 
         Of more than `_FITTED` points, that many decide on the kernel, half of them the best ones;
@@ -43,7 +41,6 @@ class GaussianProcess:
         """
         from scipy.optimize import minimize
 
-        extra = np.zeros(len(y)) if noise is None else noise
         some, d = _deciding(y), x.shape[1]
         columns = x[some].T
         squares = ((columns[:, :, None] - columns[:, None, :]) ** 2).reshape(d, -1)
@@ -52,13 +49,13 @@ class GaussianProcess:
         found = minimize(
             _cost,
             start,
-            (squares, y[some], extra[some]),
+            (squares, y[some]),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxiter": _ITERATIONS},
         )
-        return cls(x, y, extra, np.asarray(found.x))
+        return cls(x, y, np.asarray(found.x))
 
     def with_believed(self, x: Array) -> GaussianProcess:
         """The same, told its own mean at points whose values are still to come ("kriging
@@ -68,10 +65,7 @@ class GaussianProcess:
             return self
         mean, _ = self.predict(x)
         return GaussianProcess(
-            np.concatenate([self.x, x]),
-            np.concatenate([self.y, mean]),
-            np.concatenate([self.noise, np.zeros(len(x))]),
-            self.theta,
+            np.concatenate([self.x, x]), np.concatenate([self.y, mean]), self.theta
         )
 
     def predict(self, x: Array) -> tuple[Array, Array]:
@@ -90,8 +84,8 @@ class GaussianProcess:
         """The covariance's Cholesky factor, and the covariance's inverse times the values."""
         from scipy.linalg import cho_solve
 
-        own = np.exp(self.theta[-1]) + self.noise + _JITTER
-        chol = np.linalg.cholesky(self._kernel(self.x, self.x) + np.diag(own))
+        own = (np.exp(self.theta[-1]) + _JITTER) * np.eye(len(self.x))
+        chol = np.linalg.cholesky(self._kernel(self.x, self.x) + own)
         return np.asarray(chol), np.asarray(cho_solve((chol, True), self.y))
 
     def _kernel(self, a: Array, b: Array) -> Array:
@@ -140,7 +134,7 @@ def _usual(dimensions: int) -> float:
     return float(0.4 * dimensions**0.5)
 
 
-def _cost(theta: Array, squares: Array, y: Array, noise: Array) -> tuple[float, Array]:
+def _cost(theta: Array, squares: Array, y: Array) -> tuple[float, Array]:
     """Negative log posterior of the kernel's logarithms, and its gradient.
 
     `squares` (d, n * n) are the distances of all pairs of points along each dimension, squared.
@@ -153,7 +147,7 @@ def _cost(theta: Array, squares: Array, y: Array, noise: Array) -> tuple[float, 
     decay = np.exp(theta[d] - _ROOT5 * r)
     slope = 5 / 3 * (1 + _ROOT5 * r) * decay
     signal = decay + _ROOT5 * r * decay + 5 / 3 * r**2 * decay
-    covariance = signal + np.diag(np.exp(theta[d + 1]) + noise + _JITTER)
+    covariance = signal + (np.exp(theta[d + 1]) + _JITTER) * np.eye(count)
     chol, failed = dpotrf(covariance, lower=True)
     if failed:
         return np.inf, np.zeros(d + 2)

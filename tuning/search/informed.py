@@ -36,10 +36,11 @@ class InformedStudy(optuna.Study):
         if not evidence.levels or not usable:
             return
         known = comparable([evidence.trials[i].curve for i in usable], evidence.levels)
+        index, values = known.newest()
         sign = 1.0 if self.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
         self._judged = {
             trials[usable[i]].number: _complete(trials[usable[i]], sign * float(value))
-            for i, value in zip(known.index, known.value, strict=True)
+            for i, value in zip(index, values, strict=True)
         }
 
     def _get_trials(

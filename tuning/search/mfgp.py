@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,20 +22,43 @@ from tuning.search.gp import GaussianProcess, expected_improvement, standardised
 
 Array = NDArray[np.float64]
 
-_POINTS = 150
+_POINTS, _POINTS_BEST = 150, 50
 _RANDOM, _NEAR, _BEST = 600, 40, 8
 _STEPS = (0.2, 0.05)
 _WARY = 0.5
-_START_LEVEL = 2
+
+
+@dataclass(frozen=True)
+class _AtTarget:
+    """A model of all rungs, asked about the highest.
+
+    Attributes:
+        process: of points of the cube with the share of the levels as one more coordinate.
+        share: of the highest.
+        best: its highest mean among what was tried.
+    """
+
+    process: GaussianProcess
+    share: float
+    best: float = 0.0
+
+    def mean(self, x: Array) -> Array:
+        """(m,), at points (m, width) of the cube."""
+        return self.process.predict(_at(x, self.share))[0]
+
+    def merit(self, x: Array) -> Array:
+        """Expected improvement (m,) over the best."""
+        return expected_improvement(*self.process.predict(_at(x, self.share)), self.best)
 
 
 class MultiFidelitySampler(BaseSampler):
     """Expected improvement at the highest rung that enough trials reached.
 
-    Values of lower rungs count as far as they foretell it (`tuning.search.fidelity`), trials that
-    have no value yet are believed to turn out as the model says. It begins when a trial has come to
-    the third rung. A share of all proposals is random, half of them when a rung's order contradicts
-    the next one's. No configuration is proposed twice.
+    One process has the values of all rungs, moved by what trials gained from each to the next
+    (`tuning.search.fidelity`); how far they agree it learns from them, as the length along the
+    rungs (Klein et al. 2020, MOBSTER). Trials that have no value yet are believed to turn out as
+    the model says. A share of all proposals is random, half of them when a rung's order
+    contradicts the next one's. No configuration is proposed twice.
     """
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
@@ -70,49 +94,50 @@ class MultiFidelitySampler(BaseSampler):
         """
         share, trials = self._rng.random(), self._evidence.trials
         nothing = np.zeros((0, len(self._cube.space)))
-        if len(trials) < self._spec.startup_trials or not self._cube.space:
-            return nothing
         usable = [t for t in trials if t.curve and not t.failed]
+        if len(usable) < max(2, self._spec.startup_trials) or not self._cube.space:
+            return nothing
         known = comparable([t.curve for t in usable], self._evidence.levels)
-        if not self._begins(known) or share < self._share(known):
+        if len(known.value) < 2 or share < self._share(known):
             return nothing
         params = [t.params for t in usable]
-        pending = self._cube.encode([t.params for t in trials if not t.curve and not t.over])
-        model, best = self._model(self._cube.encode(params)[known.index], known, pending)
-        taken = [params[i] for i in known.index[np.argsort(-known.value)[:_BEST]]]
+        tried = self._cube.encode(params)
+        model = self._model(tried, known)
+        taken = [params[i] for i in np.argsort(-model.mean(tried))[:_BEST]]
         shares = self._drawn(self._cube.shares(taken))
         x = self._cube.points(shares)
-        merit = expected_improvement(*model.predict(x), best)
+        merit = model.merit(x)
         for step in _STEPS:
             near = self._near(shares[np.argsort(-merit)[:_BEST]], step)
             near_x = self._cube.points(near)
             shares, x = np.concatenate([shares, near]), np.concatenate([x, near_x])
-            merit = np.concatenate([merit, expected_improvement(*model.predict(near_x), best)])
+            merit = np.concatenate([merit, model.merit(near_x)])
         seen = {point.tobytes() for point in self._cube.encode([t.params for t in trials])}
         return shares[[i for i in np.argsort(-merit) if x[i].tobytes() not in seen]]
-
-    def _begins(self, known: Comparable) -> bool:
-        """Whether enough is known: somebody at the third rung, or at the last of fewer."""
-        start = min(_START_LEVEL, len(self._evidence.levels) - 1)
-        return len(known.value) >= 2 and int(known.level.max(initial=0)) >= max(start, 0)
 
     def _share(self, known: Comparable) -> float:
         return max(self._spec.random_share, _WARY if known.misleads else 0.0)
 
-    def _model(self, x: Array, known: Comparable, pending: Array) -> tuple[GaussianProcess, float]:
-        """The model, and its best mean among what was tried."""
-        kept = self._thinned(known)
-        y, scale = standardised(known.value[kept])
-        model = GaussianProcess.fit(x[kept], y, known.noise[kept] / scale**2)
-        best = float(model.predict(x[kept])[0].max())
-        return model.with_believed(pending), best
+    def _model(self, tried: Array, known: Comparable) -> _AtTarget:
+        """Of configurations (curves, width) and what is known of them."""
+        kept, highest = self._thinned(known), max(1, len(self._evidence.levels) - 1)
+        y, _ = standardised(known.value[kept])
+        x = _at(tried[known.index[kept]], known.level[kept] / highest)
+        model = _AtTarget(GaussianProcess.fit(x, y), known.target / highest)
+        waiting = [t.params for t in self._evidence.trials if not t.curve and not t.over]
+        pending = _at(self._cube.encode(waiting), model.share)
+        best = float(model.mean(tried).max())
+        return _AtTarget(model.process.with_believed(pending), model.share, best)
 
     def _thinned(self, known: Comparable) -> NDArray[np.int64]:
-        """So many that a proposal stays cheap: the highest levels whole, the rest drawn."""
+        """So many that a proposal stays cheap: the best, and of the others the highest levels
+        whole, the rest drawn.
+        """
         if len(known.value) <= _POINTS:
             return np.arange(len(known.value))
+        best = np.argsort(-known.value, kind="stable")[:_POINTS_BEST]
         order = np.lexsort((self._rng.random(len(known.value)), -known.level))
-        return np.sort(order[:_POINTS])
+        return np.union1d(best, order[: _POINTS - _POINTS_BEST])
 
     def _drawn(self, best: Array) -> Array:
         """Shares of candidates from the whole space and from around the best trials."""
@@ -125,3 +150,8 @@ class MultiFidelitySampler(BaseSampler):
         moved = self._rng.random(at.shape) < max(0.4, 1.5 / at.shape[1])
         here = at + moved * self._rng.normal(0.0, step, at.shape)
         return np.asarray(np.clip(here, 0.0, 1.0 - 1e-12))
+
+
+def _at(x: Array, share: float | Array) -> Array:
+    """Points of the cube with one more coordinate: the share of the levels."""
+    return np.column_stack([x, np.broadcast_to(share, len(x))])
