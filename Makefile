@@ -22,9 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: unit ray
 
-# By file: the fixtures of a module are made once.
+# Each process has half of the files, and who is done takes from the other: both end together.
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray"
 
 ray: setup
 	$(BIN)/python -m pytest -m ray

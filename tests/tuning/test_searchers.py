@@ -59,7 +59,7 @@ class TestConformance:
         space = dict(EVERY_DOMAIN)
         if name == "grid":  # what can be listed
             space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("d", "e", "h", "i", "j", "opt")}
-            space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}}
+            space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
         spec = self.spec(name, space=space)
         run = open_run(tmp_path, spec)
         finish(run)

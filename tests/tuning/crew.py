@@ -1,0 +1,76 @@
+"""A sweep whose lanes and whose machines are only remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.tuning.simulate import make_spec, open_run, train
+from tests.tuning.test_capacity import Cluster
+from trainables.mailbox import Leak
+from trainables.worker import TrialJob
+from tuning.execution.hired import Hired
+from tuning.execution.sweep import SweepRun
+
+ELASTIC = {"workers": {"min": 1, "max": 2, "grow_after": 30.0}}
+
+
+class Lanes:
+    """A crew that only remembers."""
+
+    def __init__(self, size: int) -> None:
+        self.free, self.there, self.left = size, size, list[Leak]()
+        self.busy: list[str] = []
+        self.recalled, self.at = 0, dict[str, list[str]]()
+        self.mailbox_died = False
+
+    def start(self, job: TrialJob) -> None:
+        self.free = max(0, self.free - 1)
+        self.busy.append(job.key)
+
+    def release(self, key: str, *, ruined: bool = False) -> None:
+        self.busy.remove(key)
+        self.free += not ruined
+
+    def keep(self, idle: int) -> None:
+        self.free = min(self.free, idle)
+
+    def up(self) -> int:
+        return self.there
+
+    def recall(self) -> None:
+        self.recalled += 1
+
+    def hears(self) -> bool:
+        return not self.mailbox_died
+
+    def machines(self) -> dict[str, list[str]]:
+        return self.at
+
+    def leaks(self) -> list[Leak]:
+        found, self.left = self.left, []
+        return found
+
+    def close(self) -> None:
+        self.keep(0)
+
+
+class Sweep:
+    """Two trials at once fit."""
+
+    def __init__(self, root: Path, **spec: object) -> None:
+        self.run: SweepRun = open_run(root, make_spec(**spec))
+        self.cluster = Cluster(self.run.spec.resources, 2)
+        self.lanes = Lanes(2)
+        self.hired = Hired(self.run, self.lanes, None, self.cluster.capacity)
+
+    def begin(self) -> TrialJob:
+        assert self.hired.berth() is not None
+        job = self.run.next_trial(self.hired.berth)
+        assert job is not None
+        self.hired.start(job)
+        return job
+
+    def end(self, job: TrialJob) -> None:
+        train(self.run, job)
+        self.run.on_ended(job.trial_id)
+        self.hired.release(job, ruined=False)

@@ -1,0 +1,36 @@
+"""Sweeps for other sweeps to learn from."""
+
+from contextlib import ExitStack
+
+from results.tenure import Unfenced
+from search_spaces.load import LoadedSweep, Source, load_sweep
+from tests.tuning.simulate import finish, make_spec
+from tuning.execution.folder import create
+from tuning.execution.session import _taken_over
+
+
+def sweep(tmp_path, name="mine", run=True, **changes):
+    """A sweep in a storage, run to its end."""
+    spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
+    loaded = LoadedSweep(spec, Source("simulated.yaml"), tmp_path / "simulated.yaml", ())
+    paths = create(loaded, name, str(tmp_path))
+    if run:
+        finish(session(paths))
+    return paths
+
+
+def session(paths):
+    """A session of a sweep, as the driver begins it."""
+    with ExitStack() as stack:
+        run, _ = _taken_over(paths, load_sweep(paths.spec).spec, stack)
+    run.tenure = Unfenced()
+    return run
+
+
+def warm(*names, reuse=False, **search):
+    return {"search": {"startup_trials": 3, "warm_start": list(names), "reuse": reuse, **search}}
+
+
+def seen(run):
+    """Evidence that a sampler sees, oldest first."""
+    return [t for t in run._study._informed.get_trials(deepcopy=False) if t.number < 0]
