@@ -21,9 +21,9 @@ from tests.object_store import CREDENTIALS
 CANARY = "canary-5d1e7a90"
 """A secret that no file may hold."""
 
-# One token for the cluster and for who joins it.
+# One token for the cluster and for who joins it; each process would compile our modules anew.
 ENV = {
-    **os.environ,
+    **{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
     **CREDENTIALS,
     "HF_TOKEN": CANARY,
     "RAY_AUTH_MODE": "token",
@@ -38,7 +38,8 @@ import ray
 from ray._private.state import actors
 from ray.util import placement_group_table
 started = ray.init(
-    "local", num_cpus=int(sys.argv[1]), log_to_driver=False, _system_config=json.loads(sys.argv[2])
+    "local", num_cpus=int(sys.argv[1]), log_to_driver=False, include_dashboard=False,
+    _system_config=json.loads(sys.argv[2]),
 )
 address = started.address_info["address"]
 print(json.dumps(address), flush=True)

@@ -122,7 +122,7 @@ ROWS = {
         f"{PREEMPTION}::test_it_leaves_at_the_next_report_with_a_checkpoint",
         f"{PREEMPTION}::test_told_to_go_in_warm_up_training_or_evaluation",
         f"{PREEMPTION}::test_its_last_report_is_its_end_all_the_same",
-        "tests/ray/test_sweeps.py::test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused",
+        "tests/ray/test_people.py::test_a_sweep_that_people_stop_in_every_way",
     ),
     "16": tested(
         "two drivers, frozen owners, orphans",

@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,18 @@ from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 from tests.chaos.invariants import lost_steps
 from tests.chaos.recovery import recovery_s
 from tests.chaos.tested import LOST, RECOVERY_S
+from tests.ray.machines import Machines
+from tests.ray.machines import machines as several_machines
+
+LONGEST_S = 900.0
+"""How long one thing may take where the machine has much else to do: ten times what it takes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.ray)
+            item.add_marker(pytest.mark.timeout(2 * LONGEST_S))
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +48,13 @@ def joined() -> Iterator[Cluster]:
 def address(joined: Cluster) -> str:
     """Where to join it."""
     return joined.address
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[Machines]:
+    """Another cluster, whose machines may come and go; a test says how many it needs."""
+    with several_machines() as made:
+        yield made
 
 
 @dataclass
@@ -65,7 +79,7 @@ class Tune:
     def __call__(self, *args: str | Path, code: int = 0) -> str:
         """Run to the end; gives stdout, or stderr where a mistake is expected."""
         process = self.start(*args)
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=LONGEST_S)
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
         return err if code == 2 else out
 
@@ -74,7 +88,7 @@ class Tune:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(ENV, "TUNE_CRASH_AT", point)
             process = self.start(*args)
-        out, err = process.communicate(timeout=280)
+        out, err = process.communicate(timeout=LONGEST_S)
         assert process.returncode == -signal.SIGKILL, f"{process.returncode}\n{out}\n{err}"
 
     def paths(self, sweep: str) -> SweepPaths:
@@ -106,9 +120,13 @@ class Tune:
 
         Ray's own marker files have the mode that its cluster gives them, in a private folder.
         """
-        files = [p for p in (self.cwd / "sweeps").rglob("*") if p.is_file()]
-        others = {p for p in files if p.stat().st_mode & 0o077 and "ray" not in p.parts}
-        return [p for p in files if p in others or CANARY.encode() in p.read_bytes()]
+        found = []
+        for file in (p for p in (self.cwd / "sweeps").rglob("*") if p.is_file()):
+            with suppress(FileNotFoundError):  # Ray's processes may still be at theirs
+                open_to_others = file.stat().st_mode & 0o077 and "ray" not in file.parts
+                if open_to_others or CANARY.encode() in file.read_bytes():
+                    found.append(file)
+        return found
 
     def best(self, sweep: str) -> dict[str, Any]:
         return json.loads(self("best", sweep, "--json"))
@@ -132,7 +150,7 @@ def survived(record_property: Callable[[str, object], None]) -> Callable[[SweepP
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     """Wait for what another process does; fails when it ends first."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + LONGEST_S
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
@@ -144,7 +162,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[int, str]:
     """Send a signal and wait; gives the exit code and stdout."""
     process.send_signal(signum)
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate(timeout=LONGEST_S)
     return process.returncode, out
 
 

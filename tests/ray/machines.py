@@ -7,18 +7,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.ray.conftest import ENV
+from tests.chaos.cluster import ENV
 
+# Each has an address of its own: by this, Ray tells what is to be on one of them from the others.
 _HOLD = """
 import sys
+from itertools import count
 from ray.cluster_utils import Cluster
-cluster, more, added = Cluster(initialize_head=True, head_node_args={"num_cpus": 1}), [], 1
+head = {"num_cpus": 1, "include_dashboard": False}
+cluster, more, number = Cluster(initialize_head=True, head_node_args=head), [], count(2)
 print(cluster.address, flush=True)
 for line in sys.stdin:
     if line.strip() == "add":
-        added += 1
-        more.append(cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{added}"))
-        cluster.wait_for_nodes(60)
+        more.append(cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{next(number)}"))
+        cluster.wait_for_nodes(120)
     else:
         cluster.remove_node(more.pop(), allow_graceful=line.strip() == "remove")
     print(line, end="", flush=True)
@@ -30,26 +32,34 @@ class Machines:
     """Machines of one CPU each; the first is the head, on which the driver is."""
 
     def __init__(self, holder: subprocess.Popen[str]) -> None:
-        self._holder = holder
+        self._holder, self._there = holder, 1
         self.address = self._answer()
+
+    def be(self, there: int) -> None:
+        """At least so many are there."""
+        while self._there < there:
+            self.add()
 
     def add(self) -> None:
         """Another one joins."""
-        self._order("add")
+        self._order("add", 1)
 
     def remove(self) -> None:
         """The newest leaves, with all its processes."""
-        self._order("remove")
+        self._order("remove", -1)
 
     def kill(self) -> None:
         """The newest dies without a word; it takes Ray a while to notice."""
-        self._order("kill")
+        self._order("kill", -1)
 
-    def _order(self, what: str) -> None:
+    def _order(self, what: str, more: int) -> None:
+        assert self._holder.stdin is not None
         print(what, file=self._holder.stdin, flush=True)
         assert self._answer() == what
+        self._there += more
 
     def _answer(self) -> str:
+        assert self._holder.stdout is not None
         return self._holder.stdout.readline().strip()
 
 
@@ -65,5 +75,6 @@ def machines() -> Iterator[Machines]:
         env=ENV,
     ) as holder:
         yield Machines(holder)
+        assert holder.stdin is not None
         holder.stdin.close()
         holder.wait(60)

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from results.paths import SweepPaths
 from results.records import TrialState, read_reports
-from tests.ray.conftest import Tune, wait_for
-from tests.ray.machines import Machines, machines
+from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.machines import Machines
 from tests.trainables.local import run_trial
 
-GATED = """
-import threading
-from pathlib import Path
-from pydantic import Field
-from trainables.digits.trainable import Digits, DigitsConfig
-
-class Config(DigitsConfig):
-    gate: str = Field(description="file for which one worker waits")
-
-class Gated(Digits):
-    Config = Config
-
-    def train(self, config, worker):
-        report, pause = worker.report, threading.Event()
-
-        def gated(*, step, **said):
-            answer = report(step=step, **said)
-            while worker.job.attempt == 1 and step == 3:
-                pause.wait(0.05)  # until its machine is gone
-            while worker.world_size == 1 and step >= 6 and not Path(config.gate).exists():
-                pause.wait(0.05)
-            if worker.world_size == 1 and step >= 6:
-                pause.wait(0.15)  # the driver looks at the cluster every five seconds
-            return answer
-
-        worker.report = gated
-        super().train(config, worker)
-"""
 DIGITS = {"hidden_units": 16, "num_layers": 1, "optimizer": "sgd", "epochs": 90, "batch_size": 128}
 SWEEP = """
 name: elastic
-trainable: gated.py:Gated
+trainable: tests.ray.stepping:Gated
 metric: loss
 space: {learning_rate: {choice: [0.01]}}
 fixed: {gate: GATE, hidden_units: 16, num_layers: 1, optimizer: sgd, epochs: 90, batch_size: 128}
@@ -56,30 +29,9 @@ checkpoint: {every: 2}
 tracking: {name: none}
 """
 
-
 SICK = """
-import ray
-from pydantic import Field
-from trainables.base import Trainable, TrainableConfig
-
-class Config(TrainableConfig):
-    index: int = Field(description="nothing")
-
-class Sick(Trainable):
-    Config = Config
-
-    def train(self, config, worker):
-        print("on", ray.get_runtime_context().get_node_id(), flush=True)
-        if worker.job.attempt < 3:
-            raise RuntimeError("ECC error")
-        worker.report(step=1, metrics={"loss": 1.0}, final=True)
-
-    def evaluate(self, config, weights, split, cache):
-        return {"loss": 1.0}
-"""
-SICK_SWEEP = """
 name: sick
-trainable: sick.py:Sick
+trainable: tests.ray.stepping:Sick
 metric: loss
 space: {index: {grid_search: [0]}}
 scheduler: {name: none}
@@ -88,19 +40,12 @@ tracking: {name: none}
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Machines]:
-    with machines() as found:
-        found.add()
-        yield found
-
-
 def test_a_trial_shrinks_and_grows_with_its_cluster(
-    cluster: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
+    machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
-    tune = Tune(tmp_path, cluster.address)
+    machines.be(2)
+    tune = Tune(tmp_path, machines.address)
     gate = tmp_path / "gate"
-    (tmp_path / "gated.py").write_text(GATED)
     (tmp_path / "elastic.yaml").write_text(SWEEP.replace("GATE", str(gate)))
     files = tune.paths("elastic").trial("t0000")
 
@@ -109,11 +54,11 @@ def test_a_trial_shrinks_and_grows_with_its_cluster(
 
     process = tune.start("run", "elastic.yaml")
     wait_for(lambda: come_to(3), process)
-    cluster.remove()
+    machines.remove()
     wait_for(lambda: come_to(6), process)
-    cluster.add()
+    machines.add()
     gate.touch()
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 0, f"{out}\n{err}"
 
     (record,) = tune.trials("elastic")
@@ -137,16 +82,16 @@ def test_a_trial_shrinks_and_grows_with_its_cluster(
 
 
 def test_a_failed_trial_goes_to_another_machine(
-    cluster: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
+    machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
-    tune = Tune(tmp_path, cluster.address)
-    (tmp_path / "sick.py").write_text(SICK)
-    (tmp_path / "sick.yaml").write_text(SICK_SWEEP)
+    machines.be(2)
+    tune = Tune(tmp_path, machines.address)
+    (tmp_path / "sick.yaml").write_text(SICK)
     out = tune("run", "sick.yaml")
     (record,) = tune.trials("sick")
     first, second, third = record.attempts
     files = tune.paths("sick").trial("t0000")
-    ran_on = [files.log(n, 0).read_text().split()[1] for n in (1, 2, 3)]
+    ran_on = [re.findall(r"^on (\w+)", files.log(n, 0).read_text(), re.M)[0] for n in (1, 2, 3)]
     assert [m.id for m in first.blamed] == ran_on[:1]
     assert ran_on[1] != ran_on[0]
     assert second.kept_off == first.blamed

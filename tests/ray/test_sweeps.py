@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from results import load
@@ -22,9 +21,9 @@ from results.paths import SweepPaths
 from results.records import TrialRecord, TrialState
 from results.tracking import ui_command, ui_environment
 from search_spaces.load import load_sweep
-from tests.chaos.cluster import CANARY, Cluster
+from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, finished_trials, violations
-from tests.ray.conftest import ENV, Tune, answers, end, wait_for
+from tests.ray.conftest import ENV, Tune, answers, wait_for
 
 DIGITS = """
 name: digits
@@ -118,81 +117,6 @@ def test_a_killed_driver_is_resumed(
     )
     assert violations(case) == []
     survived(case.paths)
-
-
-LONG = """
-from pathlib import Path
-from pydantic import Field
-from trainables.base import Trainable, TrainableConfig
-from trainables.worker import Answer
-
-class Config(TrainableConfig):
-    lr: float = Field(description="of no effect")
-    enough: str = Field(description="a file; the trial ends once it is there")
-
-class Long(Trainable):
-    Config = Config
-
-    def train(self, config, worker):
-        found = worker.resume()
-        step, answer = found.step if found else 0, Answer.CONTINUE
-        while answer is Answer.CONTINUE:
-            step += 1
-            last = bool(worker.mean({"": Path(config.enough).exists()})[""])
-            answer = worker.report(step=step, metrics={"score": float(step)}, final=last,
-                                   checkpoint=lambda f: (f / f"{worker.rank}.txt").write_text("s"))
-            if last:
-                return
-
-    def evaluate(self, config, weights, split, cache):
-        return {"score": 0.0}
-"""
-
-
-def test_ctrl_c_stops_cleanly_and_a_second_driver_is_refused(
-    tune: Tune, survived: Callable[[SweepPaths], None]
-) -> None:
-    (tune.cwd / "long.py").write_text(LONG)
-    enough = tune.cwd / "enough"
-    (tune.cwd / "long.yaml").write_text(
-        "name: long\ntrainable: long.py:Long\nmetric: score\nmode: max\n"
-        "space: {lr: {grid_search: [0.1, 0.2]}}\n"
-        f"fixed: {{enough: {enough}}}\nscheduler: {{name: none}}\n"
-        "resources: {workers: 2}\ncheckpoint: {every: 3}\ntracking: {name: none}\n"
-    )
-    run = tune.start("run", "long.yaml")
-    paths = tune.paths("long")
-    wait_for(lambda: bool(paths.trial("t0000").checkpoint_steps()), run)
-    assert "driven by process" in tune("resume", "long", code=2)
-    assert [p.pid for p in psutil.process_iter() if CANARY in " ".join(_command(p))] == []
-    code, out = end(run, signal.SIGTERM)  # as a cluster's manager would
-    assert code == 130
-    assert "go on with: tune resume long" in out
-    record = tune.trials("long")[0]
-    assert record.state is TrialState.PENDING
-    newest = paths.trial("t0000").checkpoint_steps()[-1]
-
-    # Twice ends it at once; what is on disk is whole all the same.
-    again = tune.start("resume", "long")
-    wait_for(lambda: tune.curve("long", "t0000")[-1].attempt == 2, again)
-    again.send_signal(signal.SIGINT)
-    code, _ = end(again, signal.SIGINT)
-    assert code == 130
-
-    enough.touch()
-    tune("resume", "long")
-    resumed = [p.step for p in tune.curve("long", "t0000") if p.attempt > 1]
-    assert resumed[0] == newest + 1
-    assert [r.state.finished for r in tune.trials("long")] == [True, True]
-    assert violations(Case(paths, None, interval=3, said=(out,))) == []
-    survived(paths)
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it has just ended
-        return []
 
 
 FAILING = """

@@ -1,0 +1,164 @@
+"""Trainables of the tests with Ray: a frame that counts steps, and what some do on their way."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from trainables.base import Split, Trainable, TrainableConfig
+from trainables.digits.trainable import Digits, DigitsConfig
+from trainables.worker import Answer, Worker
+
+STATE = "past.json"
+STEP_S = 1.0
+"""Of `Endless`."""
+
+
+class SteppingConfig(TrainableConfig):
+    """Settings of the frame."""
+
+    steps: int = Field(6, description="how many there are")
+
+
+class Stepping(Trainable[Any]):
+    """Its curve is the sum of all steps, so that one that is lost or done twice is seen."""
+
+    Config = SteppingConfig
+
+    def train(self, config: Any, worker: Worker) -> None:
+        print("pid", os.getpid(), flush=True)
+        found, past = worker.resume(), list[float]()
+        if found is not None:
+            past = json.loads((found.folder / STATE).read_text())
+        print("from step", len(past), flush=True)
+        over = False
+        while not over:
+            past.append(self.step(len(past) + 1, config, worker))
+            last = self.is_last(len(past), config, worker)
+            answer = worker.report(
+                step=len(past),
+                metrics=self.metrics(past, config),
+                checkpoint=lambda folder: self.save(folder, past, worker),
+                final=last,
+            )
+            over = last or answer is not Answer.CONTINUE
+
+    def step(self, number: int, config: Any, worker: Worker) -> float:
+        """Do a step; gives what it adds to the curve."""
+        return float(number)
+
+    def is_last(self, number: int, config: Any, worker: Worker) -> bool:
+        """Whether a step, which was just done, is the last."""
+        return bool(number == config.steps)
+
+    def metrics(self, past: list[float], config: Any) -> dict[str, float]:
+        """What is reported after a step."""
+        return {"loss": sum(past)}
+
+    def save(self, folder: Path, past: list[float], worker: Worker) -> None:
+        """Write this rank's part of a checkpoint."""
+        if worker.rank == 0:
+            (folder / STATE).write_text(json.dumps(past))
+
+    def evaluate(self, config: Any, weights: Path, split: Split, cache: Path) -> dict[str, float]:
+        return {"loss": 0.0}
+
+
+def wait_for_file(name: str) -> None:
+    """Until a file is there; somebody else ends the wait of who waits for ever."""
+    while not Path(name).exists():
+        threading.Event().wait(0.05)
+
+
+class EndlessConfig(TrainableConfig):
+    """Settings of `Endless`."""
+
+    x: float = Field(description="of no effect")
+    end: str = Field(description="a file: the training ends once it is there")
+
+
+class Endless(Stepping):
+    """Goes on until people have had enough; every rank saves a file of its own."""
+
+    Config = EndlessConfig
+
+    def step(self, number: int, config: Any, worker: Worker) -> float:
+        threading.Event().wait(STEP_S)
+        return float(number)
+
+    def is_last(self, number: int, config: Any, worker: Worker) -> bool:
+        return bool(worker.mean({"": Path(config.end).exists()})[""])
+
+    def save(self, folder: Path, past: list[float], worker: Worker) -> None:
+        super().save(folder, past, worker)
+        (folder / f"{worker.rank}.txt").write_text("s")
+
+
+class PatientConfig(SteppingConfig):
+    """Settings of `Patient`."""
+
+    index: int = Field(description="of no effect")
+    lost: str = Field(description="a file that is there once the machine is lost")
+
+
+class Patient(Stepping):
+    """Waits in its middle until a machine is lost."""
+
+    Config = PatientConfig
+
+    def step(self, number: int, config: Any, worker: Worker) -> float:
+        if number == 4:
+            wait_for_file(config.lost)
+        return float(number)
+
+
+class SickConfig(SteppingConfig):
+    """Settings of `Sick`."""
+
+    index: int = Field(description="of no effect")
+
+
+class Sick(Stepping):
+    """Fails twice, wherever it is."""
+
+    Config = SickConfig
+
+    def step(self, number: int, config: Any, worker: Worker) -> float:
+        import ray
+
+        print("on", ray.get_runtime_context().get_node_id(), flush=True)
+        if worker.job.attempt < 3:
+            raise RuntimeError("ECC error")
+        return float(number)
+
+
+class GatedConfig(DigitsConfig):
+    """Settings of `Gated`."""
+
+    gate: str = Field(description="file for which one worker waits")
+
+
+class Gated(Digits):
+    """Digits, which waits for its machine to go and to come back."""
+
+    Config = GatedConfig
+
+    def train(self, config: Any, worker: Worker) -> None:
+        report, pause = worker.report, threading.Event()
+
+        def gated(*, step: int, **said: Any) -> Answer:
+            answer = report(step=step, **said)
+            while worker.job.attempt == 1 and step == 3:
+                pause.wait(0.05)  # until its machine is gone
+            if worker.world_size == 1 and step >= 6:
+                wait_for_file(config.gate)
+                pause.wait(0.5)  # the driver looks at the cluster every five seconds
+            return answer
+
+        worker.report = gated  # type: ignore[method-assign]
+        super().train(config, worker)
