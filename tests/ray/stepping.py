@@ -137,6 +137,24 @@ class Sick(Stepping):
         return float(number)
 
 
+class CounterConfig(SteppingConfig):
+    """Settings of `Counter`."""
+
+    rate: float = Field(gt=0, description="added at each step")
+
+
+class Counter(Stepping):
+    """Its weights are the rates that it had."""
+
+    Config = CounterConfig
+
+    def step(self, number: int, config: Any, worker: Worker) -> float:
+        return float(config.rate)
+
+    def metrics(self, past: list[float], config: Any) -> dict[str, float]:
+        return {"total": sum(past), "cost": config.rate * len(past)}
+
+
 class GatedConfig(DigitsConfig):
     """Settings of `Gated`."""
 

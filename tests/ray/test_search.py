@@ -10,54 +10,19 @@ import pytest
 from results.checkpoint import newest_whole
 from results.records import TrialState
 from tests.ray.conftest import Tune
-
-COUNTER = '''
-import json
-from pathlib import Path
-
-from pydantic import Field
-
-from trainables.base import Trainable, TrainableConfig
-
-
-class CounterConfig(TrainableConfig):
-    """Settings."""
-
-    rate: float = Field(gt=0, description="Added at each step.")
-
-
-class Counter(Trainable[CounterConfig]):
-    """Adds up; its weights are the sum, and the rates that it is made of."""
-
-    Config = CounterConfig
-
-    def train(self, config, worker):
-        found, rates = worker.resume(), []
-        if found is not None:
-            rates = json.loads((found.folder / "rates.json").read_text())
-        for step in range(len(rates) + 1, 5):
-            rates.append(config.rate)
-
-            def save(folder):
-                (folder / "rates.json").write_text(json.dumps(rates))
-
-            metrics = {"total": sum(rates), "cost": config.rate * len(rates)}
-            if worker.report(step=step, metrics=metrics, checkpoint=save) != "continue":
-                return
-
-    def evaluate(self, config, weights, split, cache):
-        return {}
-'''
+from tests.ray.stepping import STATE
 
 SWEEP = """
 name: counter
-trainable: counter.py:Counter
+trainable: tests.ray.stepping:Counter
 metric: total
 mode: max
 space: {rate: {uniform: [0.1, 1.0]}}
+fixed: {steps: 4}
 search: {name: sobol}
 scheduler: {name: pbt, max_t: 4, interval: 2}
 budget: {trials: 4}
+resources: {concurrency: 1}
 tracking: {name: none}
 """
 
@@ -71,7 +36,6 @@ SEVERAL = [
 
 @pytest.fixture
 def counter(tune: Tune) -> Path:
-    (tune.cwd / "counter.py").write_text(COUNTER)
     file = tune.cwd / "counter.yaml"
     file.write_text(SWEEP)
     return file
@@ -86,7 +50,7 @@ def test_a_population_takes_over_weights(tune: Tune, counter: Path) -> None:
     assert (taken.step, taken.donor_step) == (2, 2)
     donor = records[taken.donor].params["rate"]
     found = newest_whole(tune.paths("counter").trial(clone.id))
-    rates = json.loads((found.folder / "rates.json").read_text())
+    rates = json.loads((found.folder / STATE).read_text())
     assert rates == [donor, donor, taken.after["rate"], taken.after["rate"]]
     assert [p.step for p in tune.curve("counter", clone.id) if p.attempt == 2] == [3, 4]
     assert f"{clone.id} at step 2: rate " in tune("show", "counter")
@@ -113,7 +77,6 @@ GROWING = [
     "search.name=grid",
     "scheduler={name: asha_promote, max_t: 4, reduction_factor: 2}",
     "budget.trials=2",
-    "resources.concurrency=1",
 ]
 
 
