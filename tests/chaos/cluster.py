@@ -112,7 +112,7 @@ def cluster(cpus: int = 2, **system: Any) -> Iterator[Cluster]:
     ) as holder:
         yield Cluster(json.loads(holder.stdout.readline()), holder)
         holder.stdin.close()
-        holder.wait(60)
+        holder.wait(600)
 
 
 def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> list[str]:

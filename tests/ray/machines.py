@@ -20,7 +20,7 @@ print(cluster.address, flush=True)
 for line in sys.stdin:
     if line.strip() == "add":
         more.append(cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{next(number)}"))
-        cluster.wait_for_nodes(120)
+        cluster.wait_for_nodes(600)
     else:
         cluster.remove_node(more.pop(), allow_graceful=line.strip() == "remove")
     print(line, end="", flush=True)
@@ -77,4 +77,4 @@ def machines() -> Iterator[Machines]:
         yield Machines(holder)
         assert holder.stdin is not None
         holder.stdin.close()
-        holder.wait(60)
+        holder.wait(600)
