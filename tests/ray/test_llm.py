@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.load import load_sweep
-from tests.ray.conftest import ENV, Tune, end
+from tests.ray.conftest import ENV, LONGEST_S, Tune, end
 from trainables.base import Split
 from trainables.registry import resolve
 
@@ -36,14 +36,15 @@ LOSS_BY_TRANSFORMERS = """
 import json, sys
 import numpy as np, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
-tokens = torch.from_numpy(np.load(sys.argv[2]).astype(np.int64))
-with torch.no_grad():
-    logits = model(tokens[:, :-1]).logits.double()
-loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+tokens = torch.from_numpy(np.load(sys.argv[1]).astype(np.int64))
 text = "def main() -> None:\\n    return None\\n"
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-print(json.dumps([loss.item(), tokenizer.decode(tokenizer(text)["input_ids"]) == text]))
+for folder in sys.argv[2:]:
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits = model(tokens[:, :-1]).logits.double()
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    print(json.dumps([loss.item(), tokenizer.decode(tokenizer(text)["input_ids"]) == text]))
 """
 
 
@@ -56,19 +57,19 @@ def swept(tmp_path_factory: pytest.TempPathFactory, address: str) -> Tune:
     return tune
 
 
-def loss_in_a_fresh_process(tune: Tune, exported: Path) -> float:
-    """The mean loss over the test split, with plain transformers."""
+def losses_in_a_fresh_process(tune: Tune, exported: list[Path]) -> list[float]:
+    """Of each, the mean loss over the test split, with plain transformers."""
     (tokens,) = (tune.cwd / "sweeps" / "cache").glob("*/test.npy")
     said = subprocess.run(
-        [sys.executable, "-c", LOSS_BY_TRANSFORMERS, exported, tokens],
+        [sys.executable, "-c", LOSS_BY_TRANSFORMERS, tokens, *exported],
         capture_output=True,
         text=True,
         check=True,
         env=ENV,
     )
-    loss, text_survives = json.loads(said.stdout)
-    assert text_survives
-    return float(loss)
+    found = [json.loads(line) for line in said.stdout.splitlines()]
+    assert all(text_survives for _, text_survives in found)
+    return [loss for loss, _ in found]
 
 
 def own_loss(tune: Tune, weights: Path, config: dict[str, object]) -> float:
@@ -79,36 +80,35 @@ def own_loss(tune: Tune, weights: Path, config: dict[str, object]) -> float:
     ]
 
 
-def test_the_exported_winner_is_the_winner(swept: Tune) -> None:
+def exported(said: str) -> Path:
+    """The folder that `tune export` names; the first one, of several formats."""
+    return Path(re.search(r"exported \S+ to (.*)", said).group(1))
+
+
+def test_what_is_exported_is_what_was_judged(swept: Tune) -> None:
+    """The winner, and averages. One goes to every format; each export is judged by its own runtime
+    in a fresh process before it is there at all.
+    """
     best = swept.best("llm")
-    out = swept("export", "llm", "--to", "hf")
-    exported = Path(re.search(r"exported \S+ to (.*)", out).group(1))
+    ours = [Path(best["checkpoint"])]
+    theirs = [exported(swept("export", "llm", "--to", "hf"))]
+    for method, to in (("greedy", "hf"), ("uniform", "hf,onnx,pt2,gguf,mlflow")):
+        out = swept("average", "llm", "--top", "3", "--method", method)
+        assert "on the test split, which the search did not see" in out
+        ours.append(Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1)))
+        said = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
+        theirs.append(exported(said))
+    assert said.count("verified   ") == 5
+    assert said.count("same token ids") == 2
+    assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', said)
+
     config = {**best["config"], "eval_sequences": EVERY}
-    expected = own_loss(swept, Path(best["checkpoint"]), config)
-    assert loss_in_a_fresh_process(swept, exported) == pytest.approx(expected, rel=1e-5)
+    expected = [own_loss(swept, weights, config) for weights in ours]
+    assert losses_in_a_fresh_process(swept, theirs) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("method", ["greedy", "uniform"])
-def test_the_exported_soup_is_the_soup(swept: Tune, method: str) -> None:
-    out = swept("average", "llm", "--top", "3", "--method", method)
-    assert "on the test split, which the search did not see" in out
-    soup = Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1))
-    exported = swept("export", "llm", "--soup", soup.name)
-    folder = Path(re.search(r"exported \S+ to (.*)", exported).group(1))
-    config = {**swept.best("llm")["config"], "eval_sequences": EVERY}
-    expected = own_loss(swept, soup, config)
-    assert loss_in_a_fresh_process(swept, folder) == pytest.approx(expected, rel=1e-5)
-
-
-def test_an_average_goes_to_every_format(swept: Tune) -> None:
-    """Each export is judged by its own runtime in a fresh process before it is there at all."""
-    said = swept("best", "llm", "--confirm", "2", "--seeds", "1")
-    assert "test split" in said
-    swept("average", "llm", "--top", "2", "--method", "uniform", "--name", "all")
-    out = swept("export", "llm", "--soup", "all", "--to", "hf,onnx,pt2,gguf,mlflow")
-    assert out.count("verified   ") == 5
-    assert out.count("same token ids") == 2
-    assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', out)
+def test_the_best_are_confirmed_on_data_that_the_search_did_not_see(swept: Tune) -> None:
+    assert "test split" in swept("best", "llm", "--confirm", "2", "--seeds", "1")
 
 
 def test_a_second_trial_does_not_tokenise_again(swept: Tune) -> None:
@@ -162,7 +162,9 @@ def page_text(url: str, sign: str, tmp_path: Path) -> str:
         url,
     ]
     for _ in range(4):  # its time is over when the page has nothing to do, drawn or not
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=LONGEST_S
+        )
         if sign in done.stdout:
             return done.stdout
     pytest.fail(f"{url} never showed '{sign}'")
