@@ -146,10 +146,8 @@ def _kept(i: int, e: Expression, known: Mapping[str, Any], problems: Problems) -
 
 
 def _none_found(constraints: Sequence[Expression], held: Counter[str], undefined: str) -> str:
-    least = min(constraints, key=lambda e: held[e.text], default=None)
-    if least is None:
+    if not constraints:
         return f"no configuration has all computed values: {undefined}"
-    return (
-        f"none of {DRAWS} random configurations keeps all of them; "
-        f"{least.text} held in {held[least.text]}"
-    )
+    rarest = sorted(constraints, key=lambda e: held[e.text])[:3]
+    each = ", ".join(f"{e.text} held in {held[e.text]}" for e in rarest)
+    return f"none of {DRAWS} random configurations keeps all of them; {each}"

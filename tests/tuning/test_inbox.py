@@ -141,9 +141,10 @@ def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
     attend = Attendant(run)
     attend()
     run.on_failed(job.trial_id, "boom")
-    attend._attend()
     assert run.records[job.trial_id].state is TrialState.STOPPED
     assert run.next_trial().trial_id == "t0001"
+    attend._attend()
+    assert waiting(run.paths) == []
 
 
 def test_the_sweep_stops_and_can_go_on(tmp_path):

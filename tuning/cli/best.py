@@ -165,13 +165,13 @@ def _tell(made: Confirmation) -> None:
 
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
-    from tuning.cli.format import number
+    from tuning.cli.format import number, setting
 
     found = _as_json(paths, spec, choice)
     values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
     typer.echo(f"{found['trial']}  {values} at step {found['step']}")
     for name, value in found["params"].items():
-        typer.echo(f"  {name}: {number(value)}")
+        typer.echo(f"  {name}: {setting(value)}")
     typer.echo(f"why        {found['why']}")
     for entry in found.get("front", ()):
         values = "  ".join(f"{name} {number(value)}" for name, value in entry["values"].items())

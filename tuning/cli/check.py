@@ -46,7 +46,8 @@ def plan(
     spec = loaded.spec
     sampled = preflight(loaded)
     notes = [*rules_of(spec), *_sources(spec, storage)]
-    console, goal = make_console(), f": {spec.trainable}, {spec.mode} {spec.metric}"
+    goals = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
+    console, goal = make_console(), f": {spec.trainable}, {goals}"
     console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
     for line in notes:

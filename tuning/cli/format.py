@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,13 @@ def number(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def setting(value: Any) -> str:
+    """A parameter's value, in YAML's own words (`null`, `true`); floats with four digits."""
+    if value is None or isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return number(value)
 
 
 def duration(seconds: float | None) -> str:

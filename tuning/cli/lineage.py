@@ -8,7 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from results.records import Inherited, TrialRecord
-from tuning.cli.format import number
+from tuning.cli.format import setting
 
 
 def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
@@ -32,7 +32,7 @@ def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
 
 def _label(trial: str, taken: Inherited) -> str:
     changed = ", ".join(
-        f"{name} {number(taken.before.get(name))} → {number(value)}"
+        f"{name} {setting(taken.before.get(name))} → {setting(value)}"
         for name, value in taken.after.items()
         if value != taken.before.get(name)
     )

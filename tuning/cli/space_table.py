@@ -13,7 +13,7 @@ from search_spaces.plain import dotted, walk
 from search_spaces.rules import places, values
 from search_spaces.schema import SweepSpec
 from search_spaces.space import formulas
-from tuning.cli.format import number
+from tuning.cli.format import setting
 
 
 def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
@@ -29,14 +29,17 @@ def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     for row in rows:
         name = "  " * len(row.when) + row.name
         when = [", ".join(f"{chooser} = {label}" for chooser, label in row.when)]
-        cells = [number(known[row.name]) if _is_active(row, known) else "" for known in columns]
+        cells = [setting(known[row.name]) if _is_active(row, known) else "" for known in columns]
         table.add_row(name, _domain(row), *(when if conditional else []), *cells)
     return table
 
 
 def rules_of(spec: SweepSpec) -> list[str]:
-    """The constraints, and how many points are tried first, one line each."""
-    lines = [f"constraint {text}" for text in (*spec.constraints, *spec.outcome_constraints)]
+    """Constraints, seeds of a configuration, and points that are tried first, a line each."""
+    lines = [f"constraint {text}" for text in spec.constraints]
+    lines += [f"outcome    {text}" for text in spec.outcome_constraints]
+    if spec.replicates > 1:
+        lines.append(f"replicates each configuration is tried under {spec.replicates} seeds")
     if spec.points:
         count = len(spec.points)
         lines.append(f"first      {count} given point{'s' * (count > 1)}: the first samples")
@@ -64,4 +67,4 @@ def _domain(row: Parameter) -> str:
     if not isinstance(row.leaf, Domain):
         return str(row.leaf.dump())
     kind, arguments = next(iter(row.leaf.dump().items()))
-    return f"{kind} {', '.join(number(v) for v in arguments)}"
+    return f"{kind} {', '.join(setting(v) for v in arguments)}"

@@ -21,7 +21,7 @@ from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
 from trainables.base import Trainable
 from trainables.registry import is_foreign, resolve
-from tuning.cli.format import duration, number
+from tuning.cli.format import duration, number, setting
 from tuning.cli.tables import trials_table
 from tuning.execution.budget import spent
 from tuning.execution.folder import handle
@@ -92,7 +92,7 @@ def objectives(spec: SweepSpec, line: TrialSummary) -> str:
 def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     yield ""
     if best := winner(run.paths, run.spec):
-        params = ", ".join(f"{k}={number(v)}" for k, v in best.record.params.items())
+        params = ", ".join(f"{k}={setting(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
         value = f": {objectives(run.spec, best)} ({params})"
         yield Text.assemble(f"{name} ", (best.record.id, "bold"), value)

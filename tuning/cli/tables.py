@@ -11,7 +11,7 @@ from rich.text import Text
 
 from results.records import TrialRecord
 from search_spaces.schema import SweepSpec
-from tuning.cli.format import duration, heading, number, state_style
+from tuning.cli.format import duration, heading, number, setting, state_style
 
 Row = tuple[TrialRecord, int, Sequence[float | None]]
 """A trial, its newest step, and the newest value of each of the sweep's objectives."""
@@ -88,7 +88,7 @@ def _cells(
         Text(number(value)),
         *[Text(means.get(record.id, ""))] * bool(means),
         *(Text(number(other)) for other in others),
-        *(Text(number(record.params[p]) if p in record.params else "") for p in params),
+        *(Text(setting(record.params[p]) if p in record.params else "") for p in params),
         Text(duration(record.seconds)),
     ]
 

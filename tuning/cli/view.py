@@ -17,7 +17,7 @@ from rich.text import Text
 from results.pareto import fronts
 from results.records import Report, TrialRecord, TrialState
 from search_spaces.schema import SweepSpec
-from tuning.cli.format import duration, number
+from tuning.cli.format import duration, number, setting
 from tuning.cli.tables import trials_table
 from tuning.execution.forecast import forecast, trial_cost
 from tuning.execution.observer import Observer
@@ -228,7 +228,7 @@ class LineView:
     def trial_started(self, record: TrialRecord) -> None:
         """Its configuration; on a retry or resume, which attempt."""
         self.board.trial_started(record)
-        params = " ".join(f"{k}={number(v)}" for k, v in record.params.items())
+        params = " ".join(f"{k}={setting(v)}" for k, v in record.params.items())
         again = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
         if self.board.spec.resources.elastic and record.attempts:
             ranks = record.attempts[-1].workers

@@ -6,7 +6,8 @@ What they find out later changes nothing here: a resumed search must go on as if
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,8 +18,10 @@ from results.paths import SweepPaths
 from results.records import TrialRecord, TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from search_spaces.schema import SweepSpec
+from search_spaces.sections.objectives import Objective
 from tuning.execution.folder import find
 from tuning.search.fitting import matching
+from tuning.search.study import Curve
 from tuning.search.warm import Finding
 
 _FINDINGS = TypeAdapter(list[Finding])
@@ -28,13 +31,10 @@ def sources(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
     """The folders of the sweeps that are named.
 
     Raises:
-        UserError: there is none of a name, or the search has several objectives.
+        UserError: there is none of a name.
     """
-    names = spec.search.warm_start
-    if names and len(spec.objectives) > 1:
-        raise UserError("search.warm_start: takes a sweep of one objective, not of several")
     try:
-        return [find(name, storage) for name in names]
+        return [find(name, storage) for name in spec.search.warm_start]
     except UserError as e:
         raise UserError(*(f"search.warm_start: {line}" for line in e.problems)) from e
 
@@ -63,49 +63,48 @@ def frozen(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
 
 
 def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
-    """What a sweep found out: its trials that completed, were stopped or are paused, best first."""
+    """What a sweep found out: its trials that completed, were stopped or are paused, best first by
+    this one's first objective.
+    """
     theirs = read_spec(source)
-    ended = []
-    for record in read_trials(source):
-        curve = _curve(source, record, theirs.metric)
-        if record.state.rests and record.state is not TrialState.FAILED and curve:
-            ended.append((record, curve))
-    ended.sort(key=lambda pair: _order(pair[0], pair[1], theirs.mode))
-    same = same_task(spec, theirs)
-    return [
+    ended, goals = _ended(source, theirs, spec)
+    same = same_task(spec, theirs) and [g and g.metric for g in goals] == _metrics(spec)
+    ranks = [_ranks(ended, goal) for goal in goals]
+    first = goals[0] or theirs.objectives[0]
+    found = [
         Finding(
-            source=f"{source.name}/{record.id}",
-            folder=str(source.trial(record.id).root),
-            params=record.params,
-            config=record.config,
-            complete=record.state is TrialState.COMPLETED,
-            curve=curve,
-            rank=(place + 0.5) / len(ended),
-            same=same,
-            identity=record.identity,
-            violations=record.violations if same else {},
+            source=f"{source.name}/{one.record.id}",
+            folder=str(source.trial(one.record.id).root),
+            params=one.record.params,
+            config=one.record.config,
+            complete=one.record.state is TrialState.COMPLETED,
+            curve=one.curves[first.metric],
+            values=[one.last(name) for name in _metrics(spec)] if same else [],
+            ranks=[by[one.record.id] for by in ranks],
+            identity=one.record.identity,
+            violations=one.record.violations if same else {},
         )
-        for place, (record, curve) in enumerate(ended)
+        for one in ended
     ]
+    return sorted(found, key=lambda f: f.ranks[0])
 
 
 def evidence(source: SweepPaths, spec: SweepSpec) -> str:
     """What a sweep would learn from another, in words."""
     found = findings(source, spec)
     fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
-    how = "values count" if same_task(spec, read_spec(source)) else "another task: ranks count"
+    how = "values count" if all(f.same for f in found) else _why_ranks(source, spec)
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 
 
 def same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
-    """Whether values of the two can be compared: same code, metric, length, and fixed parameters.
+    """Whether a metric of the two can be compared: same code, length, and fixed parameters.
 
     A parameter that one of them searches is a parameter of the search, not of the task.
     """
 
     def task(spec: SweepSpec) -> tuple[Any, ...]:
-        length = spec.scheduler.max_t, spec.scheduler.time_attr
-        return spec.trainable, spec.metric, spec.mode, length
+        return spec.trainable, spec.scheduler.max_t, spec.scheduler.time_attr
 
     searched = ours.domains().keys() | theirs.domains().keys()
     mine, other = (
@@ -114,20 +113,80 @@ def same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
     return task(ours) == task(theirs) and mine == other
 
 
-def _curve(source: SweepPaths, record: TrialRecord, metric: str) -> list[tuple[int, float]]:
-    reports = read_reports(source.trial(record.id), record.end_step)
-    points = [(r.step, r.metrics[metric]) for r in reports if metric in r.metrics]
-    return [(step, value) for step, value in points if math.isfinite(value)]
+@dataclass(frozen=True)
+class _Ended:
+    """A trial of another sweep, and its finite values of some metrics by step, ascending."""
+
+    record: TrialRecord
+    curves: dict[str, Curve]
+
+    def last(self, metric: str) -> float:
+        return self.curves[metric][-1][1]
 
 
-def _order(
-    record: TrialRecord, curve: list[tuple[int, float]], mode: str
-) -> tuple[bool, bool, int, float]:
-    """Complete ones by value, then those that were stopped, the last ones first; last of all, what
-    broke an outcome constraint.
+def _ended(
+    source: SweepPaths, theirs: SweepSpec, spec: SweepSpec
+) -> tuple[list[_Ended], list[Objective | None]]:
+    """The trials of a sweep that can be ranked, and what stands for each objective of ours there.
+
+    That is the metric of the same name where they report it, better in the direction in which they
+    sought it if they did; for the first objective else their own first one; for others nothing.
     """
-    (step, value), stopped = curve[-1], record.state is not TrialState.COMPLETED
-    return bool(record.broken), stopped, -step * stopped, value if mode == "min" else -value
+    names = {*_metrics(spec), theirs.metric}
+    known = [
+        _Ended(record, _curves(source, record, names))
+        for record in read_trials(source)
+        if record.state.rests and record.state is not TrialState.FAILED
+    ]
+    reported = {name for one in known for name, curve in one.curves.items() if curve}
+    sought = {o.metric: o for o in theirs.objectives}
+    goals = [sought.get(o.metric, o) if o.metric in reported else None for o in spec.objectives]
+    goals[0] = goals[0] or theirs.objectives[0]
+    needed = [goal.metric for goal in goals if goal]
+    return [one for one in known if all(one.curves[name] for name in needed)], goals
+
+
+def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
+    """Where each trial stands, 0 to 1: complete ones by value, then those that were stopped, the
+    last ones first; last of all, what broke an outcome constraint. In the middle without a goal.
+    """
+    if goal is None:
+        return {one.record.id: 0.5 for one in ended}
+
+    def key(one: _Ended) -> tuple[bool, bool, int, float]:
+        stopped = one.record.state is not TrialState.COMPLETED
+        step, value = one.curves[goal.metric][-1]
+        cost = value if goal.mode == "min" else -value
+        return bool(one.record.broken), stopped, -step * stopped, cost
+
+    order = sorted(ended, key=key)
+    return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}
+
+
+def _why_ranks(source: SweepPaths, spec: SweepSpec) -> str:
+    theirs = read_spec(source)
+    if not same_task(spec, theirs):
+        return "another task: ranks count"
+    _, goals = _ended(source, theirs, spec)
+    there = {goal.metric for goal in goals if goal}
+    lacks = [name for name in _metrics(spec) if name not in there]
+    return f"ranks count: it reports no {', '.join(lacks)}"
+
+
+def _metrics(spec: SweepSpec) -> list[str]:
+    return [o.metric for o in spec.objectives]
+
+
+def _curves(source: SweepPaths, record: TrialRecord, names: Iterable[str]) -> dict[str, Curve]:
+    reports = read_reports(source.trial(record.id), record.end_step)
+    return {
+        name: [
+            (r.step, r.metrics[name])
+            for r in reports
+            if name in r.metrics and math.isfinite(r.metrics[name])
+        ]
+        for name in names
+    }
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

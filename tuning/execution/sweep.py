@@ -182,6 +182,10 @@ class SweepRun(Turns):
         return failure.remedy
 
     def _again(self, trial_id: str) -> None:
+        if self.stopped or trial_id in self._to_stop:
+            step = self._last_step(trial_id)
+            self._finish(trial_id, TrialState.STOPPED, BY_HAND.cause, step)
+            return
         self._live.discard(trial_id)
         self._queue.appendleft(trial_id)
         self._tell_ended(trial_id)

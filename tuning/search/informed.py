@@ -43,6 +43,17 @@ class InformedStudy(optuna.Study):
             for i, value in zip(index, values, strict=True)
         }
 
+    def breed_from(self, trials: Sequence[FrozenTrial], key: str) -> None:
+        """Let a genetic algorithm, which breeds from its own generations alone, take for its first
+        what it did not propose: complete trials of other sweeps, an earlier space or searcher.
+
+        Args:
+            trials: any.
+            key: by which the algorithm notes a trial's generation.
+        """
+        found = [t for t in trials if t.state is TrialState.COMPLETE and key not in t.system_attrs]
+        self._judged = {t.number: _of_generation(t, key, 0) for t in found}
+
     def _get_trials(
         self,
         deepcopy: bool = True,
@@ -53,10 +64,16 @@ class InformedStudy(optuna.Study):
         found: list[FrozenTrial] = []
         if self.findings is not None and len(self.findings):
             complete = (t for t in own if t.state is TrialState.COMPLETE)
-            found = self.findings.trials([t.value for t in complete if t.value is not None])
+            found = self.findings.trials([t.values for t in complete])
         judged = self._judged or {}
         shown = [judged.get(t.number, t) for t in (*found, *own)]
         return [t for t in shown if states is None or t.state in states]
+
+
+def _of_generation(trial: FrozenTrial, key: str, generation: int) -> FrozenTrial:
+    shown = copy.copy(trial)
+    shown.system_attrs = {**trial.system_attrs, key: generation}
+    return shown
 
 
 def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:

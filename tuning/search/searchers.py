@@ -71,10 +71,10 @@ def cmaes(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Covariance matrix adaptation (Hansen 2016, "The CMA Evolution Strategy: A Tutorial"), for
     numbers; categories are drawn at random.
     """
-    from optuna.samplers import CmaEsSampler
+    from tuning.search.warm_cmaes import WarmCmaEsSampler
 
     with _experimental():
-        return CmaEsSampler(
+        return WarmCmaEsSampler(
             seed=seed,
             n_startup_trials=spec.startup_trials,
             consider_pruned_trials=True,

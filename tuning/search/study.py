@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.samplers import BaseGASampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
@@ -25,6 +26,7 @@ from tuning.search.schedulers.levels import levels
 from tuning.search.searchers import READS_VALUES, make_sampler
 from tuning.search.space import OptunaSpace
 from tuning.search.warm import Finding, Findings
+from tuning.search.warm_cmaes import MADE_AGAIN
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -240,7 +242,9 @@ class SweepStudy:
         if self._search.name in READS_VALUES and not self._several:
             self._informed.judge(trials, evidence)
         seed = derive_seed(self._spec.seed, number)
-        self._informed.sampler = make_sampler(self._search, seed, evidence)
+        self._informed.sampler = sampler = make_sampler(self._search, seed, evidence)
+        if isinstance(sampler, BaseGASampler):
+            self._informed.breed_from(trials, sampler._get_generation_key())
 
     def _as_evidence(self, frozen: FrozenTrial, sign: float) -> Seen:
         curve = self._curves.get(frozen.number)
@@ -280,6 +284,7 @@ class SweepStudy:
             distributions=distributions,
             intermediate_values={} if self._several else dict(curve),
             constraints=record.violations,
+            system_attrs={MADE_AGAIN: True},
         )
 
 

@@ -1,8 +1,9 @@
 """What other sweeps found out, as trials that a sampler sees beside the sweep's own.
 
-Findings of the same task count as they are. Of another task (other training code, data, metric or
-length of training) only the order is taken over: each becomes a complete trial whose value lies
-where its rank lies among the sweep's own values, so that scales never mix.
+Findings of the same task count as they are. Of another task (other training code, data, metrics or
+length of training) only the order is taken over, of each objective by itself: each finding becomes
+a complete trial whose values lie where its ranks lie among the sweep's own, so that scales never
+mix.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ class Finding(BaseModel):
         params: what varied, by dotted name.
         config: all that the trainable was given, nested.
         complete: whether it was not stopped early.
-        curve: (step, value) of its sweep's metric, ascending; never empty.
-        rank: where it stands in its sweep: 0 is the best, 1 the worst.
-        same: whether its sweep had the same task.
+        curve: (step, value), ascending, never empty: of the first objective of the sweep that is to
+            learn from it, or of what stands in for that.
+        values: its last value of each objective; empty where only ranks count.
+        ranks: where it stands in its sweep by each objective: 0 is the best, 1 the worst.
         identity, violations: see `TrialRecord`.
     """
 
@@ -42,10 +44,15 @@ class Finding(BaseModel):
     config: dict[str, Any]
     complete: bool
     curve: list[tuple[int, float]]
-    rank: float
-    same: bool
+    values: list[float]
+    ranks: list[float]
     identity: str = ""
     violations: dict[str, float] = {}
+
+    @property
+    def same(self) -> bool:
+        """Whether its sweep had the same task."""
+        return bool(self.values)
 
 
 class Findings:
@@ -60,11 +67,11 @@ class Findings:
     def __len__(self) -> int:
         return len(self._found)
 
-    def trials(self, own: Sequence[float]) -> list[FrozenTrial]:
+    def trials(self, own: Sequence[Sequence[float]]) -> list[FrozenTrial]:
         """They as Optuna's trials, numbered up to -1.
 
         Args:
-            own: values of the sweep's own completed trials.
+            own: values of the sweep's own completed trials, of each one per objective.
         """
         if self._made[0] != len(own):
             made = [self._trial(f, params, own) for f, params in self._found]
@@ -73,23 +80,30 @@ class Findings:
             self._made = len(own), made
         return self._made[1]
 
-    def _trial(self, found: Finding, params: dict[str, Any], own: Sequence[float]) -> FrozenTrial:
+    def _trial(
+        self, found: Finding, params: dict[str, Any], own: Sequence[Sequence[float]]
+    ) -> FrozenTrial:
         sampled, distributions = self._space.encoded(params)
         if found.same:
-            curve = dict(found.curve)
-            state = TrialState.COMPLETE if found.complete else TrialState.PRUNED
+            curve, values = dict(found.curve), found.values
         else:
-            last = self._spec.scheduler.max_t or found.curve[-1][0]
-            curve = {last: value_at(found.rank, own, self._spec.mode)}
-            state = TrialState.COMPLETE
+            values = self._placed(found.ranks, own)
+            curve = {self._spec.scheduler.max_t or found.curve[-1][0]: values[0]}
+        complete = found.complete or not found.same
         return create_trial(
-            state=state,
-            value=list(curve.values())[-1] if state is TrialState.COMPLETE else None,
+            state=TrialState.COMPLETE if complete else TrialState.PRUNED,
+            values=values if complete else None,
             params=sampled,
             distributions=distributions,
-            intermediate_values=curve,
+            intermediate_values={} if len(values) > 1 else curve,
             constraints=found.violations,
         )
+
+    def _placed(self, ranks: Sequence[float], own: Sequence[Sequence[float]]) -> list[float]:
+        """The values that stand at the ranks of each objective."""
+        columns = list(zip(*own, strict=True)) or [()] * len(ranks)
+        goals = zip(ranks, columns, self._spec.objectives, strict=True)
+        return [value_at(rank, column, goal.mode) for rank, column, goal in goals]
 
 
 def value_at(rank: float, own: Sequence[float], mode: str) -> float:
