@@ -11,6 +11,8 @@ from typing import Any
 
 from search_spaces.domains import Domain
 
+ABSENT = object()
+"""In place of the value of a trial that does not have the parameter."""
 _NO_VALUE = "(none)"
 
 
@@ -37,7 +39,7 @@ def text(value: object) -> str:
 
 
 def parameter_axis(name: str, values: Sequence[Any], domain: Domain | None) -> Axis:
-    """The axis of one hyperparameter; None among the values is a trial that does not have it."""
+    """The axis of one hyperparameter; the values may hold `ABSENT`."""
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     if not numbers or not values or (domain is not None and domain.is_categorical):
         return _categories(name, values)
@@ -50,7 +52,7 @@ def parameter_axis(name: str, values: Sequence[Any], domain: Domain | None) -> A
 def axes(params: Sequence[Mapping[str, Any]], domains: Mapping[str, Domain]) -> dict[str, Axis]:
     """An axis for each parameter that takes more than one value, in the order of the space."""
     names = dict.fromkeys([*domains, *(name for p in params for name in p)])
-    columns = {name: [p.get(name) for p in params] for name in names}
+    columns = {name: [p.get(name, ABSENT) for p in params] for name in names}
     return {
         name: parameter_axis(name, column, domains.get(name))
         for name, column in columns.items()
@@ -60,7 +62,7 @@ def axes(params: Sequence[Mapping[str, Any]], domains: Mapping[str, Domain]) -> 
 
 def _categories(name: str, values: Sequence[Any]) -> Axis:
     labels = [
-        _NO_VALUE if v is None else v if isinstance(v, str) else json.dumps(v) for v in values
+        _NO_VALUE if v is ABSENT else v if isinstance(v, str) else json.dumps(v) for v in values
     ]
     places = {label: float(i) for i, label in enumerate(sorted(set(labels), key=_order))}
     ticks = {place: label for label, place in places.items()}

@@ -28,6 +28,8 @@ MAX_CURVES, MAX_POINTS = 300, 100
 """Drawn of a sweep, and of a curve: the page stays within bounds however large the sweep is."""
 _CELLS = 24
 """Of the contour, along each axis."""
+_LEVEL = 7
+"""Axes whose names fit beside each other."""
 
 
 def history(data: SweepData) -> go.Figure:
@@ -91,8 +93,12 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
         "showscale": True,
     }
     dimensions = [_dimension(a) for a in [*found.values(), metric]]
-    figure = go.Figure(go.Parcoords(line=line, dimensions=dimensions))
-    return _styled(figure).update_layout(margin={"l": 90, "r": 60, "t": 60, "b": 30})
+    slanted = len(dimensions) > _LEVEL
+    figure = go.Figure(
+        go.Parcoords(line=line, dimensions=dimensions, labelangle=-20 if slanted else 0)
+    )
+    top = 110 if slanted else 60
+    return _styled(figure).update_layout(margin={"l": 90, "r": 90, "t": top, "b": 30})
 
 
 def importances(data: SweepData) -> go.Figure | None:

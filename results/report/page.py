@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from results.files import write_atomic
 from results.leaderboard import TrialSummary
 from results.records import TrialState
-from results.report import figures
+from results.report import figures, lineage
 from results.report.data import Importance, SweepData, failures, rungs
 
 _HEAD = 20
@@ -79,7 +80,7 @@ def _winner(data: SweepData) -> list[str]:
     if data.choice is None:
         return []
     first = data.choice.line
-    params = ", ".join(f"{k} = {number(v)}" for k, v in first.record.params.items())
+    params = ", ".join(f"{k} = {setting(v)}" for k, v in first.record.params.items())
     lines = [
         f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
         f"Why: {data.choice.why}.",
@@ -106,6 +107,7 @@ def _sections(data: SweepData) -> list[Section]:
     found = [
         *(section for one in data.objectives for section in _objective(one, stops)),
         Section("Pareto front", plot=plot(figures.pareto_front(data))),
+        _lineage(data),
         _confirmed(data),
         _cost(data),
         _failed(data),
@@ -171,6 +173,12 @@ def _confirmed(data: SweepData) -> Section:
     return Section("Confirmation", text, header=header, rows=rows)
 
 
+def _lineage(data: SweepData) -> Section:
+    figure, rows = lineage.lineage(data), lineage.rows(data)
+    said = ["An arrow leads from the trial whose weights were taken to the one that went on."]
+    return Section("Weights taken over", said, plot(figure), lineage.HEADER, rows)
+
+
 def _cost(data: SweepData) -> Section:
     spent: Counter[TrialState] = Counter()
     for line in data.lines:
@@ -213,7 +221,7 @@ def _table(data: SweepData) -> Section:
             *(number(e.values.get(name)) for name in others),
             str(e.step),
             f"{e.record.seconds:.0f}",
-            *(number(e.record.params.get(n)) for n in names),
+            *(setting(e.record.params[n]) if n in e.record.params else "" for n in names),
             e.record.reason,
         ]
         for e in data.lines[:_HEAD]
@@ -227,6 +235,11 @@ def _mean(line: TrialSummary) -> str:
         return ""
     spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
     return f"{number(line.mean)}{spread} of {line.seeds}"
+
+
+def setting(value: object) -> str:
+    """A parameter's value, in YAML's own words; floats with five digits."""
+    return number(value) if isinstance(value, float | str) else json.dumps(value, default=str)
 
 
 def number(value: object) -> str:

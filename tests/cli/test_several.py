@@ -103,13 +103,18 @@ def test_the_live_views_have_every_objective() -> None:
 
 
 def test_show_draws_who_took_weights_from_whom(tune: Tune) -> None:
-    tune.sweep(scheduler=PBT, budget={"trials": 8})
+    paths = tune.sweep(scheduler=PBT, budget={"trials": 8})
     said = tune("show", "simulated").out
     lines = said[said.index("weights taken over") :].splitlines()
     assert any(" at step 3: x " in line and " → " in line for line in lines)
     assert any(" at step 6: x " in line for line in lines)
     clone = next(line for line in lines if " at step 3: " in line).split(" at ")[0].split()[-1]
     assert "at step 3 went on from t" in tune("show", "simulated", clone).out
+    tune("report", "simulated")
+    page = (paths.results / "report.html").read_text()
+    drawn = page[page.index("Weights taken over</h2>") :]
+    assert f"{clone} from t" in drawn
+    assert drawn.index("Plotly.newPlot") < drawn.index(f"<td>{clone}</td>")
 
 
 def test_what_does_not_go_together_is_refused(tune: Tune) -> None:

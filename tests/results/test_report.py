@@ -18,7 +18,7 @@ from benchmarks.cli_speed import make_sweep
 from results.paths import SweepPaths
 from results.records import Attempt, Report, TrialRecord, TrialState, append_report
 from results.report import figures
-from results.report.axes import axes, parameter_axis
+from results.report.axes import ABSENT, axes, parameter_axis
 from results.report.data import (
     SweepData,
     common_step,
@@ -108,9 +108,9 @@ def test_axes() -> None:
     log = parameter_axis("lr", [1e-3, 0.1], Domain.model_validate({"loguniform": [1e-4, 1]}))
     assert log.values == pytest.approx([-3, -1])
     assert log.ticks[-2] == "0.01"
-    mixed = parameter_axis("k", [10, 9, None, [1, 2]], None)
-    assert list(mixed.ticks.values()) == ["9", "10", "(none)", "[1, 2]"]
-    assert mixed.values == [1, 0, 2, 3]
+    mixed = parameter_axis("k", [10, 9, None, ABSENT, [1, 2]], None)
+    assert list(mixed.ticks.values()) == ["9", "10", "(none)", "[1, 2]", "null"]
+    assert mixed.values == [1, 0, 4, 2, 3]
     # what never varies has no axis
     assert list(axes([{"a": 1, "b": 1.0}, {"a": 1, "b": 2.0}], {})) == ["b"]
 
