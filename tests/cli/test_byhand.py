@@ -31,6 +31,7 @@ def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
         (["x=2"], "x: must be of uniform [-1.0, 1.0], got 2"),
         (["opt.k=7"], "opt.k: must be of choice [1, 2], got 7"),
         (["y=1"], "y: not in the space"),
+        (["opt=1"], "opt: give one of its parameters: opt.k\n"),
         (["opt.kk=1"], "opt.kk: not in the space (did you mean 'opt.k'?)"),
         (["x"], "x: expected key=value, like lr=3e-4"),
         (["x=2", "opt.k=7"], "x: must be of uniform [-1.0, 1.0], got 2\nopt.k: must be"),
@@ -44,11 +45,12 @@ def test_add_refuses_what_the_space_does_not_have(tune: Tune, values: list[str],
 
 def test_add_into_a_space_of_options(tune: Tune) -> None:
     branches = {"choice": {"sgd": {"momentum": {"uniform": [0.0, 1.0]}}, "adam": {}}}
-    space = {"x": {"uniform": [0.0, 1.0]}, "opt": branches}
+    space = {"x": {"uniform": [0.0, 1.0]}, "opt": branches, "double": "= 2 * x"}
     paths = tune.sweep("mine", done=False, space=space, constraints=["x <= 0.9"])
     assert tune.refused("add", "mine", "momentum=0.5") == (
-        "momentum: not active in this configuration; choose its option too\n"
+        "momentum: not active in this configuration; choose its option too: opt=sgd\n"
     )
+    assert tune.refused("add", "mine", "double=1") == "double: it is computed from the others\n"
     assert "breaks x <= 0.9" in tune.refused("add", "mine", "x=0.95", "opt=adam")
     tune("add", "mine", "opt=sgd", "momentum=0.5")
     run = open_run(paths.root, read_spec(paths))

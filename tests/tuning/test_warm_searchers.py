@@ -117,12 +117,15 @@ class TestConformance:
 def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name: str) -> None:
     """And from what another searcher proposed: `auto` may pick another for a longer budget."""
     several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
-    paths = explored(tmp_path, **several)
-    wider = "space.x={uniform: [-1.5, 1.0]}"
-    changed = change(paths, "+5", None, [wider, f"search.name={name}"])
+    loop = tmp_path / "loop.py"
+    loop.write_text("def train(config): ...\n")
+    paths = explored(tmp_path, trainable=f"{loop}:train", **several)
+    narrower = "space.x={uniform: [-0.8, 1.0]}"
+    changed = change(paths, "+5", None, [narrower, f"search.name={name}"])
     assert changed is not None
-    assert changed.misfits == ()
-    space = {**SPACE, "x": {"uniform": [-1.5, 1.0]}}
+    assert changed.misfits == tuple(r.id for r in read_trials(paths) if r.params["x"] < -0.8)
+    assert 0 < len(changed.misfits) < MANY / 2
+    space = {**SPACE, "x": {"uniform": [-0.8, 1.0]}}
     cold = begun(tmp_path, "cold", name, space=space, **several)
     assert distance(session(paths)) < distance(cold)
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from results.records import TrialRecord
-from search_spaces.branches import active
+from search_spaces.branches import active, parameters
 from search_spaces.domains import Domain
 from search_spaces.errors import UserError, suggest
 from search_spaces.plain import show
+from search_spaces.rules import places
 from search_spaces.schema import SweepSpec
 
 _ABSENT = object()
@@ -60,16 +61,32 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
     for name, value in params.items():
         domain = there.get(name)
         if name not in known:
-            problems.append(f"{name}: not in the space{suggest(name, known)}")
+            problems.append(f"{name}: {_why_unknown(spec, name)}")
         elif not isinstance(domain, Domain):
-            problems.append(f"{name}: not active in this configuration; choose its option too")
+            problems.append(f"{name}: not active in this configuration; {_when(spec, name)}")
         elif not domain.contains(value):
             kind, bounds = next(iter(domain.dump().items()))
             problems.append(f"{name}: must be of {kind} {show(bounds)}, got {show(value)}")
     if problems:
         raise UserError(*problems)
-    if params.keys() >= there.keys() and (rule := spec.broken(params)):
+    needed = {name for name, leaf in there.items() if isinstance(leaf, Domain)}
+    if params.keys() >= needed and (rule := spec.broken(params)):
         raise UserError(f"constraints: the configuration breaks {rule}")
+
+
+def _why_unknown(spec: SweepSpec, name: str) -> str:
+    if name in places(spec.space, spec.fixed):
+        return "it is computed from the others"
+    if under := [n for n in spec.domains() if n.startswith(f"{name}.")]:
+        return f"give one of its parameters: {', '.join(under)}"
+    return f"not in the space{suggest(name, spec.domains())}"
+
+
+def _when(spec: SweepSpec, name: str) -> str:
+    """What has to be chosen for a parameter."""
+    options = (leaf.when for leaf in parameters(spec.space) if leaf.name == name)
+    each = [" ".join(f"{chooser}={label}" for chooser, label in when) for when in options]
+    return f"choose its option too: {' or '.join(each)}"
 
 
 def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
