@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from results.machines import processors
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+
+    _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+    _Pair = tuple[_Bytes, _Bytes]
 
 _THREADS = 4
 """At most: more would wait for the memory."""
@@ -26,8 +28,6 @@ _PIECE = 4 * 2**20
 """Bytes that a thread copies at once; less in all is copied sooner than a thread is there."""
 
 _Kind = tuple["torch.dtype", "torch.Size", bool]
-_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-_Pair = tuple[_Bytes, _Bytes]
 
 
 class Buffers:
@@ -112,6 +112,8 @@ def _bytes(tensor: torch.Tensor) -> _Bytes:
 
 def _copy(share: Sequence[_Pair]) -> None:
     """Of bytes: torch would start threads of its own in each of ours."""
+    import numpy as np  # not above: commands that only look import this module too
+
     for target, source in share:
         np.copyto(target, source)
 
