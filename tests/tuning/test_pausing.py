@@ -98,7 +98,7 @@ def test_another_scheduler_decides_about_what_was_paused(tmp_path, scheduler, en
 
 
 def test_a_paused_trial_that_breaks_an_outcome_constraint_cannot_win(tmp_path):
-    run = open_run(tmp_path, spec(outcome_constraints=["size <= 0.5"]))
+    run = open_run(tmp_path, spec(search={"name": "random"}, outcome_constraints=["size <= 0.5"]))
     finish(run)
     rests = [r for r in run.records.values() if r.state is TrialState.PAUSED]
     assert {r.eligible for r in rests} == {True, False}
