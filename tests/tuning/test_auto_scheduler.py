@@ -7,7 +7,7 @@ from search_spaces.load import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec, open_run
 from tuning.execution.change import change
 from tuning.execution.folder import create
-from tuning.search.schedulers.auto import choose_scheduler
+from tuning.search.auto_scheduler import choose_scheduler
 
 AUTO = {"grace_period": 1, "max_t": 9}
 LOOP = "def train(config): ...\n"

@@ -144,7 +144,7 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
 
 def _search_and_budget(spec: SweepSpec) -> list[str]:
     from tuning.search.auto import choose
-    from tuning.search.schedulers.auto import choose_scheduler
+    from tuning.search.auto_scheduler import choose_scheduler
 
     return [
         f"search     {choose(spec)}",

@@ -40,7 +40,7 @@ def run(
     from tuning.execution.preflight import preflight
     from tuning.execution.sources import sources
     from tuning.execution.trust import check_trust
-    from tuning.search.schedulers.auto import choose_scheduler
+    from tuning.search.auto_scheduler import choose_scheduler
 
     check_trust(address, insecure)
     loaded = load_sweep(file, set_)
@@ -81,7 +81,7 @@ def resume(
     from tuning.execution.folder import find
     from tuning.execution.restoring import restore
     from tuning.execution.trust import check_trust
-    from tuning.search.schedulers.auto import choose_scheduler
+    from tuning.search.auto_scheduler import choose_scheduler
 
     check_trust(address, insecure)
     paths = restore(sweep, storage) if "://" in sweep else find(sweep, storage)

@@ -23,8 +23,8 @@ from tuning.execution.folder import spent_s
 from tuning.execution.owner import own
 from tuning.execution.preflight import preflight
 from tuning.execution.sources import sources
+from tuning.search.auto_scheduler import frozen_as, with_scheduler
 from tuning.search.fitting import fitting
-from tuning.search.schedulers.auto import frozen_as, with_scheduler
 
 FOR_GOOD = {
     "name": "name",

@@ -26,7 +26,7 @@ from search_spaces.schema import SweepSpec
 from search_spaces.seal import is_whole_json, seal_json, seal_yaml
 from trainables.foreign import canonical
 from trainables.registry import anchored
-from tuning.search.schedulers.auto import frozen_as, with_scheduler
+from tuning.search.auto_scheduler import frozen_as, with_scheduler
 
 DEFAULT_STORAGE = "./sweeps"
 
