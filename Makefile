@@ -38,7 +38,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks.overhead
 
-# Takes hours at full count: ARGS="--kills 5 --fuzz 500" for less.
+# Takes most of an hour at full count: ARGS="--kills 5 --fuzz 500" for less.
 chaos: setup
 	$(BIN)/python -m tests.chaos $(ARGS)
 
