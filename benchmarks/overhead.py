@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import statistics
@@ -15,12 +14,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-import psutil
-
+from benchmarks.machine import cores, machine
 from benchmarks.process import ROOT, Outcome, run
 from benchmarks.work import (
     LEARNING_RATE,
@@ -238,22 +235,6 @@ def _cells(row: Row, ray_s: float | None) -> tuple[str, ...]:
         f"{row.trials} ({row.full})",
         str(row.reports),
     )
-
-
-def machine() -> str:
-    """Where this runs, and with what."""
-    names = ("ray", "torch", "optuna", "mlflow")
-    memory = psutil.virtual_memory().total / 2**30
-    return (
-        f"{cores()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, "
-        + ", ".join(f"{name} {version(name)}" for name in names)
-    )
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _arguments() -> argparse.Namespace:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.overhead import machine
+from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
 REPORTS = 100_000

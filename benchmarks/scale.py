@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.overhead import CONTENDERS, cores, machine
+from benchmarks.machine import cores, machine
+from benchmarks.overhead import CONTENDERS
 from benchmarks.process import Outcome, Sample, run
 from benchmarks.work import Job, Times
 

@@ -82,9 +82,8 @@ def fit(
     # Every look costs each worker a call. By default it is 2 s, and reports of loops wait for it.
     look_s = "0.2" if trainer is None else "0.5"
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", look_s)
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # it copies what trials print
-    os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets and all
+    os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process a run
     per_worker = {"CPU": shape.cpus_per_worker, "GPU": shape.gpus_per_worker}
     scaled: Any = ScalingConfig  # typed as Train V1, which knows no label selector

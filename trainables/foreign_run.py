@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from ray.train import CheckpointConfig, UserCallback
 
 from results.records import Report, append_report, read_reports
+from trainables.events import Ended, Event, Failed, Reported
 from trainables.facts import Notes
 from trainables.fit import Shape, describe, fit, run_config, this_machine
 from trainables.foreign import load
 from trainables.foreign_checkpoints import seal_checkpoint, seal_reported, take_up
-from trainables.mailbox import Ended, Event, Failed, Mailbox, Reported
+from trainables.mailbox import Mailbox
 from trainables.run import output_to
 from trainables.worker import TrialJob
 

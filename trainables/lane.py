@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.fit import Shape, describe, fit, run_config
 from trainables.lane_worker import LaneTask, lane_loop
-from trainables.mailbox import Leak, Mailbox
+from trainables.mailbox import Mailbox
+from trainables.settling import Leak
 from trainables.worker import TrialJob
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Lane:
         self._mailbox, self._shape, self._after = mailbox, shape, after
         self.workers = shape.workers
         self._task = LaneTask(self.id, mailbox, shape.gpus_per_worker, max_growth)
-        self.trials, self.recalled = 0, False
+        self.trials, self.recalled, self.seen_up = 0, False, False
         self.leak: Leak | None = None
         self._thread = threading.Thread(target=self._fit, name=self.id, daemon=True)
         self._thread.start()

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from results.records import Report
 from trainables.fit import in_one_line, this_machine
 from trainables.gpu_share import before_cuda, limit_memory
-from trainables.mailbox import Mailbox, Next, Outcome
+from trainables.mailbox import Mailbox
 from trainables.memory import Gauge
 from trainables.preemption import Preempted, heed_sigterm_soon
 from trainables.run import output_to, run_trial
+from trainables.settling import Next, Outcome
 from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:

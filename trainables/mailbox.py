@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from results.machines import Machine
 from results.records import Report
+from trainables.events import Event, Failed, Reported
+from trainables.settling import Leak, Next, Outcome, Remains, event_of, leak_of, next_of
 from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
@@ -22,38 +24,24 @@ if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
 
-@dataclass(frozen=True)
-class Reported:
-    """A trial reported and waits for an answer."""
-
-    report: Report
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The trial's code returned on every rank."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The trial's processes ended before it did.
-
-    Attributes:
-        reason: one line: which rank, and how.
-        began: whether the trial had begun; if not, it is not to blame.
-        came_up: whether its processes ever did; if not, the next ones will not either.
-        machines: on which each rank was, as far as that is known.
-    """
-
-    reason: str
-    began: bool = True
-    came_up: bool = True
-    machines: dict[int, Machine] = field(default_factory=dict)
-
-
-Event = Reported | Ended | Failed
 _SETTLE_S = 5.0
 _ANSWERS_S = 60.0
+_FIRST_STEP_S = 3.0
+"""Seconds that the first lane's first step is left alone with the cores: it imports, too."""
+
+
+@dataclass
+class _Lane:
+    jobs: list[TrialJob | None] = field(default_factory=list)
+    up: bool = False
+    works: bool = False
+    taken: int = 0
+    leak: Leak | None = None
+    group: PlacementGroup | None = None
+    machines: dict[int, Machine] = field(default_factory=dict)
+    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
+    ended: set[str] = field(default_factory=set)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 @dataclass
@@ -63,61 +51,9 @@ class _Talk:
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
     stopped: bool = False
+    lane: _Lane | None = None
     group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended on one rank.
-
-    Attributes:
-        failure: one line, or None when its code returned.
-        fatal: the process is of no more use (its device may be in any state).
-        leak: one line on memory that the trial left behind, if that is too much.
-    """
-
-    failure: str | None = None
-    fatal: bool = False
-    leak: str | None = None
-
-
-class Next(StrEnum):
-    """What a lane does after a trial, the same on every rank."""
-
-    GO_ON = "go on"
-    RENEW = "renew the process group, then go on"
-    RETIRE = "end as after the last trial"
-    LEAVE = "leave"
-
-
-@dataclass(frozen=True)
-class Leak:
-    """Why a lane was retired: which attempt (`TrialJob.key`) left memory behind, and how much."""
-
-    key: str
-    said: str
-
-
-@dataclass(frozen=True)
-class Remains:
-    """What is left of a lane that has gone."""
-
-    leak: Leak | None = None
-    group: PlacementGroup | None = None
-
-
-@dataclass
-class _Lane:
-    jobs: list[TrialJob | None] = field(default_factory=list)
-    up: bool = False
-    taken: int = 0
-    leak: Leak | None = None
-    group: PlacementGroup | None = None
-    machines: dict[int, Machine] = field(default_factory=dict)
-    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
-    ended: set[str] = field(default_factory=set)
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 class Mailbox:
@@ -148,13 +84,20 @@ class Mailbox:
             await self._tell_who_comes_next()
 
     async def may_start(self, lane: str, after: str) -> bool:
-        """Driver: waits until the lane `after` is up, or gone; False if `lane` is to end by now."""
+        """Driver: waits until the lane `after` works, or is up for a while, or gone.
+
+        Returns:
+            False if `lane` is to end by now.
+        """
+
+        def free() -> bool:
+            return None in self._lanes[lane].jobs or after in self._gone
+
         async with self._came_or_went:
-            await self._came_or_went.wait_for(
-                lambda: (
-                    None in self._lanes[lane].jobs or after in self._gone or self._lanes[after].up
-                )
-            )
+            await self._came_or_went.wait_for(lambda: free() or self._lanes[after].up)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_STEP_S):
+                    await self._came_or_went.wait_for(lambda: free() or self._lanes[after].works)
         return None not in self._lanes[lane].jobs
 
     async def lanes_up(self) -> dict[str, list[str]]:
@@ -195,7 +138,10 @@ class Mailbox:
         async with box.changed:
             await box.changed.wait_for(lambda: len(box.jobs) > number)
         box.taken = max(box.taken, number + 1)
-        return box.jobs[number]
+        taken = box.jobs[number]
+        if taken is not None and taken.key in self._talks:
+            self._talks[taken.key].lane = box
+        return taken
 
     async def settle(self, lane: str, key: str, rank: int, world: int, outcome: Outcome) -> Next:
         """Every rank: the trial is over here. What is next for the lane?
@@ -218,13 +164,12 @@ class Mailbox:
                 return Next.LEAVE
         if key not in box.ended:
             box.ended.add(key)
-            await self.post(key, _verdict(outcomes, box.machines))
-        if any(o.fatal for o in outcomes.values()):
-            return Next.LEAVE
-        if leaks := [f"rank {r}: {o.leak}" for r, o in sorted(outcomes.items()) if o.leak]:
-            box.leak = Leak(key, leaks[0])
-            return Next.RETIRE
-        return Next.RENEW if any(o.failure for o in outcomes.values()) else Next.GO_ON
+            await self.post(key, event_of(outcomes, box.machines))
+            await self._note_work(box)
+        then, leak = next_of(outcomes), leak_of(outcomes)
+        if then is Next.RETIRE and leak is not None:
+            box.leak = Leak(key, leak)
+        return then
 
     async def lane_gone(self, lane: str, reason: str) -> Remains:
         """Driver: the lane's processes are no more; tell the trials that were theirs."""
@@ -259,7 +204,15 @@ class Mailbox:
         if talk is None or talk.stopped:
             return Answer.STOP
         talk.events.put_nowait(Reported(report))
+        if talk.lane is not None:
+            await self._note_work(talk.lane)
         return await talk.answers.get()
+
+    async def _note_work(self, box: _Lane) -> None:
+        """The lane made a report, or came through a trial without one."""
+        if not box.works:
+            box.works = True
+            await self._tell_who_comes_next()
 
     async def event(self, key: str) -> Event:
         """Driving side: the attempt's next event."""
@@ -286,11 +239,6 @@ class Mailbox:
         """Driver: the attempt's processes are ended; gives what they may still hold."""
         talk = self._talks.pop(key, None)
         return None if talk is None else talk.group
-
-
-def _verdict(outcomes: dict[int, Outcome], machines: dict[int, Machine]) -> Event:
-    failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
-    return Failed(failures[0], machines=machines) if failures else Ended()
 
 
 def open_mailbox() -> ActorHandle[Mailbox]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from results.paths import TrialPaths
 from results.records import Report, append_report, read_reports
 from results.retention import Retention
 from results.tidy import quarantine, remove_leftovers
+from trainables.due import Due
 from trainables.facts import Notes
 from trainables.preemption import Preempted, asked_to_go
 from trainables.saving import SaveFn, Saver, Superseded
@@ -126,14 +126,14 @@ class Worker:
     world_size: int = 1
     local_rank: int = 0
     saver: Saver = field(init=False)
-    _last_checkpoint: int = field(default=0, init=False)
     _last_step: int = field(default=-1, init=False)
-    _last_time: float = field(default=0.0, init=False)
+    _due: Due = field(init=False)
     _notes: Notes = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.job.hang_timeout_s)
+        self._due = Due(self.job)
         self.saver = Saver(self.job, self.rank, self.world_size)
         self._notes = Notes(self.job.paths, self.job.attempt, self.device, self.world_size)
 
@@ -175,8 +175,8 @@ class Worker:
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
         if agreed < 0:
             return None
-        self._last_checkpoint = self._last_step = agreed
-        self._last_time = float(agreed)
+        self._last_step = agreed
+        self._due.resumed(agreed)
         folder = paths.checkpoint(agreed)
         return Checkpoint(agreed, folder, verify(folder, hashes=False))
 
@@ -218,10 +218,10 @@ class Worker:
             self._check_owner()
             append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
             self._notes.look(step)
-        save = checkpoint if self._is_sound(report) else None
-        ends = final or self._is_complete(report)
-        last = ends or self._may_pause(report)
-        due = self._is_due(report) or last
+        save = checkpoint if self._due.is_sound(report) else None
+        ends = final or self._due.is_complete(report)
+        last = ends or self._due.may_pause(report)
+        due = self._due.by_clock(report) or last
         if save is not None and due:
             self._save(step, save, wait=last)
         answer, leave = self._ask(report)
@@ -288,27 +288,6 @@ class Worker:
 
     def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
         self.saver.begin(step, save, self.barrier)
-        self._last_checkpoint = step
+        self._due.saved(step)
         if wait:  # the driver is to hear of the end when the last checkpoint is whole
             self.saver.settle()
-
-    def _is_due(self, report: Report) -> bool:
-        before, self._last_time = self._last_time, self.job.retention.time(report)
-        if self.job.retention.at_rung(before, self._last_time):
-            return True
-        return report.step - self._last_checkpoint >= self.job.checkpoint_every
-
-    def _is_complete(self, report: Report) -> bool:
-        return self.job.max_t is not None and self.job.retention.time(report) >= self.job.max_t
-
-    def _may_pause(self, report: Report) -> bool:
-        """Whether the scheduler may pause the trial here: what continues it finds its checkpoint.
-
-        Asked before `_is_due` moves the clock.
-        """
-        now = self.job.retention.time(report)
-        return any(self._last_time < rung <= now for rung in self.job.rungs)
-
-    def _is_sound(self, report: Report) -> bool:
-        """Whether the weights are worth keeping: a model that diverged is none to go on from."""
-        return math.isfinite(report.metrics.get(self.job.retention.metric, 0.0))

@@ -134,9 +134,10 @@ def run_loop(spec: SweepSpec, job: TrialJob, until: int, workers: int, address: 
         placement = place(spec.resources, nodes)
         import ray
 
+        from trainables.events import Failed, Reported
         from trainables.fit import Shape
-        from trainables.launch import ForeignCrew
-        from trainables.mailbox import Failed, Reported, open_mailbox
+        from trainables.foreign_crew import ForeignCrew
+        from trainables.mailbox import open_mailbox
 
         timeout = spec.failure.start_timeout
         held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker

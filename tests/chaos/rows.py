@@ -39,7 +39,7 @@ ROWS = {
         "tests/ray/test_elastic.py::test_a_failed_trial_goes_to_another_machine",
     ),
     "4": tested(
-        "a Train controller, Tune's actor, the mailbox or the deliverer killed",
+        "Tune's actor, the mailbox or the deliverer killed",
         "tests/ray/test_faults.py::test_processes_beside_the_workers_may_die",
         "tests/tuning/test_courier.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
     ),

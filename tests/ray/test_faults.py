@@ -99,10 +99,6 @@ class Faulty(Trainable):
     def loses_its_listener(self, config, worker):
         self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
 
-    def loses_its_controller(self, config, worker):
-        if self.kill("ray::TrainController", config, worker):
-            threading.Event().wait()  # its processes go with their owner
-
     def loses_the_mailbox(self, config, worker):
         self.kill("ray::Mailbox", config, worker)
 
@@ -165,7 +161,7 @@ class Faulty(Trainable):
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
 SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
-BESIDE = ["loses_its_listener", "loses_its_controller", "loses_the_mailbox"]
+BESIDE = ["loses_its_listener", "loses_the_mailbox"]
 KINDS = ["well", "is_poison", "diverges", *SURVIVED, *BESIDE]
 
 
@@ -260,7 +256,6 @@ def test_processes_beside_the_workers_may_die(
         ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
         ("rank_1_is_frozen", Remedy.RETRY, Cause.BUG),
         ("loses_its_listener", Remedy.RETRY, Cause.INFRASTRUCTURE),
-        ("loses_its_controller", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
         ("needs_much_memory", Remedy.SHRINK, Cause.BUG),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.tuning.simulate import make_spec, open_run, train
 from tests.tuning.test_capacity import Cluster
-from trainables.mailbox import Leak
+from trainables.settling import Leak
 from trainables.worker import TrialJob
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
@@ -21,7 +21,10 @@ class Lanes:
         self.free, self.there, self.left = size, size, list[Leak]()
         self.busy: list[str] = []
         self.recalled, self.at = 0, dict[str, list[str]]()
-        self.mailbox_died = False
+        self.mailbox_died, self.comes_up = False, False
+
+    def ready(self, workers: int) -> bool:
+        return not (self.comes_up and self.busy)
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)

@@ -28,6 +28,12 @@ DONE = Ending("FINISHED", {"best_loss": 0.5})
 WAIT_S = 90.0
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process starts with the first report."""
+    monkeypatch.setattr("tuning.execution.courier._LATER_S", 0.0)
+
+
 @pytest.fixture
 def paths(tmp_path: Path) -> SweepPaths:
     """A sweep that ran without a tracker."""
@@ -108,9 +114,11 @@ def test_it_leaves_with_its_driver(paths: SweepPaths) -> None:
         "import os, sys\n"
         "from results.tenure import Unfenced\n"
         "from tuning.execution.courier import Courier, deliverer\n"
-        "courier = Courier('MLflow', deliverer(sys.argv[1], Unfenced()))\n"
-        "courier.changed('t0000', reported=True)\n"
-        "print(courier._process.pid, flush=True)\n"
+        "from tuning.execution import courier\n"
+        "courier._LATER_S = 0.0\n"
+        "told = Courier('MLflow', deliverer(sys.argv[1], Unfenced()))\n"
+        "told.changed('t0000', reported=True)\n"
+        "print(told._process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run(

@@ -10,7 +10,7 @@ from results.failures import Cause, Remedy
 from results.records import TrialState
 from tests.tuning.crew import ELASTIC, Sweep
 from tests.tuning.simulate import train
-from trainables.mailbox import Leak
+from trainables.settling import Leak
 from trainables.worker import Answer
 from tuning.execution.capacity import IDLE_S
 from tuning.execution.placement import Node
@@ -31,6 +31,16 @@ def test_lanes_wait_for_trials_and_are_given_back_after_a_while(sweep: Sweep) ->
     sweep.cluster.seconds += IDLE_S
     sweep.hired.tend()
     assert (sweep.lanes.free, sweep.lanes.busy) == (0, [second.key])
+
+
+def test_no_trial_waits_for_processes_that_come_up_while_others_work(sweep: Sweep) -> None:
+    sweep.lanes.comes_up = True
+    job = sweep.begin()
+    assert sweep.hired.berth() is None, "its lane takes the next one before the other is up"
+    sweep.end(job)
+    assert sweep.begin()
+    sweep.lanes.comes_up = False
+    assert sweep.begin()
 
 
 def test_a_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:

@@ -5,16 +5,9 @@ import asyncio
 from results.machines import Machine
 from results.records import Report
 from trainables import mailbox
-from trainables.mailbox import (
-    Ended,
-    Failed,
-    Leak,
-    Mailbox,
-    Next,
-    Outcome,
-    Remains,
-    Reported,
-)
+from trainables.events import Ended, Failed, Reported
+from trainables.mailbox import Mailbox
+from trainables.settling import Leak, Next, Outcome, Remains
 from trainables.worker import Answer, TrialJob
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
@@ -159,13 +152,28 @@ def test_lanes_come_up_one_after_the_first():
         await box.submit("third", None)
         assert await third is False, "the sweep ends before it began"
         assert await box.lanes_up() == {}
-        first = asyncio.create_task(box.job("first", 0))
-        assert await second is True
+        await box.submit("first", A)
+        assert await box.job("first", 0) == A
         assert await box.lanes_up() == {"first": []}
-        await box.submit("first", None)
-        await first
+        assert not second.done(), "the first step has the cores"
+        report = asyncio.create_task(box.report(A.key, REPORT))
+        assert await second is True
+        await box.answer(A.key, Answer.STOP)
+        assert await report is Answer.STOP
         await box.lane_gone("other", "never came up")
         assert await box.may_start("fourth", after="other") is True
+
+    asyncio.run(scenario())
+
+
+def test_a_long_first_step_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(mailbox, "_FIRST_STEP_S", 0.01)
+
+    async def scenario():
+        box = Mailbox()
+        await box.submit("first", A)
+        await box.job("first", 0)
+        assert await box.may_start("second", after="first") is True
 
     asyncio.run(scenario())
 

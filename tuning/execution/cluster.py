@@ -39,10 +39,10 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
-        with _own_sigterm():
+        with _own_sigterm(), _bare_head():
             ray.init(
                 address=chosen or "local",
-                include_dashboard=None if chosen else False,  # its processes delay the first trial
+                include_dashboard=None if chosen else False,
                 log_to_driver=False,
                 dashboard_host="127.0.0.1",
                 logging_level=logging.ERROR,
@@ -65,6 +65,26 @@ def _own_sigterm() -> Iterator[None]:
     finally:
         if before is not None and signal.getsignal(signal.SIGTERM) is not before:
             signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _bare_head() -> Iterator[None]:
+    """A cluster that is started within has no API server, log monitor or autoscaler.
+
+    Nobody asks the first, nobody listens to the second, and the third has no machines to add; each
+    imports for about a second before the first trial. There is no setting that leaves them out.
+    """
+    from ray._private.node import Node as Head
+
+    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
+    before = {name: getattr(Head, name) for name in left_out}
+    for name in left_out:
+        setattr(Head, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, start in before.items():
+            setattr(Head, name, start)
 
 
 def nodes() -> list[Node]:

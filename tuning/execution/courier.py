@@ -13,6 +13,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _START_S = 60.0
 """Seconds for the process to come up and to answer, beside those for the delivery."""
+_LATER_S = 10.0
+"""Seconds after the first report in which the cores are left to the workers that come up."""
 
 
 def deliverer(folder: Path, tenure: Tenure) -> list[str]:
@@ -34,7 +37,7 @@ def deliverer(folder: Path, tenure: Tenure) -> list[str]:
 
 
 class Courier:
-    """A `Tracker` in another process, which is started with the first report, and again if it dies.
+    """A `Tracker` in another process, started soon after the first report, and again if it dies.
 
     It reads the sweep folder itself and is only told which trials there is something new of; a word
     that gets lost is made up for at the end, when it looks at all of them.
@@ -47,13 +50,20 @@ class Courier:
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self._name, self._command = name, list(command)
         self._process: subprocess.Popen[str] | None = None
+        self._first: float | None = None
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
-        """See `Tracker`. Begins with the first report: imports would delay the first trial."""
-        if reported or self._process is not None:
+        """See `Tracker`. Begins when workers are up: its imports would delay their trials."""
+        if self._process is not None or (reported and self._is_time()):
             with suppress(OSError):  # it has just died, or does not listen; it looks at all later
                 self._tell(trial_id)
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        return now - self._first >= _LATER_S
 
     def close(self, ending: Ending, timeout: float) -> str | None:
         """See `Tracker`."""

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from ray import tune
 
 from results.machines import Machine
-from trainables.mailbox import Ended, Failed
+from trainables.events import Ended, Failed
 
 KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up"
 _MACHINES, _BY_RANK = "machines", TypeAdapter(dict[int, Machine])

@@ -1,0 +1,25 @@
+"""The machine that a benchmark ran on, for whoever reads its figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+
+import psutil
+
+
+def machine() -> str:
+    """Where this runs, and with what."""
+    names = ("ray", "torch", "optuna", "mlflow")
+    memory = psutil.virtual_memory().total / 2**30
+    return (
+        f"{cores()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in names)
+    )
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
