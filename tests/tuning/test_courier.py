@@ -109,6 +109,20 @@ def test_warnings_are_the_drivers(caplog: pytest.LogCaptureFixture) -> None:
     assert [r.getMessage() for r in caplog.records] == ["down"]
 
 
+def test_the_cores_are_left_to_workers_that_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    listens = "import sys; sys.stdin.readlines()"
+    courier = Courier("MLflow", [sys.executable, "-c", listens])
+    monkeypatch.setattr("tuning.execution.courier._LATER_S", 1000.0)
+    courier.changed("t0000", reported=True)
+    assert courier._process is None
+    monkeypatch.setattr("tuning.execution.courier._LATER_S", 0.0)
+    courier.changed("t0000", reported=False)
+    assert courier._process is None, "nothing is new"
+    courier.changed("t0000", reported=True)
+    assert courier._process is not None
+    courier._end()
+
+
 def test_it_leaves_with_its_driver(paths: SweepPaths) -> None:
     driver = (
         "import os, sys\n"
