@@ -85,8 +85,8 @@ class Lane:
                 fit(lane_loop, {"task": self._task}, self._shape, run, trainer=LaneTrainer)
         except Exception as e:  # noqa: BLE001 - told to whoever waits for its trials
             reason = describe(e)
-        told: Any = self._mailbox.lane_gone.remote(self.id, reason)
         try:
+            told: Any = self._mailbox.lane_gone.remote(self.id, reason)
             left = ray.get(told)
         except ray.exceptions.RayError:  # the cluster went with it
             return

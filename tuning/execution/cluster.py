@@ -19,6 +19,7 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's own state is a cache that resume never reads
     "TUNE_WARN_THRESHOLD_S": "60",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
