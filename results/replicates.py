@@ -51,6 +51,8 @@ def joint(group: Sequence[TrialRecord], count: int) -> TrialRecord:
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean at each step that all of them have."""
+    if len(curves) == 1:
+        return list(curves[0])
     steps = [dict(curve) for curve in curves]
     common = set(steps[0]).intersection(*steps[1:]) if steps else set()
     return [(step, statistics.fmean(known[step] for known in steps)) for step in sorted(common)]
