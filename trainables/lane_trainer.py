@@ -40,7 +40,7 @@ class LaneTrainer(TorchTrainer):
         # A controller takes its process's log over; what it says of failures is in trials' records.
         os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"
         logging.getLogger("ray.train").setLevel(logging.CRITICAL)
-        controller = LaneController(**given)
+        controller: Any = LaneController(**given)
         asyncio.run(controller.run())
         return controller.get_result()
 
@@ -83,4 +83,5 @@ class LaneScaling(FixedScalingPolicy):
 
 
 # There is no setting for it. Only lanes have their controller in this process.
-worker_group.SynchronizationActor = ray.remote(num_cpus=0)(Meeting)
+_GROUPS: Any = worker_group
+_GROUPS.SynchronizationActor = ray.remote(num_cpus=0)(Meeting)
