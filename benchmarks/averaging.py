@@ -3,9 +3,14 @@
     python -m benchmarks.averaging [--models 16] [--megabytes 400] [--dtype float32] [--repeats 3]
 
 Ours is compared with loading all models and adding them up, and with `mergekit-pytorch` (linear)
-where `MERGEKIT_PYTHON` names a Python that has it. Each runs in a process of its own, in turn, with
-the files in the page cache. Seconds are medians of wall-clock time, without imports; of mergekit,
-which has no other way in than its program, those that it takes beyond a merge of two tiny models.
+where `MERGEKIT_PYTHON` names a Python that has it. Each runs in processes of its own, in turn, with
+the files in the page cache. All are timed in the same two ways, medians of wall-clock time:
+
+- the average alone, in a process that has made a small one before, so that nothing is left to
+  import: from before the first read to after the last write (ours waits for the disk, the others
+  leave their file to the page cache),
+- a process from its start to its end, which makes the one average, imports included.
+
 Memory is the largest anonymous resident set beyond what the process had before it began (the page
 cache, which the system may take back, is not counted). Errors are beside the float64 mean, rounded
 once. Needs twice the models' size on the disk, and of memory for loading all.
@@ -23,9 +28,8 @@ import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -33,6 +37,7 @@ from safetensors.torch import load_file, save_file
 
 TENSORS = 16
 PERIOD_S = 0.002
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def make_models(folder: Path, count: int, megabytes: int, dtype: torch.dtype) -> list[Path]:
@@ -60,21 +65,33 @@ def load_all(paths: list[Path], target: Path) -> None:
     save_file({k: v.to(models[0][k].dtype) for k, v in mean.items()}, target)
 
 
-def anonymous(pid: int | str = "self") -> int:
-    """Anonymous resident bytes of a process; 0 when it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return next((int(x.split()[1]) * 1024 for x in lines if x.startswith("RssAnon")), 0)
+def mergekit(paths: list[Path], target: Path) -> None:
+    """In a Python that has it: its program, called as its console script calls it."""
+    from mergekit.scripts.merge_raw_pytorch import main as program  # type: ignore[import-not-found]
+
+    models = [{"model": str(p), "parameters": {"weight": 1}} for p in paths]
+    recipe, out = target.with_suffix(".yml"), target.with_suffix(".out")
+    recipe.write_text(json.dumps({"merge_method": "linear", "models": models}))
+    program.main(["--quiet", str(recipe), str(out)], standalone_mode=False)
+    next(out.glob("*.safetensors")).replace(target)
+    shutil.rmtree(out)
+
+
+CONTENDERS = {"ours": ours, "load_all": load_all, "mergekit": mergekit}
+
+
+def anonymous() -> int:
+    """Anonymous resident bytes of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("RssAnon"))
 
 
 class Peak:
-    """The largest anonymous memory of a process while it is watched."""
+    """The largest anonymous memory of this process while it is watched."""
 
-    def __init__(self, pid: int | str = "self") -> None:
+    def __init__(self) -> None:
         self.largest = 0
-        self._pid, self._over = pid, threading.Event()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def __enter__(self) -> Peak:
@@ -87,50 +104,49 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._over.wait(PERIOD_S):
-            self.largest = max(self.largest, anonymous(self._pid))
+            self.largest = max(self.largest, anonymous())
 
 
-def contend(name: str, folder: Path) -> None:
-    """In a process of its own: average once, and print what it took as JSON."""
+class Took(NamedTuple):
+    """What an average took."""
+
+    seconds: float
+    bytes: int
+
+
+def contend(name: str, folder: Path, warm: bool) -> Took:
+    """In a process of its own: average once."""
     paths = sorted(folder.glob("m*/model.safetensors"))
-    run = {"ours": ours, "load_all": load_all}[name]
-    run([paths[0]] * 2, folder / "warm.safetensors")  # imports are no part of the measurement
+    if warm:
+        small = sorted(folder.glob("small/m*/model.safetensors"))
+        CONTENDERS[name](small, folder / "warm.safetensors")
     before, since = anonymous(), time.perf_counter()
     with Peak() as peak:
-        run(paths, folder / f"{name}.safetensors")
-    seconds = time.perf_counter() - since
-    print(json.dumps({"seconds": seconds, "bytes": max(0, peak.largest - before)}))
+        CONTENDERS[name](paths, folder / f"{name}.safetensors")
+    return Took(time.perf_counter() - since, max(0, peak.largest - before))
 
 
-def measure(name: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.averaging", "--contender", name, str(folder)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class Sample(NamedTuple):
+    """One contender, measured once: `alone` without imports, `whole` from start to end."""
+
+    alone: Took
+    whole_s: float
 
 
-def mergekit(folder: Path) -> dict[str, float]:
-    """What `mergekit-pytorch` takes beyond a merge of models of next to nothing."""
-    paths = sorted(folder.glob("m*/model.safetensors"))
-    least = _merged(sorted(folder.glob("tiny/m*/model.safetensors")), folder)
-    whole = _merged(paths, folder)
-    return {key: max(0.0, whole[key] - least[key]) for key in whole}
-
-
-def _merged(paths: list[Path], folder: Path) -> dict[str, float]:
-    models = [{"model": str(p), "parameters": {"weight": 1}} for p in paths]
-    recipe, out = folder / "linear.yml", folder / "mergekit"
-    recipe.write_text(json.dumps({"merge_method": "linear", "models": models}))
-    program = str(Path(os.environ["MERGEKIT_PYTHON"]).with_name("mergekit-pytorch"))
-    shutil.rmtree(out, ignore_errors=True)
+def measure(name: str, folder: Path) -> Sample:
+    alone = _process(name, folder, "--warm")
     since = time.perf_counter()
-    process = subprocess.Popen([program, "--quiet", str(recipe), str(out)])
-    with Peak(process.pid) as peak:
-        if process.wait():
-            raise SystemExit(f"{program} failed with {process.returncode}")
-    seconds = time.perf_counter() - since
-    next(out.glob("*.safetensors")).replace(folder / "mergekit.safetensors")
-    return {"seconds": seconds, "bytes": float(peak.largest)}
+    _process(name, folder)
+    return Sample(alone, time.perf_counter() - since)
+
+
+def _process(name: str, folder: Path, *more: str) -> Took:
+    python = os.environ["MERGEKIT_PYTHON"] if name == "mergekit" else sys.executable
+    command = [python, "-m", "benchmarks.averaging", "--contender", name, str(folder), *more]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} failed with {done.returncode}: {done.stderr[-2000:]}")
+    return Took(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def error(folder: Path, name: str) -> tuple[int, float, float]:
@@ -159,30 +175,38 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--contender", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--warm", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.contender:
-        contend(given.contender[0], Path(given.contender[1]))
+        name, folder = given.contender
+        print(json.dumps(contend(name, Path(folder), given.warm)))
         return
+    names = [n for n in CONTENDERS if n != "mergekit" or os.environ.get("MERGEKIT_PYTHON")]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         dtype = getattr(torch, given.dtype)
         make_models(folder, given.models, given.megabytes, dtype)
-        make_models(folder / "tiny", 2, 1, dtype)
-        runs = {name: partial(measure, name, folder) for name in ("ours", "load_all")}
-        if os.environ.get("MERGEKIT_PYTHON"):
-            runs["mergekit"] = partial(mergekit, folder)
-        rounds = [{name: run() for name, run in runs.items()} for _ in range(given.repeats)]
+        make_models(folder / "small", 2, 4, dtype)
+        rounds = [{name: measure(name, folder) for name in names} for _ in range(given.repeats)]
+        what = f"{given.models} models of {given.megabytes} MB, {given.dtype}"
+        print(f"{what}; {os.cpu_count()} cores, {given.repeats} times")
         print(
-            f"{given.models} models of {given.megabytes} MB, {given.dtype}; {os.cpu_count()} cores"
+            "| contender | seconds | of a whole process | MB beyond baseline | elements off |"
+            " relative error |"
         )
-        print("| contender | seconds | MB beyond baseline | elements off | relative error |")
-        print("|---|---|---|---|---|")
-        for name in runs:
-            differ, part, far = error(folder, name)
-            seconds = statistics.median(one[name]["seconds"] for one in rounds)
-            most = max(one[name]["bytes"] for one in rounds)
-            took = f"{seconds:.1f} | {most / 1e6:.0f}"
-            print(f"| {name} | {took} | {differ:,} ({part:.1%}) | {far:.1e} |")
+        print("|---|---:|---:|---:|---:|---:|")
+        for name in names:
+            print(f"| {name} | {_figures(name, folder, [one[name] for one in rounds])} |")
+
+
+def _figures(name: str, folder: Path, samples: list[Sample]) -> str:
+    """The rest of a contender's line."""
+    seconds = statistics.median(s.alone.seconds for s in samples)
+    whole = statistics.median(s.whole_s for s in samples)
+    most = max(s.alone.bytes for s in samples)
+    differ, part, far = error(folder, name)
+    took = f"{seconds:.1f} | {whole:.1f} | {most / 1e6:.0f}"
+    return f"{took} | {differ:,} ({part:.1%}) | {far:.1e}"
 
 
 if __name__ == "__main__":
