@@ -116,6 +116,7 @@ def importances(data: SweepData) -> go.Figure | None:
             marker={"color": colour},
         )
     figure.update_yaxes(type="category")
+    figure.update_layout(legend={"traceorder": "reversed"})  # as the bars are, from the top
     return figure.update_layout(height=140 + 45 * len(data.importances[0].shares))
 
 

@@ -17,6 +17,7 @@ from results.files import write_atomic
 from results.leaderboard import TrialSummary
 from results.records import TrialState
 from results.report import figures, lineage
+from results.report.cost import unit_for
 from results.report.data import Importance, SweepData, failures, rungs
 
 _HEAD = 20
@@ -183,12 +184,14 @@ def _cost(data: SweepData) -> Section:
     spent: Counter[TrialState] = Counter()
     for line in data.lines:
         spent[line.record.state] += round(line.record.worker_seconds)
-    hours = ", ".join(f"{s / 3600:.3g} on {state.value}" for state, s in spent.most_common())
+    unit = unit_for(sum(spent.values()))
+    parts = ", ".join(f"{unit.of(s)} on {state.value}" for state, s in spent.most_common())
     attempts = [a for e in data.lines for a in e.record.attempts]
-    cpu = sum(a.seconds * a.cpus for a in attempts) / 3600
-    gpu = sum(a.seconds * a.gpus for a in attempts) / 3600
-    said = [f"Worker-hours: {sum(spent.values()) / 3600:.3g} in all; {hours}."] if spent else []
-    said += [f"CPU-hours: {cpu:.3g}; GPU-hours: {gpu:.3g}."] if cpu or gpu else []
+    cpu = unit.of(sum(a.seconds * a.cpus for a in attempts))
+    gpu = unit.of(sum(a.seconds * a.gpus for a in attempts))
+    whole = unit.of(sum(spent.values()))
+    said = [f"Worker-{unit.name}: {whole} in all; {parts}."] if spent else []
+    said += [f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}."] if (cpu, gpu) != ("0", "0") else []
     return Section("Time and cost", said, plot(figures.costs(data)) if spent else None)
 
 

@@ -240,6 +240,7 @@ def test_best(tune: Tune) -> None:
         f"  opt.k: {record.params['opt.k']}\n"
         "why        its last loss is the lowest of 6 trials\n"
         f"checkpoint {checkpoint}\n"
+        "confirm    tune best mine --confirm 3  (so far measured once, by the search)\n"
     )
 
 
@@ -271,8 +272,15 @@ def test_resume_of_a_finished_sweep_says_it_all_again(tune: Tune) -> None:
 
 
 def test_next_steps_are_those_that_work(tune: Tune) -> None:
-    """`digits` has no transformers form, and only trials of one start can be averaged."""
-    paths = tune.sweep("mine", budget={"trials": 3})
+    """`Plain` has no transformers form, and only trials of one start can be averaged."""
+    tune.write(
+        "plain.py",
+        "from trainables.base import Trainable\n"
+        "from trainables.digits.trainable import Digits\n"
+        "class Plain(Digits):\n"
+        "    export_hf = Trainable.export_hf\n",
+    )
+    paths = tune.sweep("mine", budget={"trials": 3}, trainable="plain.py:Plain")
     board = [words[0] for words in tune("show", "mine").lines[2:5]]
     for trial_id in board[:2]:
         folder = add_checkpoint(paths, trial_id, 9)
@@ -282,6 +290,9 @@ def test_next_steps_are_those_that_work(tune: Tune) -> None:
     said = tune("resume", "mine").out
     assert "average    tune average mine\n" in said
     assert "export" not in said
+    assert "Plain has no transformers form" in tune.refused("export", "mine", "--to", "hf")
+    add_checkpoint(tune.sweep("other"), board[0], 9)
+    assert "export     tune export other --to hf\n" in tune("resume", "other").out
 
 
 def test_sessions_are_counted_together(tune: Tune) -> None:

@@ -9,6 +9,7 @@ import pytest
 from results.comparison import compare, differences, equal_costs, progress
 from results.paths import SweepPaths
 from results.records import Attempt, Report, TrialRecord
+from results.report.cost import unit_for
 from results.report.together import table, write_comparison
 from search_spaces.errors import UserError
 from search_spaces.load import dump_sweep
@@ -67,7 +68,8 @@ def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
     assert long.winner is not None
     assert long.best_at(long.cost) == pytest.approx(long.winner.value)
     header, rows = table(standings)
-    assert header[:5] == ["sweep", "trials", "winner", "loss", "worker-hours"]
+    assert header[:5] == ["sweep", "trials", "winner", "loss", "worker-seconds"]
+    assert header[-1].endswith(" s")
     assert [len(row) for row in rows] == [len(header)] * 2
     write_comparison(standings, tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
@@ -88,3 +90,12 @@ def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
     assert (standings[1].winner, standings[1].cost, standings[1].progress) == (None, 0, [])
     assert table(standings)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
     write_comparison(standings, tmp_path / "both.html")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (4e5, "111 h")],
+)
+def test_a_cost_is_told_in_the_unit_that_suits_it(seconds: float, told: str) -> None:
+    unit = unit_for(seconds)
+    assert f"{unit.of(seconds)} {unit.sign}" == told

@@ -33,15 +33,17 @@ def test_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
     assert git_tags(tmp_path)["tune.git.dirty"] == "true"
 
 
-def test_the_sweep_file_goes_along_without_secrets(
+def test_the_sweep_file_and_where_it_comes_from_go_along_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "sesame-open-sesame")
-    spec = make_spec(description="opened by sesame-open-sesame")
+    search = {"name": "tpe", "warm_start": ["earlier"]}
+    spec = make_spec(description="opened by sesame-open-sesame", search=search)
     loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
     paths = create(loaded, None, str(tmp_path))
     facts = sweep_facts(paths, spec)
     assert facts.key == read_state(paths).key
     assert "sesame" not in facts.artifacts["sweep.yaml"]
     assert facts.tags["goal"] == "min loss"
+    assert facts.tags["tune.warm_start"] == "earlier"
     assert "tune.version.torch" in facts.tags

@@ -166,6 +166,7 @@ def _tell(made: Confirmation) -> None:
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
     from tuning.cli.format import number, setting
+    from tuning.execution.folder import handle
 
     found = _as_json(paths, spec, choice)
     values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
@@ -177,6 +178,9 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
         values = "  ".join(f"{name} {number(value)}" for name, value in entry["values"].items())
         typer.echo(f"front      {entry['trial']}  {values}")
     typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
+    if not choice.confirmed:
+        how = f"tune best {handle(paths)} --confirm 3"
+        typer.echo(f"confirm    {how}  (so far measured once, by the search)")
 
 
 def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, Any]:

@@ -27,6 +27,8 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
         **git_tags(source),
         **{f"tune.version.{name}": number for name, number in versions()},
     }
+    if spec.search.warm_start:
+        tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
     return SweepFacts(read_state(paths).key, spec.name, tags, _settings(spec), artifacts)
 
