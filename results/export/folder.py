@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results.checkpoint import MANIFEST, CheckpointError, commit, open_staging, verify
 from results.export.formats import FORMATS, Model
-from results.export.verify import Verdict, verify_export
+from results.export.verify import Verdict, verify_export, write_report
 from search_spaces.errors import UserError
 
 _WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
@@ -50,7 +50,7 @@ def export(
     *,
     check: bool = True,
     force: bool = False,
-) -> Verdict | None:
+) -> tuple[Verdict, ...]:
     """Write a model in a format, and judge it before anybody can find it.
 
     Args:
@@ -59,11 +59,11 @@ def export(
         name: of the format.
         model: see `Model`.
         card: for the README.
-        check: run the copy in a fresh process and compare (`export_report.json`).
+        check: run the copy in fresh processes and compare (`export_report.json`).
         force: replace an earlier export at `target`. Other folders are never replaced.
 
     Returns:
-        The verdict, a passed one; None without `check`.
+        The verdicts of all runtimes that are there, passed ones; none without `check`.
 
     Raises:
         UserError: the source is damaged, the target is there already, packages are missing, or
@@ -81,16 +81,26 @@ def export(
     open_staging(folder)
     try:
         form.write(model, folder)
-        (folder / "README.md").write_text(_readme(folder, card, name, form.how))
-        verdict = verify_export(folder, form.runtime, model.exportable) if check else None
-        if verdict is not None:
-            if not verdict.passed:
-                raise UserError(f"--to {name}: not exported, the copy differs: {verdict.summary}")
-            verdict.write(folder)
+        (folder / "README.md").write_text(_readme(folder, card, name, form.how(folder)))
+        verdicts = _judged(folder, name, model) if check else ()
         commit(folder, target, step=0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return verdict
+    return verdicts
+
+
+def _judged(folder: Path, name: str, model: Model) -> tuple[Verdict, ...]:
+    """What the runtimes say, written to `export_report.json`; the first that objects ends it."""
+    verdicts = []
+    for runtime in FORMATS[name].runtimes:
+        if not runtime.there:
+            continue
+        verdicts.append(verify_export(folder, runtime, model.exportable))
+        if not verdicts[-1].passed:
+            summary = verdicts[-1].summary
+            raise UserError(f"--to {name}: not exported, the copy differs: {summary}")
+    write_report(folder, verdicts)
+    return tuple(verdicts)
 
 
 def _check_target(target: Path, force: bool) -> None:

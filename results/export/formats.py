@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results.export.quiet import quiet
 from results.exportable import Exportable
 from search_spaces.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 EXTRA = "tune-platform[export]"
 
@@ -42,10 +46,20 @@ class Runtime:
         script: in `runtimes/` beside this file; runs the copy in a fresh process which has nothing
             of ours.
         tolerance: largest difference of an output, as a part of the largest output (at least 1).
+        sees: what it tells of the original's output.
+        needs: the module that it is, where not every installation has it: then it judges where it
+            is there.
     """
 
     script: str
     tolerance: float
+    sees: Callable[[torch.Tensor], torch.Tensor] = lambda output: output
+    needs: str | None = None
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be asked here."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 
 @dataclass(frozen=True)
@@ -54,14 +68,14 @@ class Format:
 
     Attributes:
         write: puts the files of the model into a folder.
-        runtime: judges what was written.
+        runtimes: judge what was written.
+        how: given the folder, one line of Python that loads it; `{folder}` stands for its name.
         needs: modules of `tune-platform[export]`.
-        how: one line of Python that loads it; `{folder}` stands for the folder.
     """
 
     write: Callable[[Model, Path], None]
-    runtime: Runtime
-    how: str
+    runtimes: tuple[Runtime, ...]
+    how: Callable[[Path], str]
     needs: tuple[str, ...] = ()
 
     def check_installed(self, name: str) -> None:
@@ -127,25 +141,38 @@ def _write_gguf(model: Model, folder: Path) -> None:
     write_gguf(model, folder)
 
 
+def last_token(logits: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities [sequences, vocabulary] of the last token, given those before it."""
+    return logits[:, -2].double().log_softmax(-1)
+
+
+def load_hf(folder: Path) -> str:
+    """With `transformers`: one of its own models, or one whose code is in the folder."""
+    own = json.loads((folder / "config.json").read_text()).get("auto_map", {})
+    auto = next((name for name in own if name.startswith("AutoModel")), "AutoModelForCausalLM")
+    return f'{auto}.from_pretrained("{{folder}}"{", trust_remote_code=True" if own else ""})'
+
+
+_TRANSFORMERS = Runtime("run_transformers.py", 1e-4)
+_LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp")
+
 FORMATS: dict[str, Format] = {
-    "hf": Format(
-        write_hf,
-        Runtime("run_transformers.py", 1e-4),
-        'AutoModelForCausalLM.from_pretrained("{folder}")',
-    ),
+    "hf": Format(write_hf, (_TRANSFORMERS,), load_hf),
     "onnx": Format(
         write_onnx,
-        Runtime("run_onnxruntime.py", 1e-3),
-        'onnxruntime.InferenceSession("{folder}/model.onnx")',
+        (Runtime("run_onnxruntime.py", 1e-3),),
+        lambda _: 'onnxruntime.InferenceSession("{folder}/model.onnx")',
         ("onnx", "onnxscript", "onnxruntime"),
     ),
     "pt2": Format(
-        write_pt2, Runtime("run_torch.py", 1e-4), 'torch.export.load("{folder}/model.pt2")'
+        write_pt2,
+        (Runtime("run_torch.py", 1e-4),),
+        lambda _: 'torch.export.load("{folder}/model.pt2")',
     ),
     "gguf": Format(
         _write_gguf,
-        Runtime("run_transformers.py", 1e-4),
-        'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")',
+        (_TRANSFORMERS, _LLAMA_CPP),
+        lambda _: 'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")',
         ("gguf", "accelerate"),
     ),
 }

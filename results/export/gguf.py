@@ -47,7 +47,8 @@ def write_gguf(model: Model, folder: Path) -> None:
         model.write_hf(hf)
         config = json.loads((hf / "config.json").read_text())
         if config.get("architectures") != ["LlamaForCausalLM"]:
-            raise UserError(f"--to gguf: knows Llama, not {config.get('architectures')}")
+            found = ", ".join(config.get("architectures") or ["a model of no known kind"])
+            raise UserError(f"--to gguf: knows LlamaForCausalLM, not {found}")
         writer = GGUFWriter(folder / "model.gguf", "llama")
         try:
             _settings(writer, config)

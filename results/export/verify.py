@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `export_report.json` says.
+    """What one runtime says of a copy, as in `export_report.json`.
 
     Attributes:
         runtime: what ran the copy, with its version.
@@ -72,10 +72,12 @@ class Verdict:
             f" (allowed {self.tolerance:.0e}){tokens[self.tokens_equal]}"
         )
 
-    def write(self, folder: Path) -> None:
-        """Write `export_report.json`."""
-        report = {**asdict(self), "passed": self.passed}
-        (folder / REPORT).write_text(json.dumps(report, indent=1))
+
+def write_report(folder: Path, verdicts: Iterable[Verdict]) -> None:
+    """Write `export_report.json`: who judged the copy, and the numbers."""
+    judges = [{**asdict(v), "passed": v.passed} for v in verdicts]
+    report = {"passed": all(j["passed"] for j in judges), "judges": judges}
+    (folder / REPORT).write_text(json.dumps(report, indent=1))
 
 
 def verify_export(
@@ -108,7 +110,9 @@ def verify_export(
         script = RUNTIMES / runtime.script
         # -I: neither our package nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]
-        env = {**os.environ, **_OFFLINE, **(environment or {})}
+        # Code that comes with a model is copied before it is run: not to the user's own cache.
+        own = {"HF_MODULES_CACHE": str(Path(scratch, "modules"))}
+        env = {**os.environ, **_OFFLINE, **own, **(environment or {})}
         try:
             said = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
@@ -131,7 +135,7 @@ def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Ver
     cases = []
     for i, example in enumerate(model.examples):
         with torch.no_grad():
-            expected = model.module(example).double().numpy()
+            expected = runtime.sees(model.module(example)).double().numpy()
         got = np.asarray(found[str(i)], dtype=np.float64)
         error = np.abs(got - expected).max() if got.shape == expected.shape else np.inf
         cases.append(Case(tuple(example.shape), float(error), float(np.abs(expected).max())))

@@ -50,103 +50,90 @@ def train_sweep(name: str, metric: str, rates: list[float], storage: Path) -> Sw
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained sweeps, in which nothing is written."""
+    """The trained sweeps, in which no test writes."""
     root = tmp_path_factory.mktemp("fresh")
     train_sweep("digits", "loss", [1e-2, 1e-5], root)
     train_sweep("causal_lm", "eval_loss", [1e-2, 1e-3], root)
     return root
 
 
-@pytest.fixture(scope="module")
-def storage(fresh: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shutil.copytree(fresh, tmp_path_factory.mktemp("sweeps") / "shared")
-
-
 @pytest.fixture(autouse=True)
-def there(tune: Tune, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNE_STORAGE", str(storage))
-
-
-def test_digits_to_onnx(tune: Tune) -> None:
-    said = tune("export", "digits", "--to", "onnx", "--force").out
-    assert "verified   onnxruntime " in said
-    images = tune.cwd / "images.npy"
-    np.save(images, np.random.default_rng(0).random((5, 64), dtype=np.float32))
-    lines = tune("predict", "digits", "--input", images).lines
-    rows = [json.loads(" ".join(words)) for words in lines if words]
-    assert [row["class"] for row in rows] == [int(np.argmax(row["output"])) for row in rows]
-    assert [len(row["output"]) for row in rows] == [10] * 5
+def there(tune: Tune, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNE_STORAGE", str(fresh))
 
 
 @pytest.fixture
 def own(tune: Tune, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the sweeps: what is confirmed and averaged in it is seen by no other test."""
+    """A copy of the sweeps: what is confirmed, averaged and exported in it no other test sees."""
     copy = shutil.copytree(fresh, tune.cwd / "own")
     monkeypatch.setenv("TUNE_STORAGE", str(copy))
     return copy
 
 
-TORCH = """
-import sys, torch, numpy as np
-module = torch.export.load(sys.argv[1]).module()
-print(module(torch.from_numpy(np.load(sys.argv[2]))).tolist())
-"""
-ONNX = """
-import sys, onnxruntime, numpy as np
-session = onnxruntime.InferenceSession(sys.argv[1])
-print(session.run(None, {"pixels": np.load(sys.argv[2])})[0].tolist())
-"""
-REGISTRY = """
-import sys, mlflow, numpy as np
-model = mlflow.pyfunc.load_model(sys.argv[1])
-print(model.predict({"pixels": np.load(sys.argv[2])})["logits"].tolist())
+IN_ANOTHER_PROCESS = """
+import json, sys
+import mlflow, numpy as np, onnxruntime, torch
+from transformers import AutoModelForImageClassification
+
+exports, images = sys.argv[1], np.load(sys.argv[2])
+pixels = torch.from_numpy(images)
+with torch.no_grad():
+    hf = AutoModelForImageClassification.from_pretrained(f"{exports}-hf", trust_remote_code=True)
+    given = {
+        "hf": hf(pixel_values=pixels).logits.numpy(),
+        "pt2": torch.export.load(f"{exports}-pt2/model.pt2").module()(pixels).numpy(),
+    }
+session = onnxruntime.InferenceSession(f"{exports}-onnx/model.onnx")
+given["onnx"] = session.run(None, {"pixels": images})[0]
+for alias in ("candidate", "champion"):
+    model = mlflow.pyfunc.load_model(f"models:/digits@{alias}")
+    given[alias] = model.predict({"pixels": images})["logits"]
+print(json.dumps({name: logits.tolist() for name, logits in given.items()}))
 """
 
 
 def test_digits_all_the_way(tune: Tune, own: Path) -> None:
-    """Confirmed, averaged, exported; processes that have nothing of ours predict what we do."""
+    """Confirmed, averaged, exported; a process that has nothing of ours predicts what we do."""
     images = tune.cwd / "images.npy"
     np.save(images, np.random.default_rng(1).random((3, 64), dtype=np.float32))
 
-    def predicted(script: str, model: str | Path) -> list[list[float]]:
-        out = subprocess.run(
-            [sys.executable, "-c", script, model, images],
-            env={"MLFLOW_TRACKING_URI": f"sqlite:///{own}/mlflow.db", "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        found: list[list[float]] = json.loads(out)
-        return found
-
     def ours(*args: str) -> list[list[float]]:
-        lines = tune("predict", "digits", *args, "--input", images).out.splitlines()
-        return [json.loads(line)["output"] for line in lines]
+        rows = [
+            json.loads(x)
+            for x in tune("predict", "digits", *args, "--input", images).out.splitlines()
+        ]
+        assert [row["class"] for row in rows] == [int(np.argmax(row["output"])) for row in rows]
+        return [row["output"] for row in rows]
 
     assert "confirmed" in tune("best", "digits", "--confirm", "2", "--seeds", "3").out
-    said = tune("average", "digits", "--top", "2", "--method", "uniform").out
-    assert "averaged 2 of 2" in said
+    said = tune("export", "digits", "--to", "mlflow").out
+    assert "version 1, @champion" in said, "the confirmation told it apart from the other trial"
+    assert "averaged 2 of 2" in tune("average", "digits", "--top", "2", "--method", "uniform").out
     soup = ("--soup", "uniform-2")
-    out = tune("export", "digits", *soup, "--to", "pt2,onnx,mlflow").out
-    assert out.count("verified   ") == 3
-    assert "@candidate" in out
-    assert "not @champion: the average is not surely better" in out
-    folders = own / "digits" / "results" / "exports"
-    for script, model in (
-        (TORCH, folders / "uniform-2-pt2" / "model.pt2"),
-        (ONNX, folders / "uniform-2-onnx" / "model.onnx"),
-        (REGISTRY, "models:/digits@candidate"),
-    ):
-        np.testing.assert_allclose(predicted(script, model), ours(*soup), rtol=1e-4, atol=1e-5)
-    card = (folders / "uniform-2-onnx" / "README.md").read_text()
+    made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow")
+    assert "it/s" not in made.err, "no library draws its progress bar"
+    assert made.out.count("verified   ") == 4
+    assert "version 2, @candidate" in made.out
+    assert "not @champion: the average is not surely better" in made.out
+
+    exports = own / "digits" / "results" / "exports" / "uniform-2"
+    out = subprocess.run(
+        [sys.executable, "-I", "-c", IN_ANOTHER_PROCESS, exports, images],
+        env={"MLFLOW_TRACKING_URI": f"sqlite:///{own}/mlflow.db", "HF_HOME": str(tune.cwd / "hf")},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    theirs = json.loads(out)
+    average, single = ours(*soup), ours()
+    for name, logits in theirs.items():
+        expected = single if name == "champion" else average
+        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert not np.allclose(average, single, rtol=1e-2)
+    card = Path(f"{exports}-hf", "README.md").read_text()
     assert "on the test split, which the search did not see" in card
     assert "- data: fingerprint `" in card
-
-    out = tune("export", "digits", "--to", "mlflow").out
-    assert "version 2, @champion" in out, "the confirmation told it apart from the other trial"
-    champion = predicted(REGISTRY, "models:/digits@champion")
-    np.testing.assert_allclose(champion, ours(), rtol=1e-4, atol=1e-5)
-    assert not np.allclose(champion, ours(*soup), rtol=1e-2)
+    assert 'AutoModelForImageClassification.from_pretrained(".", trust_remote_code=True)' in card
 
 
 def test_a_copy_that_differs_is_not_registered(
@@ -182,4 +169,6 @@ def test_formats_that_are_not_there(tune: Tune) -> None:
     assert tune.refused("export", "digits", "--to", "onxn") == (
         "--to onxn: no such format (did you mean 'onnx'?)\n"
     )
-    assert "no transformers form" in tune.refused("export", "digits", "--to", "hf")
+    assert tune.refused("export", "digits", "--to", "gguf") == (
+        "--to gguf: knows LlamaForCausalLM, not DigitsForImageClassification\n"
+    )

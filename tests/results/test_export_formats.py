@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from results.checkpoint import newest_whole, verify
 from results.export.folder import Card, export
-from results.export.formats import FORMATS, Format, Model
-from results.export.verify import REPORT
+from results.export.formats import FORMATS, Model
+from results.export.verify import REPORT, verify_export
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
@@ -42,7 +43,7 @@ def model_of(name: str, weights: Path) -> Model:
     )
 
 
-CAN = [("causal_lm", form) for form in FORMATS] + [("digits", "onnx"), ("digits", "pt2")]
+CAN = [("causal_lm", form) for form in FORMATS] + [("digits", f) for f in ("hf", "onnx", "pt2")]
 
 
 @pytest.mark.parametrize(("name", "form"), CAN)
@@ -54,20 +55,37 @@ class TestConformance:
     ) -> None:
         source = trained[name]
         target = tmp_path / "out"
-        verdict = export(source, target, form, model_of(name, source), CARD)
-        assert verdict.passed
+        verdicts = export(source, target, form, model_of(name, source), CARD)
         report = json.loads((target / REPORT).read_text())
         assert report["passed"]
-        assert len({tuple(case["shape"]) for case in report["cases"]}) == 3
-        assert verdict.tokens_equal is (True if form in ("hf", "gguf") else None)
+        assert [judge["runtime"] for judge in report["judges"]] == [v.runtime for v in verdicts]
+        for verdict, judge in zip(verdicts, report["judges"], strict=True):
+            assert verdict.passed
+            assert len({tuple(case["shape"]) for case in judge["cases"]}) == 3
+            reads_text = name == "causal_lm" and form in ("hf", "gguf")
+            assert verdict.tokens_equal is (True if reads_text else None)
         assert {"README.md", REPORT} < set(verify(target).files)
 
 
-def test_what_has_no_transformers_form_says_so(trained: dict[str, Path], tmp_path: Path) -> None:
-    model = model_of("digits", trained["digits"])
-    with pytest.raises(NotImplementedError, match="no transformers form"):
-        export(trained["digits"], tmp_path / "out", "hf", model, CARD)
-    assert list(tmp_path.iterdir()) == []
+def test_a_gguf_file_is_judged_by_llama_cpp_where_it_is_installed(
+    trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By transformers' reader in any case; and both notice a wrong weight."""
+    source = trained["causal_lm"]
+    model = model_of("causal_lm", source)
+    both = export(source, tmp_path / "both", "gguf", model, CARD)
+    assert [v.runtime.split()[0] for v in both] == ["transformers", "llama.cpp"]
+    reader, llama_cpp = FORMATS["gguf"].runtimes
+    absent = replace(FORMATS["gguf"], runtimes=(reader, replace(llama_cpp, needs="no_such_thing")))
+    monkeypatch.setitem(FORMATS, "gguf", absent)
+    assert len(export(source, tmp_path / "one", "gguf", model, CARD)) == 1
+
+    other = model_of("causal_lm", source)
+    weight = next(other.exportable.module.parameters())
+    weight.data[:, 5] += 1
+    found = verify_export(tmp_path / "one", llama_cpp, other.exportable)
+    assert found.tokens_equal
+    assert not found.passed
 
 
 def test_a_copy_that_differs_is_not_exported(
@@ -83,8 +101,7 @@ def test_a_copy_that_differs_is_not_exported(
         tensors["model.embed_tokens.weight"][5] += 1
         save_file(tensors, file, {"format": "pt"})
 
-    form = Format(damaged, sound.runtime, sound.how)
-    monkeypatch.setitem(FORMATS, "hf", form)
+    monkeypatch.setitem(FORMATS, "hf", replace(sound, write=damaged))
     source = trained["causal_lm"]
     with pytest.raises(UserError, match=r"the copy differs: transformers .*largest error"):
         export(source, tmp_path / "out", "hf", model_of("causal_lm", source), CARD)

@@ -22,7 +22,7 @@ from results.paths import TrialPaths
 from results.records import read_reports
 from tests.trainables.local import run_trial, without_timing
 from trainables.base import Split
-from trainables.digits.loop import _images
+from trainables.digits.loop import images_of
 
 CONFIG = {"hidden_units": 8, "num_layers": 1, "epochs": 6, "batch_size": 256, "dropout": 0.1}
 EVERY = 2
@@ -31,7 +31,7 @@ EVERY = 2
 def main(folder: Path, points: list[str]) -> None:
     torch.set_num_threads(1)
     for split in Split:
-        _images(split)
+        images_of(split)
     results: dict[str, object] = {}
     for point in points:
         trial = folder / point.replace(":", "_")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +14,16 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
 )
-from transformers.utils import logging
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset
 from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
+from trainables.quiet import quiet
 
 INIT_SCALE = 0.5
 """Of initial weights, times width^-1/2: gives GPT-2's 0.02 at width 625, and lets narrow ones learn
 several times faster than 0.02 does."""
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep `transformers` from writing to the terminal, and put its settings back."""
-    hf_logging: Any = logging
-    level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(level)
-        if bars:
-            hf_logging.enable_progress_bar()
 
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:

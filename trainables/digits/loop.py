@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
-from results.exportable import Exportable
 from search_spaces.errors import UserError
 from trainables.base import Split
+from trainables.digits.network import network
 from trainables.digits.trainable import DigitsConfig
 from trainables.sampling import Rows, Sampler, shares
 from trainables.saving import Rest, SaveFn, together
@@ -32,7 +32,6 @@ from trainables.training import (
 from trainables.worker import Answer, Worker
 
 WEIGHTS = "model.safetensors"
-PIXELS, CLASSES = 64, 10
 EVAL_BATCH = 128
 SHARE = 0.2
 """Of selection and of test."""
@@ -45,7 +44,7 @@ def train(config: DigitsConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
     with own_world(worker.seed, worker.rank, worker.device):
         worker.trained_on(_fingerprint())
-        model = _network(config)
+        model = make_network(config)
         lineage = weights_digest(model)
         found = worker.resume()
         if found is not None:
@@ -78,7 +77,7 @@ def _epoch(
     worker: Worker,
 ) -> float:
     """Train for one epoch (from 1) on this rank's share; returns the mean loss of its batches."""
-    images, labels = _images(Split.TRAIN)
+    images, labels = images_of(Split.TRAIN)
     sampler = Sampler(len(labels), config.batch_size, worker.seed, worker.rank, worker.world_size)
     steps = max(1, sampler.size // config.batch_size)
     losses = []
@@ -96,26 +95,17 @@ def _epoch(
 
 def evaluate(config: DigitsConfig, weights: Path, split: Split) -> dict[str, float]:
     """Judge weights on a split, in this process; see `Trainable.evaluate`."""
-    model = _network(config)
+    model = make_network(config)
     load_model(model, weights / WEIGHTS)
     return _metrics(_judge(model, split))
 
 
-def exportable(config: DigitsConfig, weights: Path) -> Exportable:
-    """The network, judged by images of the selection split; see `Trainable.exportable`."""
-    model = _network(config)
-    load_model(model, weights / WEIGHTS)
-    images, _ = _images(Split.SELECTION)
-    examples = (images[:4], images[:1], images[4:37])
-    return Exportable(model.eval(), "pixels", "logits", examples, classes=True)
-
-
 def examples(config: DigitsConfig, weights: Path, split: Split) -> dict[str, list[float]]:
     """Judge weights image by image; see `Trainable.examples`."""
-    model = _network(config)
+    model = make_network(config)
     load_model(model, weights / WEIGHTS)
     model.eval()
-    images, labels = _images(split)
+    images, labels = images_of(split)
     with torch.inference_mode():
         logits = model(images)
         losses = F.cross_entropy(logits, labels, reduction="none")
@@ -125,14 +115,14 @@ def examples(config: DigitsConfig, weights: Path, split: Split) -> dict[str, lis
 
 def initial(config: DigitsConfig, target: Path) -> str:
     """Write the weights of step 0; see `Trainable.initial`."""
-    model = _network(config)
+    model = make_network(config)
     save_model(model, str(target / WEIGHTS))
     return weights_digest(model)
 
 
 def digest(config: DigitsConfig, weights: Path) -> str:
     """Of the weights in a folder; see `Trainable.digest`."""
-    model = _network(config)
+    model = make_network(config)
     load_model(model, weights / WEIGHTS)
     return weights_digest(model)
 
@@ -141,9 +131,9 @@ def recalibrate(config: DigitsConfig, weights: Path) -> None:
     """BatchNorm's statistics over the train split; see `Trainable.recalibrate`."""
     if not config.batch_norm:
         return
-    model = _network(config)
+    model = make_network(config)
     load_model(model, weights / WEIGHTS)
-    update_bn(torch.split(_images(Split.TRAIN)[0], EVAL_BATCH), model)
+    update_bn(torch.split(images_of(Split.TRAIN)[0], EVAL_BATCH), model)
     stored = load_file(weights / WEIGHTS)  # only the statistics change, and no format does
     stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
     save_file(stored, weights / WEIGHTS)
@@ -166,7 +156,7 @@ def _judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict
     """Sums over this rank's share of a split; over all of it without a worker."""
     device = worker.device if worker else torch.device("cpu")
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
-    images, labels = _images(split)
+    images, labels = images_of(split)
     sums = {"correct": 0.0, "loss": 0.0, "count": 0.0}
     model.eval()
     with torch.inference_mode():
@@ -186,19 +176,11 @@ def _metrics(sums: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _network(config: DigitsConfig) -> nn.Module:
-    layers: list[nn.Module] = []
+def make_network(config: DigitsConfig) -> nn.Module:
+    """The network with the weights of step 0."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
-        width = PIXELS
-        for _ in range(config.num_layers):
-            layers.append(nn.Linear(width, config.hidden_units))
-            if config.batch_norm:
-                layers.append(nn.BatchNorm1d(config.hidden_units))
-            layers += [nn.ReLU(), nn.Dropout(config.dropout)]
-            width = config.hidden_units
-        layers.append(nn.Linear(width, CLASSES))
-    return nn.Sequential(*layers)
+        return network(config.hidden_units, config.num_layers, config.dropout, config.batch_norm)
 
 
 def _optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimizer:
@@ -218,7 +200,7 @@ def _optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimizer:
 
 
 @cache
-def _images(split: Split) -> Images:
+def images_of(split: Split) -> Images:
     """One part of the data: stratified by label, the same on every machine."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -243,7 +225,7 @@ def _fingerprint() -> str:
     """SHA-256 of all images and labels, in order."""
     digest = hashlib.sha256()
     for split in Split:
-        for part in _images(split):
+        for part in images_of(split):
             digest.update(part.numpy().tobytes())
     return digest.hexdigest()
 
@@ -255,7 +237,7 @@ class DigitsClient:
 
     def __init__(self, config: DigitsConfig) -> None:
         self._config = config
-        self._train = _images(Split.TRAIN)
+        self._train = images_of(Split.TRAIN)
         self.size, self.batch_size = len(self._train[1]), config.batch_size
 
     def groups(self, by: str) -> Rows:
@@ -267,7 +249,7 @@ class DigitsClient:
 
     def model(self) -> nn.Module:
         """See the protocol."""
-        return _network(self._config)
+        return make_network(self._config)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """See the protocol."""

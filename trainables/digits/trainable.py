@@ -80,9 +80,15 @@ class Digits(Trainable[DigitsConfig]):
 
     def exportable(self, config: DigitsConfig, weights: Path, cache: Path) -> Exportable:
         """Pixels [images, 64] in 0..1 to logits [images, 10]; see the base class."""
-        from trainables.digits import loop
+        from trainables.digits import form
 
-        return loop.exportable(config, weights)
+        return form.exportable(config, weights)
+
+    def export_hf(self, config: DigitsConfig, weights: Path, target: Path, cache: Path) -> None:
+        """Write a `transformers` model with code of its own; see the base class."""
+        from trainables.digits import form
+
+        form.export_hf(config, weights, target)
 
     def examples(
         self, config: DigitsConfig, weights: Path, split: Split, cache: Path

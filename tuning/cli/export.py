@@ -91,21 +91,25 @@ class _Export:
         """Write a folder and say where it is."""
         from results.export.formats import FORMATS
 
-        target, verdict = self._written(name, self.force)
+        target, verdicts = self._written(name, self.force)
         typer.echo(f"exported {self.picked.name} to {target}")
-        if verdict is not None:
+        for verdict in verdicts:
             typer.echo(f"verified   {verdict.summary}")
-        typer.echo(f"load       {FORMATS[name].how.format(folder=target)}")
+        form = FORMATS[name]
+        for judge in form.runtimes if self.verify else ():
+            if not judge.there:
+                typer.echo(f"not asked  {judge.needs}; to have it: pip install {judge.needs}")
+        typer.echo(f"load       {form.how(target).format(folder=target)}")
         return target
 
-    def _written(self, name: str, force: bool) -> tuple[Path, Verdict | None]:
+    def _written(self, name: str, force: bool) -> tuple[Path, tuple[Verdict, ...]]:
         from results.export.folder import export as write
         from search_spaces.errors import UserError
 
         picked = self.picked
         target = picked.paths.exports / f"{picked.name}-{name}"
         try:
-            verdict = write(
+            verdicts = write(
                 picked.source,
                 target,
                 name,
@@ -116,7 +120,7 @@ class _Export:
             )
         except NotImplementedError as e:
             raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
-        return target, verdict
+        return target, verdicts
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""

@@ -46,9 +46,12 @@ def _continued(picked: Picked, prompt: str, tokens: int, temperature: float, see
         try:
             picked.trainable.export_hf(picked.config, picked.source, folder, cache_of(picked.paths))
         except NotImplementedError as e:
+            raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
+        if not (folder / "tokenizer.json").is_file():
             raise UserError(
-                f"trainable {picked.spec.trainable}: {e}, so it writes no text; see tune predict"
-            ) from e
+                f"trainable {picked.spec.trainable}: writes no text, since it has no tokenizer;"
+                " see tune predict"
+            )
         return _by_transformers(folder, prompt, tokens, temperature, seed)
 
 

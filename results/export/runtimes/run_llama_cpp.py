@@ -1,0 +1,58 @@
+"""Runs `model.gguf` with llama.cpp alone: FOLDER INPUTS.npz OUTPUTS.npz.
+
+llama.cpp's server, inside this process, tells how likely each token is after a text: asked for the
+last token of every input, given those before it. It listens on 127.0.0.1 and wants a key.
+"""
+
+import json
+import secrets
+import sys
+from urllib.request import Request, urlopen
+
+import numpy as np
+import xllamacpp
+
+folder, inputs, outputs = sys.argv[1:]
+with np.load(inputs) as given:
+    cases = {k: given[k] for k in given.files if k.isdigit()}
+    text = str(given["text"]) if "text" in given.files else None
+params = xllamacpp.CommonParams()
+params.model.path = f"{folder}/model.gguf"
+params.n_ctx = max(case.shape[1] for case in cases.values())
+params.n_parallel, params.n_gpu_layers, params.warmup = 1, 0, False
+params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+params.api_keys = [secrets.token_hex()]
+server = xllamacpp.Server(params)
+
+
+def ask(path, **body):
+    """What the server answers, as JSON."""
+    key = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
+    data = json.dumps(body).encode() if body else None
+    with urlopen(Request(server.listening_address + path, data, key)) as answer:
+        return json.load(answer)
+
+
+def tokens_of(text):
+    """Token ids."""
+    return ask("/tokenize", content=text, add_special=False)["tokens"]
+
+
+vocabulary = ask("/v1/models")["data"][0]["meta"]["n_vocab"]
+# Any whole letter will do: no probabilities come with a token that is half of one, or that ends
+# the text. They are those before the bias.
+writes = {"n_predict": 1, "temperature": 0, "logit_bias": [[tokens_of("a")[0], 1e4]]}
+
+
+def last(row):
+    """Log-probabilities [vocabulary] of a row's last token."""
+    said = ask("/completion", prompt=row[:-1].tolist(), n_probs=vocabulary, **writes)
+    by_id = sorted(said["completion_probabilities"][0]["top_logprobs"], key=lambda t: t["id"])
+    return [token["logprob"] for token in by_id]
+
+
+found = {k: np.array([last(row) for row in case]) for k, case in cases.items()}
+if text is not None:
+    found["tokens"] = np.array(tokens_of(text))
+np.savez(outputs, runtime=f"llama.cpp (xllamacpp {xllamacpp.__version__})", **found)

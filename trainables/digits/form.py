@@ -1,0 +1,37 @@
+"""A trained digits network as other runtimes take it: pixels in, logits out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_model
+
+from results.exportable import Exportable
+from trainables.base import Split
+from trainables.digits.loop import WEIGHTS, images_of, make_network
+from trainables.digits.trainable import DigitsConfig
+from trainables.quiet import quiet
+
+
+def exportable(config: DigitsConfig, weights: Path) -> Exportable:
+    """The network, judged by images of the selection split; see `Trainable.exportable`."""
+    model = make_network(config)
+    load_model(model, weights / WEIGHTS)
+    images, _ = images_of(Split.SELECTION)
+    examples = (images[:4], images[:1], images[4:37])
+    return Exportable(model.eval(), "pixels", "logits", examples, classes=True)
+
+
+def export_hf(config: DigitsConfig, weights: Path, target: Path) -> None:
+    """Write the network and its code, which `transformers` runs; see `Trainable.export_hf`."""
+    from trainables.digits.modeling_digits import DigitsForImageClassification, DigitsModelConfig
+
+    config_class: Any = DigitsModelConfig
+    model_class: Any = DigitsForImageClassification
+    config_class.register_for_auto_class()
+    model_class.register_for_auto_class("AutoModelForImageClassification")
+    model = model_class(config_class(config.hidden_units, config.num_layers, config.batch_norm))
+    load_model(model.layers, weights / WEIGHTS)
+    with quiet():
+        model.save_pretrained(target)

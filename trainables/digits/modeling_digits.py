@@ -1,0 +1,44 @@
+"""The network as `transformers` knows models: this file goes with an exported one, as its code."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import ImageClassifierOutput
+
+from .network import CLASSES, network  # a relative import: that file is copied beside this one
+
+
+class DigitsModelConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
+    """What the network is made of."""
+
+    model_type = "digits"
+
+    def __init__(
+        self, hidden_units: int = 64, num_layers: int = 2, batch_norm: bool = False, **more: Any
+    ) -> None:
+        self.hidden_units = hidden_units
+        self.num_layers = num_layers
+        self.batch_norm = batch_norm
+        super().__init__(**{"num_labels": CLASSES, **more})
+
+
+class DigitsForImageClassification(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """Which of ten digits an image of 8x8 pixels shows."""
+
+    config_class = DigitsModelConfig
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: DigitsModelConfig) -> None:
+        super().__init__(config)
+        self.layers = network(config.hidden_units, config.num_layers, batch_norm=config.batch_norm)
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    def forward(
+        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None
+    ) -> ImageClassifierOutput:
+        """Pixels [images, 64] in 0..1 and labels [images] to logits [images, 10] and mean loss."""
+        logits = self.layers(pixel_values)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return ImageClassifierOutput(loss=loss, logits=logits)
