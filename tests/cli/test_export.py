@@ -20,6 +20,8 @@ from tests.cli.conftest import Tune
 from tests.trainables.examples import EXAMPLES
 from tests.tuning.simulate import open_run
 from tests.tuning.trained import train_all
+from trainables.base import Trainable
+from trainables.digits.trainable import Digits
 from tuning.execution.folder import create
 
 pytestmark = [
@@ -165,10 +167,14 @@ def test_rows_that_do_not_fit_are_refused(tune: Tune) -> None:
     assert "reads .npy, .csv or .json" in tune.refused("predict", "digits", "--input", "a.txt")
 
 
-def test_formats_that_are_not_there(tune: Tune) -> None:
+def test_formats_that_are_not_there(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tune.refused("export", "digits", "--to", "onxn") == (
         "--to onxn: no such format (did you mean 'onnx'?)\n"
     )
     assert tune.refused("export", "digits", "--to", "gguf") == (
         "--to gguf: knows LlamaForCausalLM, not DigitsForImageClassification\n"
+    )
+    monkeypatch.setattr(Digits, "export_hf", Trainable.export_hf)
+    assert tune.refused("export", "digits", "--to", "hf") == (
+        "trainable digits: Digits has no transformers form\n"
     )

@@ -290,8 +290,9 @@ def test_next_steps_are_those_that_work(tune: Tune) -> None:
     said = tune("resume", "mine").out
     assert "average    tune average mine\n" in said
     assert "export" not in said
-    assert "Plain has no transformers form" in tune.refused("export", "mine", "--to", "hf")
-    add_checkpoint(tune.sweep("other"), board[0], 9)
+    other = tune.sweep("other")
+    assert "export" not in tune("resume", "other").out, "it has no checkpoint"
+    add_checkpoint(other, json.loads(tune("best", "other", "--json").out)["trial"], 9)
     assert "export     tune export other --to hf\n" in tune("resume", "other").out
 
 

@@ -130,10 +130,12 @@ def _next_steps(run: SweepRun, board: list[TrialSummary]) -> Iterator[str]:
         return
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
-    if winner(run.paths, spec) and not is_foreign(spec.trainable):
+    best = winner(run.paths, spec)
+    if best and not is_foreign(spec.trainable):
         if _same_start(run.paths, board[:2]):
             yield f"average    tune average {name}"
-        if type(resolve(spec.trainable)).export_hf is not Trainable.export_hf:
+        has_form = type(resolve(spec.trainable)).export_hf is not Trainable.export_hf
+        if has_form and run.paths.trial(best.record.id).newest_checkpoint():
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):
         yield extension(run.paths, paused)
