@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import ImageClassifierOutput
 
@@ -35,10 +34,6 @@ class DigitsForImageClassification(PreTrainedModel):  # type: ignore[no-untyped-
         self.layers = network(config.hidden_units, config.num_layers, batch_norm=config.batch_norm)
         self.post_init()  # type: ignore[no-untyped-call]
 
-    def forward(
-        self, pixel_values: torch.Tensor, labels: torch.Tensor | None = None
-    ) -> ImageClassifierOutput:
-        """Pixels [images, 64] in 0..1 and labels [images] to logits [images, 10] and mean loss."""
-        logits = self.layers(pixel_values)
-        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
-        return ImageClassifierOutput(loss=loss, logits=logits)
+    def forward(self, pixel_values: torch.Tensor) -> ImageClassifierOutput:
+        """Pixels [images, 64] in 0..1 to logits [images, 10]."""
+        return ImageClassifierOutput(logits=self.layers(pixel_values))
