@@ -131,9 +131,10 @@ def checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -> lis
             value = reported.get(step, math.nan)
             found.append(_of(Checkpoint(step, folder, manifest), f"{trial_id}@{step}", value))
     if len(found) < 2:
+        count = "one" if found else "no"
         raise UserError(
-            f"{paths.name}: trial {trial_id} has {len(found)} whole checkpoints, and an average "
-            f"takes two; how many are kept is checkpoint.keep in the sweep file"
+            f"{paths.name}: trial {trial_id} has {count} whole checkpoint, and an average takes "
+            "two; how many are kept is checkpoint.keep in the sweep file"
         )
     return found[::-1]
 

@@ -17,7 +17,7 @@ FAILING = "tests/tuning/test_failing.py"
 FENCING = "tests/tuning/test_fencing.py"
 MEND = "tests/tuning/test_mend.py"
 FULL = "tests/tuning/test_full_disk.py"
-TRACKING = "tests/results/test_tracking.py"
+TRACKING = "tests/results/test_tracking_delivery.py"
 SWEEP = "tests/tuning/test_sweep.py"
 PREEMPTION = "tests/trainables/test_preemption.py"
 

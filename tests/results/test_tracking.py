@@ -5,7 +5,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -15,17 +14,8 @@ import pytest
 from results import environment
 from results.environment import Environment
 from results.paths import SweepPaths
-from results.records import (
-    Attempt,
-    Inherited,
-    Report,
-    TrialRecord,
-    TrialState,
-    append_report,
-    write_trial,
-)
+from results.records import Inherited, TrialRecord, TrialState
 from results.tracking import (
-    Delivery,
     Ending,
     SweepFacts,
     comparison_url,
@@ -35,76 +25,22 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking import delivery as delivery_module
-from results.tracking.averages import Average
 from results.tracking.extras import Extras, extras
 from search_spaces.errors import UserError
-from tests.results.servers import failing_server, free_port, hanging_server
+from tests.results.tracked import (
+    WAIT_S,
+    open_tracker,
+    points,
+    runs,
+    storage,
+    sweep,
+    trial,
+    uri_of,
+    write,
+)
 
-WAIT_S = 100.0
-
+__all__ = ["storage", "sweep"]
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tracking storage")
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    paths = SweepPaths(tmp_path / "sweep")
-    paths.trials.mkdir(parents=True)
-    return paths
-
-
-def uri_of(storage: Path) -> str:
-    return f"sqlite:///{storage}/mlflow.db"
-
-
-def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1) -> TrialRecord:
-    return TrialRecord(
-        id=f"t{number:04d}",
-        number=number,
-        params={"optim.lr": 0.1 * number},
-        config={"optim": {"lr": 0.1 * number, "betas": [0.9, 0.95]}, "note": "x" * 7000},
-        seed=number,
-        state=state,
-        reason="stopped at rung 4" if state is TrialState.STOPPED else "",
-        created=1e9,
-        attempts=tuple(Attempt(number=n + 1, started=1e9, ended=1e9 + 60) for n in range(attempts)),
-    )
-
-
-def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1) -> None:
-    """The trial as it is now, and reports that are new."""
-    write_trial(paths.trial(record.id), record)
-    for step in steps:
-        metrics = {"eval/loss@2": step / 10}
-        report = Report(step=step, metrics=metrics, attempt=attempt, time=1e9 + step)
-        append_report(paths.trial(record.id), report)
-
-
-def open_tracker(paths: SweepPaths, uri: str, key: str) -> Delivery:
-    facts = SweepFacts(key, "llm-1", {"tune.version": "1"}, {"trials": 3})
-    return mlflow_tracker(paths, uri, paths.root / "artifacts", "llm", facts)
-
-
-def runs(uri: str, key: str) -> dict[str, Any]:
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
-    [experiment] = [e for e in client.search_experiments() if e.name == "llm"]
-    found = client.search_runs([experiment.experiment_id], f"tags.`tune.sweep` = '{key}'")
-    assert len({r.info.run_name for r in found}) == len(found)
-    return {r.info.run_name: r for r in found}
-
-
-def points(storage: Path, run: Any) -> list[tuple[int, float]]:
-    """Every row of the run's metric: what was sent twice is here twice."""
-    with sqlite3.connect(storage / "mlflow.db") as db:
-        query = "select step, value from metrics where run_uuid = ? order by step"
-        return db.execute(query, (run.info.run_id,)).fetchall()
 
 
 def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
@@ -211,48 +147,6 @@ def test_what_a_run_says_of_its_trial(
     assert run.data.params["text"] == "has *** in it"
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_killed_driver_leaves_no_run_and_no_point_behind(
-    storage: Path, sweep: SweepPaths, lost: bool
-) -> None:
-    key = f"s/killed-{lost}"
-    write(sweep, trial(0), 1, 2)
-    write(sweep, trial(1), 1)
-    first = open_tracker(sweep, uri_of(storage), key)
-    first._round()  # the driver is gone without a word: both runs say they run
-    assert {r.info.status for r in runs(uri_of(storage), key).values()} == {"RUNNING"}
-    if lost:
-        sweep.delivered.unlink(missing_ok=True)
-
-    write(sweep, trial(0, TrialState.COMPLETED, attempts=2), 3, attempt=2)
-    second = open_tracker(sweep, uri_of(storage), key)
-    assert second.close(second.last_ending, WAIT_S) is None
-    found = runs(uri_of(storage), key)
-    assert {n: r.info.status for n, r in found.items()} == {
-        "llm-1": "KILLED",
-        "t0000": "FINISHED",
-        "t0001": "KILLED",
-    }
-    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert points(storage, found["t0001"]) == [(1, 0.1)]
-
-
-def test_a_locked_database_is_waited_for(tmp_path: Path, sweep: SweepPaths) -> None:
-    write(sweep, trial(0, TrialState.COMPLETED), 1)
-    made = open_tracker(sweep, uri_of(tmp_path), "s/locked")
-    assert made.close(Ending("KILLED", {}), WAIT_S) is None
-    write(sweep, trial(1, TrialState.COMPLETED), 1, 2)
-    tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/locked")
-    db = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
-    db.execute("begin exclusive")
-    assert not tracker._round()
-    assert "locked" in tracker._error
-    db.execute("rollback")
-    db.close()
-    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    assert points(tmp_path, runs(uri_of(tmp_path), "s/locked")["t0001"]) == [(1, 0.1), (2, 0.2)]
-
-
 def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
     for number in (1, 0):
         write(sweep, trial(number), 1)
@@ -282,120 +176,6 @@ def test_a_password_is_on_no_command_line() -> None:
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert "secret" not in " ".join(command)
     assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
-
-
-def test_an_unusable_store_is_one_warning_and_one_line(
-    sweep: SweepPaths, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
-    write(sweep, trial(0), 1)
-    tracker = open_tracker(sweep, "nosuch://tune:secret@host/db", "s")
-    tracker.changed("t0000", reported=True)
-    problem = tracker.close(Ending("FINISHED", {}), WAIT_S)
-    assert problem is not None
-    assert problem.startswith("MLflow at nosuch://tune:***@host/db: 1 trial not delivered yet (")
-    assert "secret" not in problem + caplog.text
-    assert len([r for r in caplog.records if r.name.startswith("results")]) == 1
-
-
-@pytest.mark.parametrize("server", [None, failing_server])
-def test_a_server_that_is_down_or_fails_and_is_back_later(
-    server: Any, storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What one session could not deliver the next one does, whole and once."""
-    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
-    key = f"s/down-{server is None}"
-    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
-    write(sweep, trial(1), 1)
-    ending = Ending("FINISHED", {"best": 0.1})
-    if server is None:
-        problem = open_tracker(sweep, f"http://127.0.0.1:{free_port()}", key).close(ending, WAIT_S)
-    else:
-        with server() as uri:
-            problem = open_tracker(sweep, uri, key).close(ending, WAIT_S)
-    assert problem is not None
-    assert "2 trials not delivered yet (" in problem
-
-    back = open_tracker(sweep, uri_of(storage), key)
-    assert back.last_ending == ending
-    assert back.close(back.last_ending, WAIT_S) is None
-    found = runs(uri_of(storage), key)
-    assert found["llm-1"].info.status == "FINISHED"
-    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
-
-
-def test_a_server_that_hangs_delays_nobody(sweep: SweepPaths) -> None:
-    write(sweep, trial(0), 1)
-    with hanging_server() as (uri, asked):
-        tracker = open_tracker(sweep, uri, "s")
-        tracker.changed("t0000", reported=True)
-        assert asked.wait(WAIT_S)  # it is inside of a call that does not come back
-        tracker.changed("t0000", reported=True)
-        problem = tracker.close(Ending("FINISHED", {}), timeout=0.01)
-        assert problem is not None
-        assert "1 trial not delivered yet" in problem
-    tracker._thread.join(WAIT_S)
-    assert not tracker._thread.is_alive()
-
-
-class Gate:
-    """A sink that fails once, then takes everything."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str, list[int]]] = []
-        self.failures = 1
-        self.open = threading.Event()
-
-    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
-        self.open.wait()
-        if self.failures:
-            self.failures -= 1
-            raise ConnectionError("gone")
-        self.told.append((record.id, record.state.value, [r.step for r in reports]))
-
-    def average(self, made: Average) -> None:
-        self.told.append((made.name, made.params["method"], []))
-
-    def end(self, ending: Ending) -> None:
-        self.told.append(("sweep", ending.status, []))
-
-
-def test_changes_are_sent_together_and_failures_again(sweep: SweepPaths) -> None:
-    gate = Gate()
-    tracker = Delivery(sweep, lambda: gate, "gate", "gate")
-    write(sweep, trial(0), 1, 2, 3)
-    tracker.changed("t0000", reported=True)
-    write(sweep, trial(0, TrialState.COMPLETED))
-    tracker.changed("t0000", reported=False)
-    gate.open.set()
-    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    assert gate.told == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
-
-
-def test_what_was_delivered_is_not_even_asked_about(sweep: SweepPaths) -> None:
-    gate = Gate()
-    gate.open.set()
-    for number in range(3):
-        write(sweep, trial(number, TrialState.COMPLETED), 1)
-    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("KILLED", {}), WAIT_S) is None
-    gate.told.clear()
-    write(sweep, trial(3, TrialState.COMPLETED), 1)
-    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("FINISHED", {}), WAIT_S) is None
-    assert [t[0] for t in gate.told] == ["t0003", "sweep"]
-    gate.told.clear()  # another server has none of them
-    assert Delivery(sweep, lambda: gate, "g", "two").close(Ending("FINISHED", {}), WAIT_S) is None
-    assert [t[0] for t in gate.told] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
-
-
-def test_a_damaged_ledger_costs_questions_only(storage: Path, sweep: SweepPaths) -> None:
-    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
-    for damage in (None, b"", b'{"trials": 3}', b"\xff\x00"):
-        if damage is not None:
-            sweep.delivered.write_bytes(damage)
-        tracker = open_tracker(sweep, uri_of(storage), "s/ledger")
-        assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    found = runs(uri_of(storage), "s/ledger")
-    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
 
 
 def test_mlflow_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:

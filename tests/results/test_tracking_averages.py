@@ -9,7 +9,7 @@ import pytest
 
 from results.paths import SweepPaths
 from results.tracking import Ending, SweepFacts, mlflow_tracker
-from tests.results.test_soup import add, at, cook
+from tests.results.cooked import add, at, cook
 
 WAIT_S = 100.0
 

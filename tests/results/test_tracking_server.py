@@ -9,7 +9,7 @@ import pytest
 from results.records import TrialState
 from results.tracking import Ending
 from tests.results.servers import free_port, mlflow_server
-from tests.results.test_tracking import WAIT_S, open_tracker, points, runs, sweep, trial, write
+from tests.results.tracked import WAIT_S, open_tracker, points, runs, sweep, trial, write
 
 __all__ = ["sweep"]
 pytestmark = pytest.mark.slow

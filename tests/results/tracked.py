@@ -1,0 +1,74 @@
+"""A sweep whose trials are told to MLflow, and what MLflow knows of them."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import Attempt, Report, TrialRecord, TrialState, append_report, write_trial
+from results.tracking import Delivery, SweepFacts, mlflow_tracker
+
+WAIT_S = 100.0
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tracking storage")
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepPaths:
+    paths = SweepPaths(tmp_path / "sweep")
+    paths.trials.mkdir(parents=True)
+    return paths
+
+
+def uri_of(storage: Path) -> str:
+    return f"sqlite:///{storage}/mlflow.db"
+
+
+def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1) -> TrialRecord:
+    return TrialRecord(
+        id=f"t{number:04d}",
+        number=number,
+        params={"optim.lr": 0.1 * number},
+        config={"optim": {"lr": 0.1 * number, "betas": [0.9, 0.95]}, "note": "x" * 7000},
+        seed=number,
+        state=state,
+        reason="stopped at rung 4" if state is TrialState.STOPPED else "",
+        created=1e9,
+        attempts=tuple(Attempt(number=n + 1, started=1e9, ended=1e9 + 60) for n in range(attempts)),
+    )
+
+
+def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1) -> None:
+    """The trial as it is now, and reports that are new."""
+    write_trial(paths.trial(record.id), record)
+    for step in steps:
+        metrics = {"eval/loss@2": step / 10}
+        report = Report(step=step, metrics=metrics, attempt=attempt, time=1e9 + step)
+        append_report(paths.trial(record.id), report)
+
+
+def open_tracker(paths: SweepPaths, uri: str, key: str) -> Delivery:
+    facts = SweepFacts(key, "llm-1", {"tune.version": "1"}, {"trials": 3})
+    return mlflow_tracker(paths, uri, paths.root / "artifacts", "llm", facts)
+
+
+def runs(uri: str, key: str) -> dict[str, Any]:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    [experiment] = [e for e in client.search_experiments() if e.name == "llm"]
+    found = client.search_runs([experiment.experiment_id], f"tags.`tune.sweep` = '{key}'")
+    assert len({r.info.run_name for r in found}) == len(found)
+    return {r.info.run_name: r for r in found}
+
+
+def points(storage: Path, run: Any) -> list[tuple[int, float]]:
+    """Every row of the run's metric: what was sent twice is here twice."""
+    with sqlite3.connect(storage / "mlflow.db") as db:
+        query = "select step, value from metrics where run_uuid = ? order by step"
+        return db.execute(query, (run.info.run_id,)).fetchall()
