@@ -34,6 +34,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def write(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_text("weights")
 
 
@@ -65,7 +66,7 @@ def test_the_card_says_whence(source: Path, tmp_path: Path) -> None:
     ):
         assert said in text
     assert hashlib.sha256(b"weights").hexdigest() in text
-    assert sorted(verify(target).files) == ["README.md", "model.safetensors"]
+    assert sorted(verify(target).files) == ["README.md", "config.json", "model.safetensors"]
     assert [p.name for p in target.parent.iterdir()] == ["hf"]
 
 
