@@ -33,7 +33,7 @@ ENV = {
 }
 
 HOLD = """
-import json, sys
+import json, sys, threading, time
 import ray
 from ray._private.state import actors
 from ray.util import placement_group_table
@@ -43,7 +43,19 @@ started = ray.init(
 )
 address = started.address_info["address"]
 print(json.dumps(address), flush=True)
-for _ in sys.stdin:
+seen = []
+def watch():
+    while True:
+        cpus = ray.available_resources().get("CPU", 0.0)
+        if not seen or seen[-1][1] != cpus:
+            seen.append((time.time(), cpus))
+        time.sleep(0.05)
+for line in sys.stdin:
+    if line.strip() == "watch":
+        threading.Thread(target=watch, daemon=True).start()
+    if line.strip() != "left":
+        print(json.dumps(seen), flush=True)
+        continue
     alive = [f"actor {a['ActorID']} {a['ActorClassName']}" for a in actors().values()
              if a["State"] != "DEAD"]
     held = [f"placement group {g['placement_group_id']} {g['name']}"
@@ -76,14 +88,22 @@ class Cluster:
 
     def here(self) -> set[str]:
         """What is there now, each with its id."""
-        return {*self._ask(), *self._processes()}
+        return {*self._ask("left"), *self._processes()}
 
-    def _ask(self) -> list[str]:
+    def watch(self) -> None:
+        """From now on, note how many CPUs nobody holds."""
+        self._ask("watch")
+
+    def free(self) -> list[tuple[float, float]]:
+        """Unix seconds, and the CPUs that were free from then on, since `watch`."""
+        return [(moment, cpus) for moment, cpus in self._ask("free")]
+
+    def _ask(self, what: str) -> list[Any]:
         assert self.holder.stdin is not None
         assert self.holder.stdout is not None
-        self.holder.stdin.write("what is left?\n")
+        self.holder.stdin.write(f"{what}\n")
         self.holder.stdin.flush()
-        found: list[str] = json.loads(self.holder.stdout.readline())
+        found: list[Any] = json.loads(self.holder.stdout.readline())
         return found
 
     def _processes(self) -> list[str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+from results.checkpoint import Manifest, verify
+from results.paths import TrialPaths
 from results.records import TrialState
+from tests.chaos.cluster import Cluster
 from tests.ray.conftest import Tune, end, wait_for
 
 LOOP = """
@@ -51,51 +55,38 @@ SWEEP = """
 name: loop
 trainable: my_loop.py:train_loop_per_worker
 metric: loss
-space: {lr: {grid_search: [0.05]}}
-fixed: {epochs: 6, gate: ., seed: 0}
-scheduler: {name: none, time_attr: epoch}
-resources: {workers: 2}
+space: {lr: {grid_search: [0.05, 0.0, 0.04]}}
+fixed: {epochs: 6, gate: GATE, seed: 0}
+scheduler: {name: asha, time_attr: epoch, grace_period: 1, max_t: 6}
+resources: {workers: 2, concurrency: 1}
 """
+"""The second trial learns nothing, and is stopped for it."""
 
 
-def test_what_is_stopped_early_frees_its_place(tune: Tune) -> None:
-    """Ray Train's own cleaner would keep the CPUs of a killed run for ever."""
-    (tune.cwd / "my_loop.py").write_text(LOOP)
-    (tune.cwd / "loop.yaml").write_text(SWEEP)
-    asha = "scheduler={name: asha, time_attr: epoch, grace_period: 1, max_t: 6}"
-    second_learns_nothing = "space.lr={grid_search: [0.05, 0.0, 0.04]}"
-    tune(
-        "run",
-        "loop.yaml",
-        "--set",
-        asha,
-        "--set",
-        second_learns_nothing,
-        "--set",
-        "resources.concurrency=1",
-        "--set",
-        "tracking={name: none}",
-    )
-    first, second, third = tune.trials("loop")
-    assert first.state is TrialState.COMPLETED
-    assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
-    assert third.attempts[0].error is None
+def sealed(trial: TrialPaths) -> list[Manifest]:
+    """Of the whole checkpoints of its only attempt."""
+    folders = trial.foreign_attempt(1).glob("checkpoint_*/")
+    manifests = {folder: trial.foreign_manifest(folder) for folder in folders}
+    return [verify(folder, manifest=m) for folder, m in manifests.items() if m.exists()]
 
 
-def test_runs_unchanged_and_resumes(tune: Tune) -> None:
-    (tune.cwd / "my_loop.py").write_text(LOOP)
-    (tune.cwd / "loop.yaml").write_text(SWEEP)
+def test_runs_unchanged_is_resumed_and_stopped_early(
+    tune: Tune, joined: Cluster, record_property: Callable[[str, object], None]
+) -> None:
     gate = tune.cwd / "gate"
-    run = tune.start("run", "loop.yaml", "--set", f"fixed.gate={gate}")
+    (tune.cwd / "my_loop.py").write_text(LOOP)
+    (tune.cwd / "loop.yaml").write_text(SWEEP.replace("GATE", str(gate)))
+    run = tune.start("run", "loop.yaml")
     paths = tune.paths("loop")
     wait_for(lambda: len(tune.curve("loop", "t0000")) >= 3 if paths.trial_ids() else False, run)
     end(run)
     gate.touch()
     before = tune.curve("loop", "t0000")
 
+    joined.watch()
     tune("resume", "loop")
-    records = tune.trials("loop")
-    assert [r.state for r in records] == [TrialState.COMPLETED]
+    first, second, third = tune.trials("loop")
+    assert (first.state, len(first.attempts)) == (TrialState.COMPLETED, 2)
     assert [p.step for p in tune.curve("loop", "t0000")] == [1, 2, 3, 4, 5, 6]
     log = paths.trial("t0000").log(2, 0).read_text()
     resumed_at = int(re.search(r"starting at epoch (\d+)", log).group(1))
@@ -104,4 +95,14 @@ def test_runs_unchanged_and_resumes(tune: Tune) -> None:
     assert best["step"] == 6
     assert (Path(best["checkpoint"]) / "state.pt").exists()
     names = tune.mlflow("select name from runs order by name")
-    assert names == [("loop",), ("t0000",)]
+    assert names == [("loop",), ("t0000",), ("t0001",), ("t0002",)]
+
+    # Ray Train's own cleaner would keep the CPUs of a stopped run for ever.
+    assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
+    assert third.attempts[0].error is None
+    assert sealed(paths.trial("t0001"))
+    decided = second.attempts[-1].ended
+    free_s = min(at for at, cpus in joined.free() if at > decided and cpus == 2) - decided
+    record_property("free_s", free_s)
+    assert free_s < tune.curve("loop", "t0002")[0].time - decided
+    assert free_s < 60.0
