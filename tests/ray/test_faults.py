@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,146 +18,6 @@ from tests.chaos.tested import LOST, RECOVERY_S
 from tests.ray.conftest import Tune
 
 STEPS = 6
-
-FAULTY = '''
-import os, shutil, signal, threading
-from pathlib import Path
-from pydantic import Field
-from trainables.base import Trainable, TrainableConfig
-from trainables.preemption import asked_to_go
-from trainables.worker import Answer
-
-
-class Config(TrainableConfig):
-    kind: str = Field(description="what goes wrong")
-    marks: str = Field(description="folder in which it is noted that it went wrong")
-    batch_size: int = Field(8, description="samples per step, of all workers together")
-    micro_batch_size: int | None = Field(None, description="samples of one worker at once")
-
-
-class Faulty(Trainable):
-    Config = Config
-
-    def train(self, config, worker):
-        found = worker.resume()
-        value = float((found.folder / "value.txt").read_text()) if found else 0.0
-        print("from step", found.step if found else 0, flush=True)
-        for step in range(found.step + 1 if found else 1, 7):
-            value = 0.9 * value + step
-            if step == 4:
-                worker.barrier()
-                fault = getattr(self, config.kind, None)
-                if fault:
-                    fault(config, worker)
-            bad = config.kind == "diverges" and step == 3
-            answer = worker.report(
-                step=step,
-                metrics={"loss": float("nan") if bad else value},
-                checkpoint=lambda folder: self.save(folder, worker, value),
-                final=step == 6,
-            )
-            if answer is not Answer.CONTINUE:
-                return
-
-    def save(self, folder, worker, value):
-        if worker.rank == 0:
-            (folder / "value.txt").write_text(repr(value))
-
-    def once(self, config):
-        """True for the rank that asks, the first time only."""
-        mark = Path(config.marks) / f"{config.kind}.mark"
-        new = not mark.exists()
-        mark.touch()
-        return new
-
-    def rank_0_is_killed(self, config, worker):
-        if worker.rank == 0 and self.once(config):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def rank_1_is_killed(self, config, worker):
-        if worker.rank == 1 and self.once(config):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def rank_1_hangs(self, config, worker):
-        if worker.rank == 1 and self.once(config):
-            threading.Event().wait()
-
-    def rank_1_is_frozen(self, config, worker):
-        if worker.rank == 1 and self.once(config):
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    def is_preempted(self, config, worker):
-        if worker.rank == 1 and self.once(config):
-            heard = threading.Event()
-            while getattr(signal.getsignal(signal.SIGTERM), "__module__", "") != (
-                "trainables.preemption"
-            ):
-                heard.wait(0.01)
-            os.kill(os.getpid(), signal.SIGTERM)
-            while not asked_to_go():
-                heard.wait(0.01)
-
-    def loses_its_listener(self, config, worker):
-        self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
-
-    def loses_the_mailbox(self, config, worker):
-        self.kill("ray::Mailbox", config, worker)
-
-    def kill(self, title, config, worker):
-        """Kill the cluster's processes of a title; True for the rank that did."""
-        if worker.rank != 0 or not self.once(config):
-            return False
-        import psutil
-
-        others = psutil.Process().parent().children()
-        found = [p for p in others if p.cmdline() and p.cmdline()[0].startswith(title)]
-        assert found, [p.cmdline()[:1] for p in others]
-        for process in found:
-            process.kill()
-        return True
-
-    def is_poison(self, config, worker):
-        raise ValueError(f"bad shape {os.getpid()}")
-
-    def needs_much_memory(self, config, worker):
-        import psutil, resource, torch
-
-        if (config.micro_batch_size or config.batch_size // worker.world_size) <= 2:
-            return
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        limit = psutil.Process().memory_info().vms + 2**28
-        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-        try:
-            torch.empty(2**30)
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
-
-    def damaged(self, config, worker, damage):
-        first = worker.rank == 0 and self.once(config)
-        if first:
-            damage(worker.job.paths.checkpoint(3))
-        if worker.sum({"first": float(first)})["first"]:
-            raise RuntimeError("the disk is worn")
-
-    def loses_a_checkpoint(self, config, worker):
-        self.damaged(config, worker, lambda folder: os.truncate(folder / "value.txt", 1))
-
-    def flips_a_bit(self, config, worker):
-        def flip(folder):
-            data = (folder / "value.txt").read_bytes()
-            (folder / "value.txt").write_bytes(bytes([data[0] ^ 1]) + data[1:])
-
-        self.damaged(config, worker, flip)
-
-    def loses_a_manifest(self, config, worker):
-        self.damaged(config, worker, lambda folder: (folder / "manifest.json").unlink())
-
-    def loses_a_folder(self, config, worker):
-        self.damaged(config, worker, shutil.rmtree)
-
-    def evaluate(self, config, weights, split, cache):
-        return {"loss": 0.0}
-'''
 
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
@@ -195,9 +56,8 @@ class Sweep:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory, joined: Cluster) -> Sweep:
     tune, before = Tune(tmp_path_factory.mktemp("faulty"), joined.address), joined.here()
-    (tune.cwd / "faulty.py").write_text(FAULTY)
     (tune.cwd / "faulty.yaml").write_text(
-        "name: faulty\ntrainable: faulty.py:Faulty\nmetric: loss\nmode: max\n"
+        "name: faulty\ntrainable: tests.ray.faulty:Faulty\nmetric: loss\nmode: max\n"
         f"space: {{kind: {{grid_search: [{', '.join(KINDS)}]}}}}\n"
         f"fixed: {{marks: {tune.cwd}}}\nscheduler: {{name: none}}\n"
         "resources: {workers: 2}\ntracking: {name: none}\ncheckpoint: {every: 1}\n"
@@ -285,8 +145,29 @@ def test_who_is_told_to_go_leaves_a_checkpoint_of_that_moment(sweep: Sweep) -> N
 def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
     record = sweep.trials["is_poison"]
     assert record.state is TrialState.FAILED
-    assert record.reason.endswith("(the same error 2 times)")
-    assert "ValueError: bad shape" in record.reason
+    assert re.fullmatch(
+        r"rank \d: ValueError: bad shape \d+ of \*\*\* \(the same error 2 times\)", record.reason
+    )
+    log = sweep.tune.paths("faulty").trial(record.id).log(2, 0)
+    assert str(log) in sweep.out
+    assert "bad shape" in log.read_text()
+
+
+def test_a_failure_of_its_own_costs_a_trial_no_process(sweep: Sweep) -> None:
+    """The next attempt, and the next trial, run where it ran."""
+
+    def pid(kind: str, index: int) -> str:
+        return re.findall(r"^pid (\d+)", sweep.logs(kind, index)[1], re.MULTILINE)[0]
+
+    lane = pid("well", 0)
+    assert lane == pid("is_poison", 0) == pid("is_poison", 1) == pid("diverges", 0)
+    assert pid("rank_1_is_killed", 0) != pid("rank_1_is_killed", 1)
+
+
+def test_no_file_holds_a_secret(sweep: Sweep) -> None:
+    """Each trial prints one."""
+    assert all("token ***" in log for log in sweep.logs("well", 0))
+    assert sweep.tune.leaks() == []
 
 
 def test_what_diverged_is_never_the_winner(sweep: Sweep) -> None:
