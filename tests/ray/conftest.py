@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -164,12 +163,3 @@ def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[i
     process.send_signal(signum)
     out, _ = process.communicate(timeout=LONGEST_S)
     return process.returncode, out
-
-
-def answers(url: str) -> bool:
-    """Whether a server is there."""
-    try:
-        with urllib.request.urlopen(url, timeout=2):
-            return True
-    except OSError:
-        return False

@@ -93,21 +93,3 @@ def test_a_longer_sweep_calls_a_paused_trial(tune: Tune, counter: Path) -> None:
     assert unchanged == first
     assert (promoted.state, promoted.reason) == (TrialState.PAUSED, "asha_promote at step 2")
     assert [(p.step, p.attempt) for p in tune.curve("counter", "t0001")] == [(1, 1), (2, 2)]
-
-
-def test_of_a_conditional_space_each_trial_gets_its_branch(tune: Tune) -> None:
-    shipped = Path(__file__).parents[2] / "search_spaces" / "conditional.yaml"
-    changes = ["budget.trials=6", "fixed.epochs=2", "scheduler.max_t=2", "tracking.name=none"]
-    tune("run", shipped, *(part for s in changes for part in ("--set", s)))
-    records = tune.trials("conditional")
-    settings = {"adam": {"learning_rate", "weight_decay"}, "sgd": {"learning_rate", "momentum"}}
-    for record in records:
-        config = record.config
-        others = {"learning_rate", "weight_decay", "momentum"} - settings[config["optimizer"]]
-        assert settings[config["optimizer"]] <= set(config)
-        assert others.isdisjoint(config)
-        assert config["num_layers"] * config["hidden_units"] <= 384
-        assert config["dropout"] == pytest.approx(0.1 * (config["num_layers"] - 1))
-    assert {r.config["optimizer"] for r in records} == set(settings)
-    assert all(r.state in (TrialState.COMPLETED, TrialState.STOPPED) for r in records)
-    assert (records[0].params["num_layers"], records[0].params["hidden_units"]) == (2, 64)
