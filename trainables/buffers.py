@@ -98,9 +98,10 @@ def _empty(tensor: torch.Tensor, *, pinned: bool) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's bytes are its values, in order and on the host."""
+    """Whether a tensor has bytes, and they are its values, in order and on the host."""
     lazy = tensor.is_conj() or tensor.is_neg()
-    return tensor.device.type == "cpu" and tensor.is_contiguous() and not lazy
+    here = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return here and tensor.numel() > 0 and not lazy  # an empty one may have any strides
 
 
 def _bytes(tensor: torch.Tensor) -> _Bytes:

@@ -48,6 +48,7 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
         torch.randn(3, dtype=torch.complex64).conj().imag,
         torch.ones(9, dtype=torch.bfloat16),
         torch.zeros(0),
+        torch.tensor(1.0).expand(0),
         torch.tensor(3),
     ]
     buffers = Buffers()

@@ -64,12 +64,12 @@ def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) 
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
 
 
-@pytest.mark.parametrize("when", ["_network", "_epoch", "_judge"])
+@pytest.mark.parametrize("when", ["make_network", "_epoch", "_judge"])
 def test_told_to_go_in_warm_up_training_or_evaluation(
     tmp_path: Path, when: str, heeding: None
 ) -> None:
     config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
-    came_to = None if when == "_network" else 1
+    came_to = None if when == "make_network" else 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))
         with pytest.raises(Preempted, match=f"left after step {came_to or 0}"):
