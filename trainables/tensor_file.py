@@ -60,7 +60,7 @@ def write_tensors(
     names = sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name))
     planned = {name: _planned(tensors[name]) for name in names}
     head = header_bytes(planned, dict(metadata or {}))
-    write_hashed(path, [memoryview(head), *(_bytes(tensors[name]) for name in names)])
+    write_hashed(path, [memoryview(head), *(tensor_bytes(tensors[name]) for name in names)])
 
 
 def _planned(tensor: torch.Tensor) -> Planned:
@@ -68,7 +68,9 @@ def _planned(tensor: torch.Tensor) -> Planned:
     return Planned(_NAMES[tensor.dtype], tuple(tensor.shape), size)
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements in C order; no copy is made of one that has them so."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if not flat.numel():
+        return memoryview(b"")  # an empty one may have any strides
     return flat.view(torch.uint8).numpy().data

@@ -23,6 +23,7 @@ from trainables.sampling import Rows
 from trainables.saving import Rest
 from trainables.seeding import seed_everything
 from trainables.state import copy_tree, load_tree, rng_state, set_rng_state
+from trainables.tensor_file import tensor_bytes
 from trainables.worker import Worker
 
 LINEAGE = "lineage.json"
@@ -76,8 +77,7 @@ def weights_digest(model: nn.Module) -> str:
             continue
         seen.add(tensor.data_ptr())
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(memoryview(raw.numpy()))
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
 
 

@@ -37,9 +37,10 @@ def test_every_dtype_byte_for_byte(tmp_path: Path, shape: tuple[int, ...]) -> No
         {"scalar": torch.tensor(1.5)},
         {"b": torch.arange(5.0), 'a.ü"\\\n': torch.arange(3), "B": torch.zeros(())},
         {"large": torch.arange(2**20), "small": torch.ones(3, dtype=torch.bool)},
+        {"empty": torch.ones(()).expand(0), "of no rows": torch.ones(0, 3)},
         {"parameter": torch.nn.Parameter(torch.ones(2, 3))},
     ],
-    ids=["none", "scalar", "names", "large", "parameter"],
+    ids=["none", "scalar", "names", "large", "empty", "parameter"],
 )
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
 def test_every_form_byte_for_byte(
