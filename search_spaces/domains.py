@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Literal, Self, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
+from search_spaces.multiples import multiple
+from search_spaces.normal import Normal
 from search_spaces.plain import show, walk
 
 Kind = Literal[
@@ -19,6 +22,8 @@ Kind = Literal[
     "qrandint",
     "lograndint",
     "qlograndint",
+    "randn",
+    "qrandn",
     "choice",
     "ordinal",
     "grid_search",
@@ -26,15 +31,24 @@ Kind = Literal[
 KINDS: tuple[str, ...] = get_args(Kind)
 LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
 """The domains that list their values, with the keyword of the list."""
+_STANDARD = {"mean": 0.0, "sd": 1.0}
+"""What `randn` takes for arguments that are left out."""
 
 
 def arguments(kind: str) -> tuple[str, ...]:
-    """Ray Tune's names of a domain's arguments, in its order; `base` is optional."""
+    """Ray Tune's names of a domain's arguments, in its order; some may be `optional`."""
     if kind in LISTS:
         return (LISTS[kind],)
     q = ("q",) if kind.startswith("q") else ()
+    if kind.endswith("randn"):
+        return ("mean", "sd", *q)
     base = ("base",) if "log" in kind else ()
     return ("lower", "upper", *q, *base)
+
+
+def optional(kind: str) -> tuple[str, ...]:
+    """Those of a domain's arguments that may be left out, in their order."""
+    return tuple(n for n in arguments(kind) if n == "base" or (kind == "randn" and n in _STANDARD))
 
 
 def is_domain_form(raw: object) -> TypeGuard[dict[str, Any]]:
@@ -49,12 +63,14 @@ class Domain(BaseModel):
 
     Attributes:
         kind: Ray Tune's name.
-        lower: smallest value; for a categorical domain the smallest index, 0.
+        lower: smallest value; for a categorical domain the smallest index, 0; for a normal one
+            the end of its tail (see `Normal.bounds`), as is upper.
         upper: bound above, as in Ray Tune: never drawn by `randint` and `lograndint`, see `high`;
             for a categorical domain the greatest index.
         q: every value is a multiple of it; None where the domain is not quantised.
         categories: the values of `choice`, `ordinal` and `grid_search`, plain data; empty
             otherwise.
+        mean, sd: of `randn` and `qrandn`; None otherwise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -64,11 +80,20 @@ class Domain(BaseModel):
     upper: int | float
     q: int | float | None = None
     categories: tuple[Any, ...] = ()
+    mean: float | None = None
+    sd: float | None = None
 
     @property
     def is_categorical(self) -> bool:
         """Whether the values are listed: `choice`, `ordinal`, `grid_search`."""
         return self.kind in LISTS
+
+    @property
+    def normal(self) -> Normal | None:
+        """How values are distributed that are drawn normally; None for all others."""
+        if self.mean is None or self.sd is None:
+            return None
+        return Normal(self.mean, self.sd, self.q)
 
     @property
     def log(self) -> bool:
@@ -95,14 +120,15 @@ class Domain(BaseModel):
             return self.lower <= value <= self.high
         # by multiples, since 6 * 0.05 is a little more than 0.3
         low, index, high = (round(x / self.q) for x in (self.lower, value, self.upper))
-        return low <= index <= high and _multiple(value, self.q)
+        return low <= index <= high and multiple(value, self.q)
 
     @model_serializer
     def dump(self) -> dict[str, list[Any]]:
         """The YAML form, with positional arguments."""
         if self.is_categorical:
             return {self.kind: list(self.categories)}
-        return {self.kind: [self.lower, self.upper, *([] if self.q is None else [self.q])]}
+        first = (self.lower, self.upper) if self.normal is None else (self.mean, self.sd)
+        return {self.kind: [*first, *([] if self.q is None else [self.q])]}
 
     @model_validator(mode="before")
     @classmethod
@@ -115,6 +141,7 @@ class Domain(BaseModel):
             _check_categories(self.kind, self.categories)
         else:
             _check_bounds(self)
+            _check_normal(self)
             if self.q is not None:
                 _check_q(self, self.q)
         return self
@@ -132,23 +159,39 @@ def _fields(kind: str, raw: object) -> dict[str, Any]:
         _check_number(kind, name, value, whole=whole and name != "base")
     if given.pop("base", 10) <= 1:
         raise ValueError(f"{kind} needs base > 1")
-    return {"kind": kind} | (given if whole else {k: float(v) for k, v in given.items()})
+    fields = given if whole else {k: float(v) for k, v in given.items()}
+    if kind.endswith("randn"):
+        fields = _STANDARD | fields
+        lower, upper = _bounds(kind, Normal(**fields))
+        fields |= {"lower": lower, "upper": upper}
+    return {"kind": kind} | fields
+
+
+def _bounds(kind: str, normal: Normal) -> tuple[float, float]:
+    try:
+        return normal.bounds()
+    except ValueError as e:
+        raise ValueError(f"{kind} {e}") from None
 
 
 def _named(kind: str, raw: object) -> dict[str, Any]:
-    names = arguments(kind)
+    names, free = arguments(kind), optional(kind)
+    given: dict[str, Any] | None = None
     if isinstance(raw, list) and len(raw) <= len(names):
         given = dict(zip(names, raw, strict=False))
     elif isinstance(raw, dict):
-        given = raw
-    else:
-        given = {}
-    required = {name for name in names if name != "base"}
-    if not required <= given.keys() <= set(names):
-        form = ", ".join(name for name in names if name != "base")
-        optional = "(, base)" if "base" in names else ""
-        raise ValueError(f"{kind} takes [{form}{optional}], got {show(raw)}")
-    return dict(given)
+        given = dict(raw)
+    if given is None or not set(names) - set(free) <= given.keys() <= set(names):
+        raise ValueError(f"{kind} takes {_form(names, free)}, got {show(raw)}")
+    return given
+
+
+def _form(names: tuple[str, ...], free: tuple[str, ...]) -> str:
+    """`[lower, upper(, base)]`: what may be left out is in brackets."""
+    if names == free:
+        return f"[{', '.join(names)}], or less of it"
+    form = ", ".join(name for name in names if name not in free)
+    return f"[{form}{''.join(f'(, {name})' for name in free)}]"
 
 
 def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
@@ -156,7 +199,7 @@ def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
     if isinstance(value, bool) or not isinstance(value, allowed):
         rule = "a whole number" if whole else "a number"
         raise ValueError(f"{kind} needs {rule} for {name}, got {show(value)}")
-    if not math.isfinite(value):
+    if not -sys.float_info.max <= value <= sys.float_info.max:
         raise ValueError(f"{kind} needs a finite {name}, got {show(value)}")
 
 
@@ -172,6 +215,15 @@ def _check_bounds(domain: Domain) -> None:
         raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
 
 
+def _check_normal(domain: Domain) -> None:
+    kind, normal = domain.kind, domain.normal
+    given = [value is not None for value in (domain.mean, domain.sd)]
+    if given != [kind.endswith("randn")] * 2:
+        raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
+    if normal is not None and (domain.lower, domain.upper) != _bounds(kind, normal):
+        raise ValueError(f"{kind} has the bounds that its mean and sd give")
+
+
 def _check_q(domain: Domain, q: int | float) -> None:
     kind = domain.kind
     if domain.integer and q == 1:
@@ -180,12 +232,8 @@ def _check_q(domain: Domain, q: int | float) -> None:
     if q <= 0:
         raise ValueError(f"{kind} needs q > 0, got {q}")
     for name, bound in (("lower", domain.lower), ("upper", domain.upper)):
-        if not _multiple(bound, q):
+        if not multiple(bound, q):
             raise ValueError(f"{kind} needs {name} to be a multiple of q = {q}, got {bound}")
-
-
-def _multiple(value: int | float, q: int | float) -> bool:
-    return math.isclose(value / q, round(value / q))
 
 
 def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:

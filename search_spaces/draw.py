@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from search_spaces.branches import Pick, active
 from search_spaces.domains import Domain
+from search_spaces.multiples import times
 
 
 def draw(space: Mapping[str, Any], pick: Pick) -> dict[str, Any]:
@@ -27,16 +27,19 @@ def draw_value(domain: Domain, rng: random.Random) -> Any:
     """One value of a domain."""
     if domain.is_categorical:
         return rng.choice(domain.categories)
+    if (normal := domain.normal) is not None:
+        value = normal.at(rng.uniform(*normal.quantiles))
+        return value if domain.q is None else quantised(domain, round(value / domain.q))
     if domain.q is not None:
         low, high = (round(bound / domain.q) for bound in (domain.lower, domain.high))
         return quantised(domain, _number(low, high, domain.log, whole=True, rng=rng))
     return _number(domain.lower, domain.high, domain.log, whole=domain.integer, rng=rng)
 
 
-def quantised(domain: Domain, multiple: int) -> Any:
-    """That multiple of the domain's q: 3 * 0.05 is 0.15, as it is not in floats."""
-    value = Decimal(repr(domain.q)) * multiple
-    return int(value) if domain.integer else float(value)
+def quantised(domain: Domain, multiple: int) -> int | float:
+    """That multiple of the domain's q, which it has."""
+    assert domain.q is not None
+    return int(domain.q) * multiple if domain.integer else times(domain.q, multiple)
 
 
 def _number(low: float, high: float, log: bool, *, whole: bool, rng: random.Random) -> Any:

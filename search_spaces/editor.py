@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from search_spaces.domains import KINDS, LISTS, arguments
+from search_spaces.domains import KINDS, LISTS, arguments, optional
+from search_spaces.normal import SPREAD
 from search_spaces.schema import SweepSpec
 
 _MEANING = {
@@ -17,6 +18,8 @@ _MEANING = {
     "qrandint": "A whole multiple of q from lower to upper, both included.",
     "lograndint": "A whole number from lower up to, not including, upper, even in its log.",
     "qlograndint": "A whole multiple of q from lower to upper, both included, even in its log.",
+    "randn": f"A number drawn normally, within {SPREAD} sd of the mean (0 and 1 if left out).",
+    "qrandn": f"A multiple of q, drawn normally, within {SPREAD} sd of the mean.",
     "choice": "One of the listed values.",
     "ordinal": "One of the listed values, whose order means something: neighbours are alike.",
     "grid_search": "Each of the listed values in turn, in every combination.",
@@ -89,9 +92,11 @@ def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "upper": number,
         "q": number | {"exclusiveMinimum": 1 if number["type"] == "integer" else 0},
         "base": {"type": "number", "exclusiveMinimum": 1},
+        "mean": number,
+        "sd": number | {"exclusiveMinimum": 0},
     }
     names = arguments(kind)
-    required = [name for name in names if name != "base"]
+    required = [name for name in names if name not in optional(kind)]
     items = {"type": "array", "prefixItems": [rules[name] for name in names], "items": False}
     positional = items | {"minItems": len(required), "maxItems": len(names)}
     return positional, _keywords({name: rules[name] for name in names}, required)

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from search_spaces.branches import Branches, Constant, Derived, is_branching, parameters
-from search_spaces.domains import KINDS, LISTS, Domain, is_domain_form
+from search_spaces.domains import KINDS, Domain, arguments, is_domain_form
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
 from search_spaces.plain import KeyPath, dotted, show, walk
 
-_ARGUMENTS = {"lower", "upper", "q", "base", *LISTS.values()}
+_ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
 _EXPECTED = "a domain is expected, like {uniform: [0, 1]}"
 
 
@@ -173,9 +173,14 @@ def _node_fault(raw: object) -> str | None:
     if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
         return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
-        name = next(iter(raw))
-        return f"unknown domain {show(name)}{suggest(name, KINDS)}"
+        return _unknown(next(iter(raw)))
     return None
+
+
+def _unknown(name: object) -> str:
+    if name == "sample_from":  # Ray Tune's, of a Python function
+        return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
+    return f"unknown domain {show(name)}{suggest(name, KINDS)}"
 
 
 def _misspelt(raw: Mapping[str, Any]) -> bool:
@@ -186,6 +191,8 @@ def _misspelt(raw: Mapping[str, Any]) -> bool:
     if isinstance(value, Mapping):
         leaves = not any(isinstance(item, Mapping) for item in value.values())
         return bool(value) and leaves and value.keys() <= _ARGUMENTS
+    if name == "sample_from":
+        return True
     return isinstance(value, list) or "did you mean" in suggest(name, KINDS)
 
 

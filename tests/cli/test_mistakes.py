@@ -37,6 +37,11 @@ def test_a_bad_file_never_starts_a_sweep(
 
 
 IN_FILE = {
+    "tail of a normal": (
+        ("dropout: {uniform: [0, 0.5]}", "dropout: {randn: [0.3, 0.1]}"),
+        "mine.yaml:7: space.dropout: must be >= 0.0, got -0.3; "
+        "randn reaches from mean - 6 sd to mean + 6 sd\n",
+    ),
     "unknown in space": (
         ("  dropout:", "  drop_out:"),
         "mine.yaml:7: space.drop_out: unknown hyperparameter 'drop_out' "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ EXAMPLES: list[dict[str, list[Any]]] = [
     {"qrandint": [16, 64, 16]},
     {"lograndint": [1, 9]},
     {"qlograndint": [8, 64, 8]},
+    {"randn": [1.5, 0.5]},
+    {"qrandn": [0.1, 0.02, 0.005]},
     {"choice": ["adam", "sgd", 3]},
 ]
 
@@ -80,6 +83,52 @@ def test_base_is_read_as_ray_tune_does_and_changes_nothing() -> None:
     )
 
 
+def test_a_standard_normal_needs_no_arguments() -> None:
+    standard = Domain.model_validate({"randn": []})
+    assert standard.dump() == {"randn": [0.0, 1.0]}
+    assert (standard.lower, standard.upper) == (-6.0, 6.0)
+    assert Domain.model_validate({"randn": {}}) == Domain.model_validate({"randn": [0]}) == standard
+    assert Domain.model_validate({"randn": {"sd": 2}}).dump() == {"randn": [0.0, 2.0]}
+
+
+def test_quantised_normals_end_at_the_outermost_multiples() -> None:
+    domain = Domain.model_validate({"qrandn": [0.1, 0.05, 0.15]})  # -0.2 to 0.4
+    assert (domain.lower, domain.upper) == (-0.15, 0.3)
+    assert [domain.contains(v) for v in (-0.3, -0.15, 0.0, 0.1, 0.3, 0.45)] == [
+        *(False, True, True, False, True, False),
+    ]
+    whole = Domain.model_validate({"qrandn": [0, 1, 2]})  # whose bounds are multiples
+    assert (whole.lower, whole.upper) == (-6.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({"randn": [0, 0]}, "randn needs sd > 0, got 0"),
+        ({"randn": [0, -1]}, "randn needs sd > 0, got -1"),
+        ({"randn": [0, math.inf]}, "randn needs a finite sd"),
+        ({"randn": [math.nan]}, "randn needs a finite mean"),
+        ({"randn": ["a"]}, "randn needs a number for mean, got 'a'"),
+        ({"randn": [0, 1, 2]}, r"randn takes \[mean, sd\], or less of it, got \[0, 1, 2\]"),
+        ({"randn": 5}, r"randn takes \[mean, sd\], or less of it, got 5"),
+        ({"randn": {"q": 5}}, r"randn takes \[mean, sd\], or less of it"),
+        ({"randn": [1e300, 1]}, r"randn needs mean - 6 sd < mean \+ 6 sd as numbers"),
+        ({"randn": [0, 1e308]}, r"randn needs mean - 6 sd < mean \+ 6 sd as numbers"),
+        ({"qrandn": [0, 1]}, r"qrandn takes \[mean, sd, q\], got \[0, 1\]"),
+        ({"qrandn": [0, 1, 0]}, "qrandn needs q > 0, got 0"),
+        ({"qrandn": [0, 1, 7]}, "qrandn needs two multiples of q within 6 sd of the mean, got q 7"),
+        ({"qrandn": [0, 1, 5e-324]}, "qrandn needs a greater q"),
+        ({"qrandn": [1e15, 1, 0.1]}, "qrandn needs a greater q"),
+        ({"quniform": [0, 1, 5e-324]}, "quniform needs upper to be a multiple of q"),
+        ({"uniform": [0, 10**400]}, "uniform needs a finite upper"),
+        ({"loguniform": [1]}, r"loguniform takes \[lower, upper\(, base\)\], got \[1\]"),
+    ],
+)
+def test_what_is_wrong_is_said(form: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValidationError, match=error):
+        Domain.model_validate(form)
+
+
 def test_bounds_of_integers() -> None:
     assert not Domain.model_validate({"randint": [1, 4]}).contains(4)
     assert Domain.model_validate({"qrandint": [2, 4, 2]}).contains(4)
@@ -109,3 +158,9 @@ def test_a_domain_is_frozen_and_cannot_be_made_wrong() -> None:
         Domain(kind="uniform", lower=1, upper=0)
     with pytest.raises(ValidationError, match="takes lower, upper, q"):
         Domain(kind="quniform", lower=0, upper=1)
+    with pytest.raises(ValidationError, match="randn takes mean, sd"):
+        Domain(kind="randn", lower=-6, upper=6)
+    with pytest.raises(ValidationError, match="that its mean and sd give"):
+        Domain(kind="randn", lower=-1, upper=1, mean=0.0, sd=1.0)
+    with pytest.raises(ValidationError, match="uniform takes lower, upper"):
+        Domain(kind="uniform", lower=0, upper=1, mean=0.0, sd=1.0)

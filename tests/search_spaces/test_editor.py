@@ -45,6 +45,7 @@ def test_shipped_files_point_to_the_schema_and_fit_it(path: Path) -> None:
         *["unknown_key", "unknown_section", "missing_keys", "bad_name", "wrong_types"],
         *["bad_duration", "zero_trials", "unknown_domain", "wrong_arguments", "negative_log"],
         *["fractions_for_integers", "empty_choice", "constant_in_space", "dotted_name", "bad_q"],
+        "bad_normal",
         *["two_domains", "nameless_domain", "text_for_number"],
     ],
 )

@@ -130,11 +130,17 @@ plain = st.recursive(
 fixed = st.dictionaries(keys.map("f_".__add__), plain, max_size=4)
 
 
+_KINDS = ["uniform", "loguniform", "randint", "qlograndint", "randn", "qrandn", "choice"]
+
+
 @st.composite
 def domains(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(["uniform", "loguniform", "randint", "qlograndint", "choice"]))
+    kind = draw(st.sampled_from(_KINDS))
     if kind == "choice":
         return {kind: draw(st.lists(text | st.floats(-1e9, 1e9), min_size=1, unique=True))}
+    if kind in ("randn", "qrandn"):
+        mean, sd = draw(st.floats(-1e9, 1e9)), draw(st.floats(1e-3, 1e9))
+        return {kind: [mean, sd, sd / draw(st.integers(1, 9))][: 2 + (kind == "qrandn")]}
     if kind == "qlograndint":
         low, more, q = (draw(st.integers(1, 1000)) for _ in range(3))
         return {kind: [low * (q + 1), (low + more) * (q + 1), q + 1]}

@@ -200,6 +200,8 @@ leaves = st.sampled_from(
         {"qrandint": [8, 128, 8]},
         {"lograndint": [1, 1000]},
         {"qlograndint": [8, 128, 8]},
+        {"randn": []},
+        {"qrandn": [0.1, 0.05, 0.15]},
         {"choice": ["[1]", [1], None, True, 2.5, {"a": 1}]},
         {"choice": [True, False]},
         {"choice": ["only"]},

@@ -14,7 +14,7 @@ from search_spaces.load import dump_sweep, load_sweep
 from search_spaces.seal import is_whole_json, is_whole_yaml, seal_json, seal_yaml
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.execution.folder import Session, read_state, write_state
-from tuning.execution.mend import mend_spec
+from tuning.execution.mend import mend_spec, open_study
 from tuning.execution.session import _taken_over
 from tuning.execution.sweep import SweepRun
 
@@ -87,6 +87,18 @@ def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepRun, how: str) -
     assert outcome(run) == outcome(whole)
     assert len(run.mended) == (how != "deleted")
     assert (paths.root / "study.journal.damaged").exists() == (how != "deleted")
+
+
+def test_a_study_of_decoded_values_does_not_contradict_them(tmp_path: Path) -> None:
+    """What is quantised in its logarithm, or normal, is not stored as it was sampled."""
+    space = {"x": {"randn": [0, 1]}, "y": {"qrandn": [0, 1, 0.5]}, "n": {"qlograndint": [8, 64, 8]}}
+    run = open_run(tmp_path, make_spec(space=space))
+    for _ in range(3):
+        train(run, run.next_trial(), value=lambda config, step: float(config["x"]))
+    study, said = open_study(run.paths, make_spec(space=space))
+    assert said == []
+    known = {r.number: r.params for r in run.records.values()}
+    assert [study.recall(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
 
 
 def test_record_and_study_lost_together(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ EVERY_DOMAIN = {
     "h": {"choice": ["a", 1, 2.5, None, False, [64, 64], {"n": 2}]},
     "i": {"grid_search": [1, 2, 3]},
     "j": {"ordinal": ["s", "m", "l"]},
+    "l": {"randn": [1.0, 0.5]},
+    "m": {"qrandn": [0.0, 1.0, 4.0]},
     "opt": {"k": {"choice": [1, 2]}},
 }
 SCHEDULER = {"name": "asha_promote", "grace_period": 1, "max_t": 9}
@@ -58,8 +60,9 @@ class TestConformance:
     def test_every_domain(self, tmp_path, name):
         space = dict(EVERY_DOMAIN)
         if name == "grid":  # what can be listed
-            space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("d", "e", "h", "i", "j", "opt")}
+            space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("h", "i", "j", "m", "opt")}
             space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
+            space |= {"d": {"randint": [3, 5]}}
         spec = self.spec(name, space=space)
         run = open_run(tmp_path, spec)
         finish(run)
@@ -138,6 +141,9 @@ class TestGrid:
     def test_what_cannot_be_listed_is_refused(self):
         with pytest.raises(ValueError, match=r"x is uniform; write \{grid_search"):
             make_spec(search={"name": "grid"})
+        with pytest.raises(ValueError, match=r"x is randn; write \{grid_search"):
+            make_spec(search={"name": "grid"}, space={"x": {"randn": []}})
+        make_spec(search={"name": "grid"}, space={"x": {"qrandn": [0, 1, 0.5]}})
 
 
 class TestMultiFidelity:

@@ -11,6 +11,7 @@ from search_spaces.domains import Domain
 from search_spaces.draw import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.load import LoadedSweep
+from search_spaces.normal import SPREAD
 from search_spaces.plain import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
 from search_spaces.schema import ENV_FIELDS, SweepSpec
@@ -99,6 +100,8 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
             rule = problem if categorical else problem.partition(", got ")[0]
             if isinstance(leaf, Derived) and "whole number" in problem:
                 problem += "; round(…), ceil(…) and floor(…) give one"
+            if isinstance(leaf, Domain) and leaf.normal is not None:
+                problem += f"; {leaf.kind} reaches from mean - {SPREAD} sd to mean + {SPREAD} sd"
             seen.setdefault((place, rule if path else "they fit together"), problem)
     return [(place, problem) for (place, _), problem in seen.items()]
 

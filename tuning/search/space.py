@@ -1,7 +1,8 @@
 """Compiles the sweep file's space to Optuna, define-by-run, and samples back to its values.
 
-Optuna has no distribution that is quantised and logarithmic at once, and stores only scalars as
-categories. So such a domain is sampled in a form that Optuna has, and decoded.
+Optuna has no distribution that is quantised and logarithmic at once, none that is normal, and
+stores only scalars as categories. So such a domain is sampled in a form that Optuna has, and
+decoded: a normal one by its quantile, over which every sampler and model finds it even.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def distribution(domain: Domain) -> BaseDistribution:
         return IntDistribution(0, len(domain.categories) - 1)
     if domain.is_categorical:
         return CategoricalDistribution(_labels(domain))
+    if (normal := domain.normal) is not None:
+        return FloatDistribution(*normal.quantiles)
     step = None if domain.log else domain.q
     if domain.integer:
         low, high = int(domain.lower), int(domain.high)
@@ -50,6 +53,8 @@ def decode(domain: Domain, sampled: Any) -> Any:
         return domain.categories[int(sampled)]
     if domain.is_categorical:
         return domain.categories[_labels(domain).index(sampled)]
+    if (normal := domain.normal) is not None:
+        sampled = normal.at(sampled)
     if domain.q is None:
         return sampled
     return quantised(domain, round(sampled / domain.q))
@@ -57,6 +62,8 @@ def decode(domain: Domain, sampled: Any) -> Any:
 
 def encode(domain: Domain, value: Any) -> Any:
     """What Optuna would have sampled for a value; the inverse of `decode` up to quantisation."""
+    if (normal := domain.normal) is not None:
+        return normal.quantile(value)
     if not domain.is_categorical:
         return value
     index = domain.categories.index(value)
@@ -127,6 +134,19 @@ class OptunaSpace:
                 key = self.key(name, leaf)
                 values[key], distributions[key] = encode(leaf, value), distribution(leaf)
         return values, distributions
+
+    def agrees(self, sampled: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+        """Whether a configuration is what became of an Optuna trial's parameters.
+
+        Asked of what was decoded, for what is quantised has many samples for one value.
+        """
+        encoded = self.encoded(params)[0]
+        walked = active(self._spec.space, lambda name, _: params.get(name))
+        leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
+        return encoded.keys() == sampled.keys() and all(
+            sampled[key] == value or _decodes(leaves[key][0], sampled[key], leaves[key][1])
+            for key, value in encoded.items()
+        )
 
     def propose(self, study: Study, trial: Trial) -> dict[str, Any]:
         """Sample a configuration that keeps the constraints into a trial of the study.
@@ -224,6 +244,11 @@ class _RandomDraft(_Draft):
 
     def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
         return encode(domain, draw_value(domain, self._rng))
+
+
+def _decodes(domain: Domain, sampled: Any, value: Any) -> bool:
+    """Whether a value is what became of a sample; of a category there is just one."""
+    return not domain.is_categorical and bool(decode(domain, sampled) == value)
 
 
 def _qualified(leaf: Parameter) -> str:

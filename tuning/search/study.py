@@ -191,7 +191,7 @@ class SweepStudy:
         if record.number >= len(trials) or params is None or record.lineage:
             return True
         sampled = trials[record.number].params
-        return not sampled or self._space.encoded(params)[0] == sampled
+        return not sampled or self._space.agrees(sampled, params)
 
     def recall(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
         """Parameters, state and last step of a trial whose record is lost; None if unknown here."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from search_spaces.domains import Domain
+from search_spaces.draw import quantised
 from search_spaces.schema import SchedulerSpec
 
 _FACTORS = (0.8, 1.2)
@@ -47,9 +48,14 @@ def perturb(
 
 
 def at(domain: Domain, share: float) -> Any:
-    """The value at a share in [0, 1) of the domain, in its logarithm where it is drawn so."""
+    """The value at a share in [0, 1) of the domain, in its logarithm or quantile where it is drawn
+    so.
+    """
     if domain.is_categorical:
         return domain.categories[min(int(share * len(domain.categories)), int(domain.upper))]
+    if (normal := domain.normal) is not None:
+        least, most = normal.quantiles
+        return nearest(domain, normal.at(least + share * (most - least)))
     if domain.log:
         low, high = np.log(domain.lower), np.log(domain.high)
         return nearest(domain, float(np.exp(low + share * (high - low))))
@@ -61,6 +67,8 @@ def share(domain: Domain, value: Any) -> float:
     if domain.is_categorical:
         return (domain.categories.index(value) + 0.5) / len(domain.categories)
     low, high, here = float(domain.lower), float(domain.high), float(value)
+    if (normal := domain.normal) is not None:
+        (low, high), here = normal.quantiles, normal.quantile(here)
     if domain.log:
         low, high, here = float(np.log(low)), float(np.log(high)), float(np.log(here))
     return (here - low) / (high - low) if high > low else 0.0
@@ -70,6 +78,5 @@ def nearest(domain: Domain, value: float) -> int | float:
     """The value of a numeric domain that is nearest."""
     inside = min(max(value, domain.lower), domain.high)
     if domain.q is not None:
-        multiple = round(inside / domain.q)
-        return multiple * domain.q if domain.integer else float(f"{multiple * domain.q:.12g}")
+        return quantised(domain, round(inside / domain.q))
     return round(inside) if domain.integer else float(inside)
