@@ -146,7 +146,8 @@ def _strike_out_logs(run: SweepRun) -> None:
     """Hide secrets in the logs of attempts whose processes had no time to do so."""
     for record in run.records.values():
         for attempt in record.attempts:
-            if attempt.error or not record.state.finished:
+            ended_it = record.state.finished and attempt is record.attempts[-1]
+            if attempt.error or not ended_it:  # others may have been cut off without an error
                 for log in run.paths.trial(record.id).attempt(attempt.number).glob("*.log"):
                     strike_out(log)
 
