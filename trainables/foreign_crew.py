@@ -22,10 +22,6 @@ class ForeignCrew:
         self._shape, self._mailbox = shape, mailbox
         self._runs: dict[str, Any] = {}  # actors of ForeignRun
 
-    def ready(self, workers: int) -> bool:
-        """Always: every attempt has processes of its own."""
-        return True
-
     def start(self, job: TrialJob) -> None:
         """Begin an attempt in an actor of its own."""
         import ray

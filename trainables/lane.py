@@ -44,7 +44,7 @@ class Lane:
         self._mailbox, self._shape, self._after = mailbox, shape, after
         self.workers = shape.workers
         self._task = LaneTask(self.id, mailbox, shape.gpus_per_worker, max_growth)
-        self.trials, self.recalled, self.seen_up = 0, False, False
+        self.trials, self.recalled = 0, False
         self.leak: Leak | None = None
         self._thread = threading.Thread(target=self._fit, name=self.id, daemon=True)
         self._thread.start()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,8 +14,6 @@ from trainables.worker import Answer, TrialJob
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
-
-_LOOK_S = 0.2
 
 
 class LaneCrew:
@@ -37,23 +33,15 @@ class LaneCrew:
         self._free = [*(self._new(n, after=first) for n in sizes[1:]), first]
         self._busy: dict[str, Lane] = {}
         self._leaving: list[Lane] = []
-        self._looked = -math.inf
-
-    def ready(self, workers: int) -> bool:
-        """Whether a free lane of so many workers is up, or there is none that comes up."""
-        self._part_from_the_dead()
-        fit = [one for one in self._free if one.workers == workers]
-        return not self._busy or not fit or any(self._is_up(one) for one in fit)
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt on a free lane of its number of workers, off the machines it avoids.
 
-        Those that are up come first. Where there is none, the others leave: they hold what the new
-        one needs.
+        The one that was released last comes first. Where there is none, the others leave: they hold
+        what the new one needs.
         """
         self._part_from_the_dead()
         fit = [one for one in reversed(self._free) if one.workers == job.workers]
-        fit.sort(key=lambda one: not one.seen_up)
         if job.avoid and fit:
             up = self._lanes_up()
             fit = [one for one in fit if one.id in up and {*job.avoid}.isdisjoint(up[one.id])]
@@ -96,15 +84,6 @@ class LaneCrew:
         """Of busy lanes that are up."""
         up = self._lanes_up()
         return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
-
-    def _is_up(self, lane: Lane) -> bool:
-        """Asks the mailbox only until it is, and not too often: the driver's loop asks here."""
-        now = time.monotonic()
-        if not lane.seen_up and now - self._looked > _LOOK_S:
-            up, self._looked = self._lanes_up(), now
-            for one in self._all():
-                one.seen_up |= one.id in up
-        return lane.seen_up
 
     def _lanes_up(self) -> dict[str, list[str]]:
         import ray

@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 class Crew(Protocol):
     """Runs attempts, in the driver; what they say is heard from the mailbox, by `TrialJob.key`."""
 
-    def ready(self, workers: int) -> bool:
-        """Whether an attempt of so many workers may begin; if not, it soon may.
-
-        While others are under way, none waits for processes that are still coming up.
-        """
-        ...
-
     def start(self, job: TrialJob) -> None:
         """Begin an attempt; only while fewer than the crew's size are under way."""
         ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ class Remembered:
 
     def __init__(self, shape: Shape, mailbox: Any, max_growth: int, after: Any = None) -> None:
         self.id, self.workers, self.after = f"lane-{id(self)}", shape.workers, after
-        self.alive, self.seen_up, self.recalled, self.trials = True, False, False, 0
+        self.alive, self.recalled, self.trials = True, False, 0
 
     def start(self, job: Any) -> None:
         self.trials += 1
@@ -40,34 +41,26 @@ class Remembered:
 
 @pytest.fixture
 def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two lanes of one worker; `up` has the ids of those that are up."""
+    """Two lanes of one worker."""
     monkeypatch.setattr(lane_crew, "Lane", Remembered)
-    monkeypatch.setattr(lane_crew, "_LOOK_S", -math.inf)
-    crew: Any = LaneCrew(Shape(1, 1.0, 0.0, 1.0, ""), [1, 1], None, None, 0)
-    crew.up_ids = {}
-    monkeypatch.setattr(crew, "_lanes_up", lambda: crew.up_ids)
-    return crew
+    mailbox: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
+    return LaneCrew(Shape(1, 1.0, 0.0, 1.0, ""), [1, 1], mailbox, None, 0)
 
 
 def test_the_first_trial_goes_to_the_lane_that_starts_first(crew: Any) -> None:
-    assert crew.ready(1)
     crew.start(JOB)
     assert crew._busy[JOB.key].after is None
 
 
-def test_the_next_one_waits_until_another_lane_is_up(crew: Any) -> None:
+def test_the_lane_that_was_released_last_comes_first(crew: Any) -> None:
     crew.start(JOB)
-    assert not crew.ready(1)
-    crew.up_ids = {crew._free[0].id: []}
-    assert crew.ready(1)
-
-
-def test_a_lane_that_never_came_up_is_not_waited_for(crew: Any) -> None:
+    first, other = crew._busy[JOB.key], crew._free[0]
+    crew.release(JOB.key)
     crew.start(JOB)
-    crew._free[0].alive = False
-    assert crew.ready(1), "another one is started for it"
+    assert (first.trials, other.trials) == (2, 0)
 
 
 def test_a_trial_of_another_size_gets_a_lane_of_its_own(crew: Any) -> None:
-    crew.start(JOB)
-    assert crew.ready(2)
+    crew.start(replace(JOB, workers=2))
+    assert crew._busy[JOB.key].workers == 2
+    assert crew._free == []

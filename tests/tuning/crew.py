@@ -21,10 +21,7 @@ class Lanes:
         self.free, self.there, self.left = size, size, list[Leak]()
         self.busy: list[str] = []
         self.recalled, self.at = 0, dict[str, list[str]]()
-        self.mailbox_died, self.comes_up = False, False
-
-    def ready(self, workers: int) -> bool:
-        return not (self.comes_up and self.busy)
+        self.mailbox_died = False
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)

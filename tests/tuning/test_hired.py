@@ -33,16 +33,6 @@ def test_lanes_wait_for_trials_and_are_given_back_after_a_while(sweep: Sweep) ->
     assert (sweep.lanes.free, sweep.lanes.busy) == (0, [second.key])
 
 
-def test_no_trial_waits_for_processes_that_come_up_while_others_work(sweep: Sweep) -> None:
-    sweep.lanes.comes_up = True
-    job = sweep.begin()
-    assert sweep.hired.berth() is None, "its lane takes the next one before the other is up"
-    sweep.end(job)
-    assert sweep.begin()
-    sweep.lanes.comes_up = False
-    assert sweep.begin()
-
-
 def test_a_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
     job = sweep.begin()
     sweep.hired.tend()

@@ -51,8 +51,7 @@ class Hired:
         self._sizes: dict[str, int] = {}
 
     def berth(self, blamed: Collection[Machine] = ()) -> Berth | None:
-        """What one more trial would get now; None while there is no room for it, or only with
-        processes that are still coming up.
+        """What one more trial would get now; None while there is no room for it.
 
         Args:
             blamed: machines that it should keep off; those that have left do not count. Where the
@@ -61,7 +60,7 @@ class Hired:
         if self.deaf:
             return None
         size = self._capacity.next_size(self._sizes.values())
-        if size is None or not self._crew.ready(size):
+        if size is None:
             return None
         berth = self._capacity.placement.berth
         there = self._capacity.there(blamed)
