@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ray import tune
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
@@ -121,6 +122,19 @@ class BookScheduler(FIFOScheduler):
         return {}
 
 
+class _Silent(TrialProgressCallback):
+    """Takes the place of Ray Tune's own, which keeps every trial that ended, whatever it prints."""
+
+    def on_trial_result(self, *args: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_error(self, *args: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_complete(self, *args: Any, **info: Any) -> None:
+        """Nothing."""
+
+
 class _Stopper(tune.Stopper):
     """Ends Tune's loop when the sweep was interrupted; is asked after each of its steps."""
 
@@ -172,6 +186,7 @@ def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stoppe
         run_config=tune.RunConfig(
             name="tune",
             storage_path=str(run.paths.ray),
+            callbacks=[_Silent()],
             stop=stopper,
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             verbose=0,
