@@ -110,17 +110,26 @@ def test_warnings_are_the_drivers(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_the_cores_are_left_to_workers_that_come_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    listens = "import sys; sys.stdin.readlines()"
-    courier = Courier("MLflow", [sys.executable, "-c", listens])
+    """And of what changed meanwhile, a trial that is over too, it hears when it begins."""
+    hears = (
+        "import json, sys\n"
+        "heard = []\n"
+        "for line in sys.stdin:\n"
+        "    if line.startswith('{'):\n"
+        "        print(json.dumps({'undelivered': ' '.join(heard)}))\n"
+        "        break\n"
+        "    heard.append(line.strip())\n"
+    )
+    courier = Courier("MLflow", [sys.executable, "-c", hears])
     monkeypatch.setattr("tuning.execution.courier._LATER_S", 1000.0)
     courier.changed("t0000", reported=True)
     assert courier._process is None
     monkeypatch.setattr("tuning.execution.courier._LATER_S", 0.0)
     courier.changed("t0000", reported=False)
     assert courier._process is None, "nothing is new"
-    courier.changed("t0000", reported=True)
+    courier.changed("t0001", reported=True)
     assert courier._process is not None
-    courier._end()
+    assert courier.close(DONE, WAIT_S) == "t0000 t0001"
 
 
 def test_it_leaves_with_its_driver(paths: SweepPaths) -> None:

@@ -51,13 +51,18 @@ class Courier:
         self._name, self._command = name, list(command)
         self._process: subprocess.Popen[str] | None = None
         self._first: float | None = None
+        self._untold: dict[str, None] = {}  # in order; of trials that ended before it began too
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
         """See `Tracker`. Begins when workers are up: its imports would delay their trials."""
-        if self._process is not None or (reported and self._is_time()):
-            with suppress(OSError):  # it has just died, or does not listen; it looks at all later
-                self._tell(trial_id)
+        self._untold[trial_id] = None
+        if self._process is None and not (reported and self._is_time()):
+            return
+        with suppress(OSError):  # it has just died, or does not listen; it looks at all later
+            for one in list(self._untold):
+                self._tell(one)
+                del self._untold[one]
 
     def _is_time(self) -> bool:
         now = time.monotonic()
