@@ -6,6 +6,7 @@ second, what a report costs, whether either depends on how many there were. Noth
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import signal
 import statistics
@@ -30,7 +31,8 @@ class Part:
         per_s: reports per second.
         cpu_s: of the driving process, per report.
         median_wait_s, p99_wait_s: between two reports of a trial.
-        silence_s: the longest time without a report of any trial; what blocks the driver is in it.
+        silence_s: the longest time without a report of any trial.
+        blocked_s: the longest turn of the driver's event loop; None where it is not known.
         rss: of the driving process at its end (bytes).
     """
 
@@ -39,10 +41,17 @@ class Part:
     median_wait_s: float
     p99_wait_s: float
     silence_s: float
+    blocked_s: float | None
     rss: int
 
 
-def part(times: Sequence[Times], samples: Sequence[Sample], begin: float, end: float) -> Part:
+Gaps = Sequence[tuple[float, float]]
+"""Long turns of the driver's event loop: when each ended (Unix seconds), and its seconds."""
+
+
+def part(
+    times: Sequence[Times], samples: Sequence[Sample], gaps: Gaps | None, begin: float, end: float
+) -> Part:
     """What happened between two moments (Unix seconds)."""
     reports = sorted(r for trial in times for r in trial.reports if begin <= r <= end)
     waits = [
@@ -56,23 +65,26 @@ def part(times: Sequence[Times], samples: Sequence[Sample], begin: float, end: f
         median_wait_s=statistics.median(waits),
         p99_wait_s=sorted(waits)[int(0.99 * (len(waits) - 1))],
         silence_s=max(b - a for a, b in pairwise(reports)),
+        blocked_s=None
+        if gaps is None
+        else max((s for t, s in gaps if begin <= t <= end), default=0),
         rss=inside[-1].rss,
     )
 
 
-def quarters(times: Sequence[Times], outcome: Outcome) -> list[Part]:
+def quarters(times: Sequence[Times], outcome: Outcome, gaps: Gaps | None) -> list[Part]:
     """The sweep in four stretches of as many reports each."""
     reports = sorted(r for trial in times for r in trial.reports)
     cuts = [reports[i * (len(reports) - 1) // 4] for i in range(5)]
-    return [part(times, outcome.samples, a, b) for a, b in pairwise(cuts)]
+    return [part(times, outcome.samples, gaps, a, b) for a, b in pairwise(cuts)]
 
 
 def table(parts: Sequence[Part]) -> str:
     """The stretches as Markdown, one a line."""
     lines = [
         "| quarter | reports/s | driver's CPU a report | wait, median | wait, 99 % |"
-        " longest silence | driver's memory |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        " longest silence | loop's longest turn | driver's memory |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for number, p in enumerate(parts, 1):
         cells = [
@@ -81,6 +93,7 @@ def table(parts: Sequence[Part]) -> str:
             f"{1000 * p.median_wait_s:.0f} ms",
             f"{1000 * p.p99_wait_s:.0f} ms",
             f"{p.silence_s:.2f} s",
+            "-" if p.blocked_s is None else f"{p.blocked_s:.2f} s",
             f"{p.rss / 2**20:.0f} MiB",
         ]
         lines.append(f"| {number} | {' | '.join(cells)} |")
@@ -110,11 +123,15 @@ def main() -> None:
     job = Job(given.trials, given.reports, 0.0, 1, given.at_once, cpus, 0, given.reports)
     contender, folder = CONTENDERS[given.only], Path(tempfile.mkdtemp(prefix="tune-bench-"))
     command = contender.command(job, folder)
+    beats = folder / "beats.json"
+    if given.only == "ours":
+        command = [sys.executable, "-m", "benchmarks.beats", str(beats), *command[3:]]
     outcome = run(command, folder / "output.log", given.timeout, contender.env)
     times = contender.collect(folder)
+    gaps = json.loads(beats.read_text()) if beats.exists() else None
     print(
         f"{contender.title}: {job.trials} trials of {job.reports} reports, {job.at_once} at once, "
-        f"{outcome.wall_s:.0f} s in all\n\n{table(quarters(times, outcome))}\n\n{machine()}"
+        f"{outcome.wall_s:.0f} s in all\n\n{table(quarters(times, outcome, gaps))}\n\n{machine()}"
     )
     shutil.rmtree(folder)
 

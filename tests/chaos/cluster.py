@@ -53,6 +53,9 @@ def watch():
 for line in sys.stdin:
     if line.strip() == "watch":
         threading.Thread(target=watch, daemon=True).start()
+    if line.strip() == "began":
+        print(json.dumps([a["ActorClassName"] for a in actors().values()]), flush=True)
+        continue
     if line.strip() != "left":
         print(json.dumps(seen), flush=True)
         continue
@@ -89,6 +92,10 @@ class Cluster:
     def here(self) -> set[str]:
         """What is there now, each with its id."""
         return {*self._ask("left"), *self._processes()}
+
+    def began(self) -> list[str]:
+        """The class of every actor that there ever was."""
+        return self._ask("began")
 
     def watch(self) -> None:
         """From now on, note how many CPUs nobody holds."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from results.records import TrialRecord, TrialState
+from tests.chaos.cluster import Cluster
 from tests.ray.conftest import Tune
 
 CODE = """
@@ -70,6 +72,10 @@ class Tidy(Trainable):
     def evaluate(self, config, weights, split, cache):
         return {"loss": 0.0}
 
+class Short(Tidy):
+    def train(self, config, worker):
+        worker.report(step=1, metrics={"loss": 0.0}, final=True)
+
 class Alone(Tidy):
     isolation = "trial"
 """
@@ -90,6 +96,7 @@ ROLES = [
 ]
 PLAIN = [i for i, role in enumerate(ROLES) if role == "plain"]
 LEAKING = ROLES.index("leaking")
+TUNE_ACTOR, CPUS = "with_resources.<locals>.ResourceTrainable", 2
 
 
 @pytest.fixture
@@ -129,6 +136,17 @@ def test_a_trial_is_the_same_first_later_after_failures_and_alone(tune: Tune, sw
     tune("run", sweep, "--name", "alone", *alone)
     assert list(tune.values("alone").values()) == curves[:2]
     assert len(set(pids(tune, "alone"))) == 2, "the trainable asked for fresh processes"
+
+
+def test_trials_shorter_than_the_start_of_a_process_start_no_more_of_them(
+    tune: Tune, sweep: Path, joined: Cluster
+) -> None:
+    before = Counter(joined.began())
+    short = ["trainable=tidy.py:Short", "resources.workers=1", "budget={trials: 60}"]
+    short += ["space.index={randint: [0, 9]}"]
+    tune("run", sweep, *(f"--set={s}" for s in short))
+    began = Counter(joined.began()) - before
+    assert 0 < began[TUNE_ACTOR] <= CPUS, began
 
 
 def leak_of(record: TrialRecord) -> str:

@@ -6,6 +6,7 @@ of the same trial id, because we keep the books (configuration, rungs, budgets) 
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -24,14 +25,13 @@ from tuning.execution.forgetting import forget_finished
 from tuning.execution.hired import Hired
 from tuning.execution.sweep import SweepRun
 from tuning.execution.trial_actor import BEGAN, CAME_UP, ERROR, KEY, REPORT, TrialActor, machines
+from tuning.execution.tune_actors import keep_actors
 from tuning.search.schedulers import Decision
 
 _SPOILS = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
 """After these the processes of an attempt take no other."""
 _SLIVER = 1e-4
 """The least that Ray counts of a resource; Tune demands some for each of its actors."""
-_ACTORS = 1_000
-"""More of Tune's actors than there are ever trials at once."""
 
 
 class SweepSearcher(Searcher):
@@ -107,15 +107,11 @@ class BookScheduler(FIFOScheduler):
         return self.CONTINUE
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Let Tune keep its actors between trials, and nothing of trials that are over.
-
-        It keeps only one by itself, so that of two trials which end at once the next one of the
-        second would wait for a new process. There is no public setting for it.
-        """
+        """Let Tune keep its actors between trials, and nothing of trials that are over."""
         super().on_trial_add(tune_controller, trial)
         if not self._kept:
             self._kept = True
-            tune_controller._actor_cache.increase_max(trial.placement_group_factory, _ACTORS)
+            keep_actors(tune_controller._tune_controller, trial.placement_group_factory)
         forget_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,6 +160,7 @@ def drive(run: SweepRun, hired: Hired, between: Callable[[], None]) -> None:
     `between` is called again and again, between the trials' events.
     """
     searcher = SweepSearcher(run, hired)
+    gc.freeze()  # what is imported stays: its collection stops the loop for a third of a second
     _tune(run, searcher, hired, _Stopper(run, hired, between))
     if hired.deaf:
         for job in searcher.jobs.values():
