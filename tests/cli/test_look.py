@@ -294,11 +294,3 @@ def test_next_steps_are_those_that_work(tune: Tune) -> None:
     assert "export" not in tune("resume", "other").out, "it has no checkpoint"
     add_checkpoint(other, json.loads(tune("best", "other", "--json").out)["trial"], 9)
     assert "export     tune export other --to hf\n" in tune("resume", "other").out
-
-
-def test_sessions_are_counted_together(tune: Tune) -> None:
-    paths = tune.sweep("mine")
-    with accounted(paths, Unfenced()) as before:
-        assert before == 0.0
-    with accounted(paths, Unfenced()) as before:
-        assert 0.0 < before < 10.0

@@ -1,17 +1,21 @@
 """Limits of a budget: which one ends a sweep, what was spent before a resume, and the forecast."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from results.paths import SweepPaths
 from results.records import Attempt, TrialRecord, TrialState
+from results.tenure import Unfenced
 from search_spaces.errors import UserError
 from search_spaces.schema import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.execution.budget import Cost, check_spendable, spent
+from tuning.execution.folder import Session, accounted, write_state
 from tuning.execution.forecast import Forecast, TrialCost, forecast, trial_cost
 from tuning.execution.placement import Node, place
 from tuning.execution.tally import Tally
@@ -258,3 +262,12 @@ def test_what_runs_is_half_done():
 def test_nothing_known_nothing_foretold():
     assert forecast(BudgetSpec(trials=9), [], None, at_once=2) is None
     assert not math.isnan(forecast(BudgetSpec(trials=9), [], EACH, at_once=2).seconds)
+
+
+def test_sessions_are_counted_together(tmp_path: Path):
+    paths = SweepPaths(tmp_path)
+    write_state(paths, Session("mine", (), ()))
+    with accounted(paths, Unfenced()) as before:
+        assert before == 0.0
+    with accounted(paths, Unfenced()) as before:
+        assert 0.0 < before < 10.0
