@@ -1,6 +1,8 @@
 """The fault matrix names tests that exist, and its reports are read for what they say."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,11 @@ def test_a_report_is_read(tmp_path: Path) -> None:
     assert [r.problem for r in ran if r.is_of("f.py::TestIt::test_x")] == ["later"]
     assert outcome("case", []).problems == ("there is no such test",)
     assert isinstance(ran[0], Ran)
+
+
+def test_a_test_may_say_what_it_measured(tmp_path: Path) -> None:
+    file, report = tmp_path / "test_it.py", tmp_path / "r.xml"
+    file.write_text("def test_x(record_property):\n    record_property('recovery_s', 1.5)\n")
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", file]
+    subprocess.run([*command, f"--junitxml={report}"], check=True, capture_output=True)
+    assert read(report) == [Ran("test_x", 0, 1.5, None)]
