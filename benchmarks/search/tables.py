@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +35,13 @@ class Ran:
     slowest: float
 
 
+Regret = dict[str, dict[Sweep, Ran]]
+"""Contender to sweep to what came of it."""
+
+
 def tables(cells: Sequence[Cell], reference: str) -> str:
-    """Markdown: a table for each family, and one more with those that ran in fewer sweeps, on those
-    that all have in common.
+    """Markdown: a table for each family, and more with those that ran in fewer and fewer sweeps, on
+    those that all have in common.
 
     Regret is 0 at the best that is known of a task, by a sample or by any contender, and 1 at the
     median of random full trainings; the intervals are 95 % of bootstrap samples over tasks. The
@@ -46,14 +50,21 @@ def tables(cells: Sequence[Cell], reference: str) -> str:
     parts = []
     for family in dict.fromkeys(c["family"] for c in cells):
         regret = _regret([c for c in cells if c["family"] == family])
-        most = max(len(found) for found in regret.values())
-        whole = [name for name, found in regret.items() if len(found) >= _WHOLE * most]
-        for names in (whole, list(regret)) if len(whole) < len(regret) else (whole,):
-            parts.append(_table(family, {name: regret[name] for name in names}, reference))
+        parts += [_table(family, group, reference) for group in _groups(regret)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _regret(cells: Sequence[Cell]) -> dict[str, dict[Sweep, Ran]]:
+def _groups(regret: Regret) -> Iterator[Regret]:
+    """Those of about the most sweeps, then these and those of about the next most, and so on."""
+    shown = 0
+    for count in sorted((len(found) for found in regret.values()), reverse=True):
+        group = {name: f for name, f in regret.items() if len(f) >= _WHOLE * count}
+        if len(group) > shown:
+            shown = len(group)
+            yield group
+
+
+def _regret(cells: Sequence[Cell]) -> Regret:
     """Contender to sweep to what came of it."""
     least: dict[str, float] = {}
     for c in cells:
@@ -68,7 +79,7 @@ def _regret(cells: Sequence[Cell]) -> dict[str, dict[Sweep, Ran]]:
     return found
 
 
-def _table(family: str, ran: dict[str, dict[Sweep, Ran]], reference: str) -> str:
+def _table(family: str, ran: Regret, reference: str) -> str:
     """Of the sweeps that all of these contenders have."""
     sweeps = sorted(set.intersection(*(set(found) for found in ran.values())))
     if not sweeps:

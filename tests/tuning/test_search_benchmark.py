@@ -128,11 +128,16 @@ def test_regret_is_never_negative():
 
 def test_who_ran_less_is_compared_where_it_ran():
     both = [cell(n, task, [best] * 40) for n, best in (("a", 0.2), ("b", 0.3)) for task in range(4)]
-    whole, partial = tables([*both, cell("slow", 1, [0.1] * 40)], "a").split("\n\n**")
+    fewer = [cell("slow", task, [0.1] * 40) for task in (1, 2)]
+    slower = [cell("slower", 1, [0.4] * 40)]
+    whole, two, one = tables([*both, *fewer, *slower], "a").split("\n\n**")
     assert "4 sweeps" in whole
     assert "slow" not in whole
-    assert "1 sweeps" in partial
-    assert [row(partial, name)[5] for name in ("slow", "a", "b")] == ["1.0", "2.0", "3.0"]
+    assert "2 sweeps" in two
+    assert "slower" not in two
+    assert [row(two, name)[5] for name in ("slow", "a", "b")] == ["1.0", "2.0", "3.0"]
+    assert "1 sweeps" in one
+    assert row(one, "slower")[5] == "4.0"
 
 
 def test_the_last_proposals_of_a_large_sweep_are_timed():
