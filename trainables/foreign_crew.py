@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trainables.fit import Shape
+from trainables.fit import Shape, in_one_line
 from trainables.mailbox import Mailbox, is_there
 from trainables.settling import Leak
 from trainables.worker import TrialJob
@@ -20,7 +20,7 @@ class ForeignCrew:
 
     def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
         self._shape, self._mailbox = shape, mailbox
-        self._runs: dict[str, Any] = {}  # actors of ForeignRun
+        self._runs: dict[str, tuple[Any, Any]] = {}  # actors of ForeignRun, and how they end
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt in an actor of its own."""
@@ -28,13 +28,12 @@ class ForeignCrew:
 
         from trainables.foreign_run import ForeignRun
 
-        with suppress(ray.exceptions.RayActorError):  # see `hears`
+        with suppress(ray.exceptions.RayError):  # see `hears`
             ray.get(self._mailbox.begin.remote(job.key))  # before its first word
         actor: Any = ray.remote(ForeignRun)
         run = actor.options(num_cpus=0).remote()
         shape = replace(self._shape, avoid=job.avoid)
-        run.fit.remote(job, shape, self._mailbox)
-        self._runs[job.key] = run
+        self._runs[job.key] = run, run.fit.remote(job, shape, self._mailbox)
 
     def release(self, key: str, *, ruined: bool = False) -> None:
         """End the attempt's processes: the loop cannot be told.
@@ -45,10 +44,10 @@ class ForeignCrew:
         import ray
         from ray.util.placement_group import remove_placement_group
 
-        ray.kill(self._runs.pop(key))
+        ray.kill(self._runs.pop(key)[0])
         try:
             group: Any = ray.get(self._mailbox.forget.remote(key))
-        except ray.exceptions.RayActorError:  # the mailbox died; Ray Train frees what it can
+        except ray.exceptions.RayError:  # the mailbox died; Ray Train frees what it can
             return
         if group is not None:
             remove_placement_group(group)
@@ -70,6 +69,18 @@ class ForeignCrew:
     def hears(self) -> bool:
         """Whether the mailbox is there."""
         return is_there(self._mailbox)
+
+    def why_gone(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line, where they do within some seconds."""
+        import ray
+
+        try:
+            failed: str | None = ray.get(self._runs[key][1], timeout=wait_s)
+        except ray.exceptions.GetTimeoutError:
+            return None
+        except ray.exceptions.RayError as e:
+            return in_one_line(e)
+        return failed
 
     def leaks(self) -> list[Leak]:
         """None: a process runs one attempt."""

@@ -92,14 +92,20 @@ class ForwardReports(UserCallback):
 class ForeignRun:
     """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
-    def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        """Run the loop to its end, from the newest whole checkpoint if there is one."""
-        event: Event = Ended()
+    def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> str | None:
+        """Run the loop to its end, from the newest whole checkpoint if there is one.
+
+        Returns:
+            How it failed, one line.
+        """
+        failed: str | None = None
         try:
             self._fit(job, shape, mailbox)
         except Exception as e:  # noqa: BLE001 - told to the driver
-            event = Failed(describe(e))
+            failed = describe(e)
+        event: Event = Ended() if failed is None else Failed(failed)
         mailbox.post.remote(job.key, event)
+        return failed
 
     def _fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
         take_up(job.paths, job.attempt, job.retention.newest)

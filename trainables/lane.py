@@ -19,11 +19,14 @@ from trainables.worker import TrialJob
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-_CLOSE_S = 20.0
+_LEFT = "the workers left before the trial ended"
 
 
 class Lane:
     """The driver's side of a lane. Its workers come up in the background.
+
+    Attributes:
+        failed: how its processes failed, one line; None while they have not.
 
     Args:
         shape: what its workers hold.
@@ -46,6 +49,7 @@ class Lane:
         self._task = LaneTask(self.id, mailbox, shape.gpus_per_worker, max_growth)
         self.trials, self.recalled = 0, False
         self.leak: Leak | None = None
+        self.failed: str | None = None
         self._thread = threading.Thread(target=self._fit, name=self.id, daemon=True)
         self._thread.start()
 
@@ -68,15 +72,14 @@ class Lane:
         """Take no further trial, and leave."""
         self._mailbox.submit.remote(self.id, None)
 
-    def join(self) -> None:
-        """Wait until it has left; bounded."""
-        self._thread.join(_CLOSE_S)
+    def join(self, wait_s: float) -> None:
+        """Wait until it has left, for some seconds at most."""
+        self._thread.join(wait_s)
 
     def _fit(self) -> None:
         import ray
         from ray.util.placement_group import remove_placement_group
 
-        reason = "the workers left before the trial ended"
         try:
             if self._may_start():
                 from trainables.lane_trainer import LaneTrainer
@@ -84,9 +87,9 @@ class Lane:
                 run = run_config(self.id, self._shape.folder)
                 fit(lane_loop, {"task": self._task}, self._shape, run, trainer=LaneTrainer)
         except Exception as e:  # noqa: BLE001 - told to whoever waits for its trials
-            reason = describe(e)
+            self.failed = describe(e)
         try:
-            told: Any = self._mailbox.lane_gone.remote(self.id, reason)
+            told: Any = self._mailbox.lane_gone.remote(self.id, self.failed or _LEFT)
             left = ray.get(told)
         except ray.exceptions.RayError:  # the cluster went with it
             return

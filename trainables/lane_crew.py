@@ -15,6 +15,8 @@ from trainables.worker import Answer, TrialJob
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
+_CLOSE_S = 20.0
+
 
 class LaneCrew:
     """A number of lanes; one that died or has done its share is replaced when it is needed."""
@@ -91,7 +93,7 @@ class LaneCrew:
         machines: Any = self._mailbox.lanes_up.remote()
         try:
             return dict(ray.get(machines))
-        except ray.exceptions.RayActorError:  # see `hears`
+        except ray.exceptions.RayError:  # see `hears`
             return {}
 
     def _all(self) -> Iterator[Lane]:
@@ -100,6 +102,11 @@ class LaneCrew:
     def hears(self) -> bool:
         """Whether the mailbox is there."""
         return is_there(self._mailbox)
+
+    def why_gone(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line, where they do within some seconds."""
+        self._busy[key].join(wait_s)
+        return self._busy[key].failed
 
     def leaks(self) -> list[Leak]:
         """Of lanes that have left; those that are asked for are forgotten."""
@@ -114,7 +121,7 @@ class LaneCrew:
             self.release(key)
         self.keep(0)
         for lane in self._leaving:
-            lane.join()
+            lane.join(_CLOSE_S)
 
     def _new(self, workers: int, avoid: tuple[str, ...] = (), after: Lane | None = None) -> Lane:
         shape = replace(self._shape, workers=workers, avoid=avoid)

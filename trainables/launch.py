@@ -55,6 +55,10 @@ class Crew(Protocol):
         """Whether the mailbox is there, without which nobody is heard of."""
         ...
 
+    def why_gone(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line, where they do within some seconds."""
+        ...
+
     def leaks(self) -> list[Leak]:
         """Why processes were replaced, since the last call: trials that left memory behind."""
         ...

@@ -22,6 +22,7 @@ class Lanes:
         self.busy: list[str] = []
         self.recalled, self.at = 0, dict[str, list[str]]()
         self.mailbox_died = False
+        self.failed: str | None = None
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -42,6 +43,9 @@ class Lanes:
 
     def hears(self) -> bool:
         return not self.mailbox_died
+
+    def why_gone(self, key: str, wait_s: float) -> str | None:
+        return self.failed
 
     def machines(self) -> dict[str, list[str]]:
         return self.at

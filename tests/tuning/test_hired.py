@@ -149,6 +149,19 @@ def test_who_loses_its_listener_is_tried_again(sweep: Sweep) -> None:
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
+def test_what_a_trials_processes_say_counts_where_its_listener_was_killed_for_memory(
+    tmp_path: Path,
+) -> None:
+    sweep = Sweep(tmp_path / "sweep", failure={"on_oom": "fail_trial"})
+    killed, alone = sweep.begin(), sweep.begin()
+    sweep.lanes.failed = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"
+    assert sweep.hired.lost_listener(killed, for_memory=True) is Remedy.FAIL_TRIAL
+    assert sweep.run.records[killed.trial_id].attempts[0].error == sweep.lanes.failed
+    sweep.lanes.failed = None
+    assert sweep.hired.lost_listener(alone, for_memory=True) is Remedy.RETRY
+    assert sweep.run.records[alone.trial_id].attempts[0].cause is Cause.INFRASTRUCTURE
+
+
 def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
     sweep.lanes.mailbox_died = True

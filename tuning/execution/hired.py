@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LISTENER_DIED = "the trial's driving process died"
 _MAILBOXES = 5
 """How often a session replaces its mailbox before it gives up."""
+_NOTICED_S = 10.0
+"""In less than that Ray Train notices that a worker was killed: it looks every 2 s."""
 _SLOW = ("torch", "pandas")
 """What takes long to import and knows nothing of Ray: two threads never import the same."""
 
@@ -120,14 +122,21 @@ class Hired:
         else:
             self._run.give_up(f"no trial can start: {error}")
 
-    def lost_listener(self, job: TrialJob) -> Remedy | None:
+    def lost_listener(self, job: TrialJob, *, for_memory: bool = False) -> Remedy | None:
         """Ray Tune's process for an attempt died: alone, or because the mailbox did.
+
+        Args:
+            job: the attempt.
+            for_memory: Ray's memory monitor killed it. It begins with the youngest processes of the
+                machine; where it came to the attempt's own too, these say what happened.
 
         Returns:
             What it was taken for; None when the attempt is not charged with it.
         """
         self.deaf = self.deaf or not self._crew.hears()
-        return self._run.on_failed(job.trial_id, LISTENER_DIED, began=not self.deaf)
+        wait_s = _NOTICED_S if for_memory and not self.deaf else 0.0
+        reason = self._crew.why_gone(job.key, wait_s) if wait_s else None
+        return self._run.on_failed(job.trial_id, reason or LISTENER_DIED, began=not self.deaf)
 
     def tend(self) -> None:
         """Let go of processes that no trial needs any more, and of attempts that wait for room

@@ -41,6 +41,7 @@ class SweepSearcher(Searcher):
         super().__init__()
         self._run, self._hired = run, hired
         self.jobs: dict[str, TrialJob] = {}
+        self.killed: set[str] = set()
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
@@ -64,7 +65,7 @@ class SweepSearcher(Searcher):
             return
         remedy = None
         if error:
-            remedy = self._hired.lost_listener(job)
+            remedy = self._hired.lost_listener(job, for_memory=trial_id in self.killed)
         elif result and ERROR in result and not result[CAME_UP]:
             self._hired.never_came_up(job, result[ERROR])
         elif result and ERROR in result:
@@ -111,7 +112,8 @@ class BookScheduler(FIFOScheduler):
         super().on_trial_add(tune_controller, trial)
         if not self._kept:
             self._kept = True
-            keep_actors(tune_controller._tune_controller, trial.placement_group_factory)
+            controller, resources = tune_controller._tune_controller, trial.placement_group_factory
+            keep_actors(controller, resources, self._searcher.killed)
         forget_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
