@@ -65,11 +65,15 @@ def part(
         median_wait_s=statistics.median(waits),
         p99_wait_s=sorted(waits)[int(0.99 * (len(waits) - 1))],
         silence_s=max(b - a for a, b in pairwise(reports)),
-        blocked_s=None
-        if gaps is None
-        else max((s for t, s in gaps if begin <= t <= end), default=0),
+        blocked_s=_longest(gaps, begin, end),
         rss=inside[-1].rss,
     )
+
+
+def _longest(gaps: Gaps | None, begin: float, end: float) -> float | None:
+    if gaps is None:
+        return None
+    return max((seconds for ended, seconds in gaps if begin <= ended <= end), default=0.0)
 
 
 def quarters(times: Sequence[Times], outcome: Outcome, gaps: Gaps | None) -> list[Part]:

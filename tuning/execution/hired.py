@@ -134,8 +134,8 @@ class Hired:
             What it was taken for; None when the attempt is not charged with it.
         """
         self.deaf = self.deaf or not self._crew.hears()
-        wait_s = _NOTICED_S if for_memory and not self.deaf else 0.0
-        reason = self._crew.why_gone(job.key, wait_s) if wait_s else None
+        ask = for_memory and not self.deaf
+        reason = self._crew.why_gone(job.key, _NOTICED_S) if ask else None
         return self._run.on_failed(job.trial_id, reason or LISTENER_DIED, began=not self.deaf)
 
     def tend(self) -> None:

@@ -41,7 +41,7 @@ class SweepSearcher(Searcher):
         super().__init__()
         self._run, self._hired = run, hired
         self.jobs: dict[str, TrialJob] = {}
-        self.killed: set[str] = set()
+        self.killed: set[str] = set()  # whose listeners Ray's memory monitor killed
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
