@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuning.cli import main as tune
-from tuning.execution import hired
-from tuning.execution.placement import Placement
-from tuning.execution.sweep import SweepRun
+from tuning.controller import worker_manager
+from tuning.controller.resources.placement import Placement
+from tuning.controller.sweep import SweepRun
 
 _NOTED_S = 0.02
 """Shorter turns of the loop are left out."""
@@ -42,7 +42,7 @@ def noting(gaps: list[tuple[float, float]], run_trials: Callable[..., None]) -> 
 def main() -> None:
     """Run `tune` in this process and write the gaps."""
     file, gaps = Path(sys.argv.pop(1)), list[tuple[float, float]]()
-    hired.run_trials = noting(gaps, hired.run_trials)
+    worker_manager.run_trials = noting(gaps, worker_manager.run_trials)
     try:
         tune()
     finally:

@@ -27,15 +27,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
+from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
-from results.records import Report
-from results.retention import Retention
-from trainables.saving import Rest, SaveFn, together
-from trainables.state import copy_tree, copy_weights
-from trainables.tensor_file import write_tensors
-from trainables.training import copy_progress, load_progress
-from trainables.worker import Answer, TrialJob, Worker
+from results.records.trial import Report
+from trainables.checkpointing.saver import Rest, SaveFn, together
+from trainables.checkpointing.tensor_file import write_tensors
+from trainables.checkpointing.training_state import copy_tree, copy_weights
+from trainables.common.training import copy_progress, load_progress
+from trainables.job import Answer, TrialJob
+from trainables.worker import Worker
 
 WIDTH = 1024
 

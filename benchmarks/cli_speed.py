@@ -15,9 +15,9 @@ from pathlib import Path
 
 from benchmarks.process import ROOT
 from results.paths import SweepPaths
-from results.records import Attempt, Report, TrialRecord, TrialState
-from search_spaces.load import load_sweep
-from tuning.execution.folder import create
+from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from search_spaces.loading.sweep_file import load_sweep
+from tuning.controller.sweep_dir.folder import create
 
 BEGAN = 1_700_000_000.0
 TARGETS: dict[tuple[str, ...], float] = {

@@ -22,13 +22,13 @@ from typing import Any
 
 import torch
 
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
-from results.records import Report
+from results.records.trial import Report
 from trainables.base import Split
+from trainables.job import Answer, TrialJob
+from trainables.launch.run_trial import run_trial
 from trainables.registry import resolve
-from trainables.run import run_trial
-from trainables.worker import Answer, TrialJob
 
 MODEL: dict[str, Any] = {
     "hidden_size": 64,

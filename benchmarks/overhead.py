@@ -117,7 +117,7 @@ def _ours(job: Job, folder: Path) -> list[str]:
 
 def _our_times(folder: Path) -> list[Times]:
     from results.paths import Storage
-    from results.records import TrialState, read_reports, read_trials
+    from results.records.trial import TrialState, read_reports, read_trials
 
     paths, times = Storage(folder).sweep("overhead"), []
     for record in read_trials(paths):

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from benchmarks.work import loss_at
 from trainables.base import Split, Trainable, TrainableConfig
-from trainables.worker import Answer, Worker
+from trainables.job import Answer
+from trainables.worker import Worker
 
 
 class TrivialConfig(TrainableConfig):
@@ -29,7 +30,7 @@ class Trivial(Trainable[TrivialConfig]):
     def train(self, config: TrivialConfig, worker: Worker) -> None:
         """Works and reports, from the first step: there is nothing to resume."""
         from benchmarks.work import tiny_model, work
-        from trainables.training import parallel
+        from trainables.common.training import parallel
 
         model = parallel(tiny_model().to(worker.device), worker)
         for step in range(1, config.reports + 1):

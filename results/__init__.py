@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from results.tables import Results
+    from results.analysis.dataframes import Results
 
 
 def load(path: Path | str) -> Results:
@@ -15,6 +15,8 @@ def load(path: Path | str) -> Results:
     Raises:
         UserError: the folder is no sweep.
     """
-    from results.tables import read_tables  # what a worker imports of results stays light
+    from results.analysis.dataframes import (
+        read_tables,  # what a worker imports of results stays light
+    )
 
     return read_tables(path)

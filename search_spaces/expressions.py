@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from search_spaces.plain import show
+from search_spaces.nested import show
 
 MAX_LENGTH, MAX_DEPTH, MAX_BITS = 500, 40, 4096
 

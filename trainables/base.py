@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from results.exportable import Exportable
+from results.export.exportable import Exportable
 from trainables.client import Client
 from trainables.worker import Worker
 

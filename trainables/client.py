@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from trainables.sampling import Rows
+    from trainables.common.data_sampler import Rows
     from trainables.worker import Worker
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from search_spaces.errors import UserError, suggest
-from trainables import foreign
 from trainables.base import Trainable
-from trainables.mistakes import explain
+from trainables.common.validation import explain
+from trainables.user_code import loader
 
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
@@ -33,7 +33,7 @@ def is_foreign(name: str) -> bool:
     Raises:
         UserError: the file or the module is not there.
     """
-    return ":" in name and not foreign.is_class(name)
+    return ":" in name and not loader.is_class(name)
 
 
 def resolve(name: str) -> Trainable[Any]:
@@ -43,7 +43,7 @@ def resolve(name: str) -> Trainable[Any]:
         UserError: there is none.
     """
     if ":" in name:
-        own = foreign.load(name)
+        own = loader.load(name)
         if not (isinstance(own, type) and issubclass(own, Trainable)):
             raise UserError(f"trainable {name}: the class does not derive from Trainable")
         return own()
@@ -69,7 +69,7 @@ def check_config(name: str, config: Mapping[str, Any]) -> list[tuple[tuple[str, 
         UserError: there is no such trainable, file or function.
     """
     if is_foreign(name):
-        foreign.find(name)
+        loader.find(name)
         return []
     model = resolve(name).Config
     try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
-from results.records import TrialRecord, TrialState
-from search_spaces.schema import SweepSpec
+from results.records.trial import TrialRecord, TrialState
+from search_spaces.spec.sweep import SweepSpec
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import SweepStudy
 

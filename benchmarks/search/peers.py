@@ -12,8 +12,8 @@ from ray.tune.search.optuna import OptunaSearch
 
 from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
-from search_spaces.domains import Domain
-from tuning.search.space import distribution
+from search_spaces.domains.domain import Domain
+from tuning.search.optuna_space import distribution
 
 
 def _distributions(task: Task) -> dict[str, optuna.distributions.BaseDistribution]:

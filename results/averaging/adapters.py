@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from results.averaging.files import Buffers, FileStack
+from results.averaging.file_stack import Buffers, FileStack
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, narrow
-from results.tensors import Layout, Planned
+from results.checkpoints.tensor_layout import Layout, Planned
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:

@@ -24,10 +24,10 @@ METHODS: dict[str, str] = {
     "slerp": "results.averaging.slerp:Slerp",
     "median": "results.averaging.robust:Median",
     "trimmed_mean": "results.averaging.robust:TrimmedMean",
-    "task_arithmetic": "results.averaging.task:TaskArithmetic",
-    "ties": "results.averaging.task:Ties",
-    "dare_linear": "results.averaging.task:DareLinear",
-    "dare_ties": "results.averaging.task:DareTies",
+    "task_arithmetic": "results.averaging.task_vectors:TaskArithmetic",
+    "ties": "results.averaging.task_vectors:Ties",
+    "dare_linear": "results.averaging.task_vectors:DareLinear",
+    "dare_ties": "results.averaging.task_vectors:DareTies",
 }
 """Name → `module:Class`. A new method is one line here."""
 

@@ -15,14 +15,14 @@ from queue import SimpleQueue
 from typing import Any
 
 from results.averaging.adapters import Adapters
-from results.averaging.crew import in_order
-from results.averaging.files import Buffers, FileStack, planned, write_model
+from results.averaging.file_stack import Buffers, FileStack, planned, write_model
 from results.averaging.mean import Weighted, mean
 from results.averaging.method import Combine, Method
 from results.averaging.numerics import DTYPES, STORED, narrow
+from results.averaging.ordered_map import in_order
 from results.averaging.stack import GRAIN
-from results.machines import processors
-from results.tensors import Layout, agreed, difference, read_layout, unlike_start
+from results.checkpoints.tensor_layout import Layout, agreed, difference, read_layout, unlike_start
+from results.records.machines import processors
 from search_spaces.errors import UserError, suggest
 
 MAX_MEMORY = 64 << 20

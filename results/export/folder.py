@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.checkpoint import MANIFEST, CheckpointError, commit, open_staging, verify
+from results.checkpoints.commit import MANIFEST, CheckpointError, commit, open_staging, verify
 from results.export.formats import FORMATS, Model
 from results.export.verify import Verdict, verify_export, write_report
 from search_spaces.errors import UserError

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.export.quiet import quiet
-from results.exportable import Exportable
+from results.export.exportable import Exportable
+from results.export.silence import quiet
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -176,4 +176,4 @@ FORMATS: dict[str, Format] = {
         ("gguf", "accelerate"),
     ),
 }
-"""Name after `--to` → format. `mlflow` is made of `onnx`, see `results.tracking.registry`."""
+"""Name after `--to` → format. `mlflow` is made of `onnx`, see `results.tracking.model_registry`."""

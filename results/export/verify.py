@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from results.export.exportable import Exportable
 from results.export.formats import Runtime
-from results.exportable import Exportable
 
 REPORT = "export_report.json"
 RUNTIMES = Path(__file__).parent / "runtimes"

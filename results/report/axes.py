@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search_spaces.domains import Domain
+from search_spaces.domains.domain import Domain
 
 ABSENT = object()
 """In place of the value of a trial that does not have the parameter."""

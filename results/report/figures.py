@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from results.leaderboard import TrialSummary
-from results.pareto import front
-from results.records import TrialState
+from results.analysis.leaderboard import TrialSummary
+from results.analysis.pareto import front
+from results.analysis.selection import goals
+from results.records.trial import TrialState
 from results.report.axes import Axis, axes, text
-from results.report.data import Curve, SweepData, rungs
-from results.selection import goals
+from results.report.sweep_data import Curve, SweepData, rungs
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",

@@ -13,12 +13,12 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from results.files import write_atomic
-from results.leaderboard import TrialSummary
-from results.records import TrialState
-from results.report import figures, lineage
+from results.analysis.leaderboard import TrialSummary
+from results.records.trial import TrialState
+from results.report import figures, population
 from results.report.cost import unit_for
-from results.report.data import Importance, SweepData, failures, rungs
+from results.report.sweep_data import Importance, SweepData, failures, rungs
+from results.storage.atomic import write_atomic
 
 _HEAD = 20
 """Trials in the table of the best."""
@@ -175,9 +175,9 @@ def _confirmed(data: SweepData) -> Section:
 
 
 def _lineage(data: SweepData) -> Section:
-    figure, rows = lineage.lineage(data), lineage.rows(data)
+    figure, rows = population.lineage(data), population.rows(data)
     said = ["An arrow leads from the trial whose weights were taken to the one that went on."]
-    return Section("Weights taken over", said, plot(figure), lineage.HEADER, rows)
+    return Section("Weights taken over", said, plot(figure), population.HEADER, rows)
 
 
 def _cost(data: SweepData) -> Section:

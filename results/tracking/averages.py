@@ -1,4 +1,4 @@
-"""What a tracker gets of an average of weights: read from the folder that `results.soup` wrote."""
+"""What a tracker gets of an average of weights: read from the folder that `results.averaging.soup` wrote."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from results.averaging.soup.builder import RECIPE, Soup, read_soup
+from results.averaging.soup.scoring import Score
 from results.paths import SweepPaths
-from results.soup.gate import Score
-from results.soup.make import RECIPE, Soup, read_soup
 from search_spaces.errors import UserError
 
 log = logging.getLogger(__name__)

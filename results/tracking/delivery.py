@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from results.files import write_atomic
 from results.paths import SweepPaths
-from results.records import Report, ReportTail, TrialRecord, read_trial
-from results.tenure import Lost, Tenure, Unfenced
+from results.records.trial import Report, ReportTail, TrialRecord, read_trial
+from results.storage.atomic import write_atomic
+from results.storage.fencing import Lost, Tenure, Unfenced
 from results.tracking.averages import Average, averages
 from results.tracking.extras import Extras, extras
 from results.tracking.tracker import Ending, SweepFacts

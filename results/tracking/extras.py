@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from results import environment
 from results.paths import TrialPaths
-from results.records import TrialRecord
+from results.records import environment
+from results.records.trial import TrialRecord
 
 LINEAGE = "lineage.json"
 

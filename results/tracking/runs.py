@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.records import Report, TrialRecord, TrialState
-from results.tenure import Tenure
+from results.records.trial import Report, TrialRecord, TrialState
+from results.storage.fencing import Tenure
 from results.tracking.averages import Average
 from results.tracking.client import (
     AVERAGE_TAG,

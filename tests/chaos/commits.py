@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from results.faultpoints import POINTS
+from results.storage.fault_injection import POINTS
 from tests.chaos.outcome import Outcome
 from tests.trainables.crash import EVERY
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.faultpoints import POINTS, VARIABLE
 from results.paths import SweepPaths
-from results.records import TrialRecord
+from results.records.trial import TrialRecord
+from results.storage.fault_injection import POINTS, VARIABLE
 from tests.chaos.cluster import ENV, Cluster, cluster, kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Outcome

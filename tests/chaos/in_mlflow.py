@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from results.paths import SweepPaths
-from results.records import TrialRecord, read_reports
+from results.records.trial import TrialRecord, read_reports
 
 _KEY = (
     "select distinct s.value from tags f join tags s on s.run_uuid = f.run_uuid"

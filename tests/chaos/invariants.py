@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.leaderboard import read_goal, summaries
+from results.analysis.leaderboard import read_goal, summaries
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, read_reports, read_trials
+from results.records.trial import Report, TrialRecord, read_reports, read_trials
 from tests.chaos import in_mlflow
 from tests.chaos.recovery import raw_reports, recoveries
-from tuning.execution.owner import held_by
+from tuning.controller.sweep_dir.lock import held_by
 
 RECOVERY_S = 600.0
 

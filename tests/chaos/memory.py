@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from results.failures import Remedy
 from results.paths import SweepPaths
-from results.records import TrialRecord, TrialState, read_reports, read_trials
+from results.records.failures import Remedy
+from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
 from tests.chaos.cluster import ENV, cluster
 from tests.chaos.invariants import Case, lost_steps, violations
 from tests.chaos.outcome import Outcome

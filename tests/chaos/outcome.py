@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from results.files import append_line, read_lines
+from results.storage.atomic import append_line, read_lines
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from results.files import read_lines
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, read_trials
+from results.records.trial import Report, TrialRecord, read_trials
+from results.storage.atomic import read_lines
 from search_spaces.errors import UserError
-from tuning.execution.folder import read_state
+from tuning.controller.sweep_dir.folder import read_state
 
 
 def raw_reports(paths: SweepPaths, record: TrialRecord) -> list[Report]:

@@ -12,14 +12,14 @@ from tests.chaos.tested import tested
 
 FAULTS = "tests/ray/test_faults.py::test_a_fault_changes_no_curve_and_costs_one_interval"
 KILLED = "tests/ray/test_sweeps.py::test_a_killed_driver_is_resumed"
-CHECKPOINT = "tests/results/test_checkpoint.py"
-FAILING = "tests/tuning/test_failing.py"
-FENCING = "tests/tuning/test_fencing.py"
-MEND = "tests/tuning/test_mend.py"
-FULL = "tests/tuning/test_full_disk.py"
-TRACKING = "tests/results/test_tracking_delivery.py"
-SWEEP = "tests/tuning/test_sweep.py"
-PREEMPTION = "tests/trainables/test_preemption.py"
+CHECKPOINT = "tests/results/checkpoints/test_commit.py"
+FAILING = "tests/tuning/controller/test_failure_policy.py"
+FENCING = "tests/tuning/sweep_dir/test_fencing.py"
+MEND = "tests/tuning/sweep_dir/test_repair.py"
+FULL = "tests/tuning/sweep_dir/test_full_disk.py"
+TRACKING = "tests/results/tracking/test_delivery.py"
+SWEEP = "tests/tuning/controller/test_sweep.py"
+PREEMPTION = "tests/trainables/runtime/test_preemption.py"
 
 ROWS = {
     "1": tested(
@@ -41,7 +41,7 @@ ROWS = {
     "4": tested(
         "Tune's actor, the mailbox or the deliverer killed",
         "tests/ray/test_faults.py::test_processes_beside_the_workers_may_die",
-        "tests/tuning/test_courier.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
+        "tests/tuning/tracking/test_process_client.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
     ),
     "5": Row("the driver killed (SIGKILL), resumed", drivers.cases, drivers.killed_drivers),
     "own": Row(
@@ -82,21 +82,21 @@ ROWS = {
         "MLflow down, slow, failing, locked",
         f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
         f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
-        "tests/tuning/test_courier.py::test_a_process_that_does_not_listen_costs_the_driver_no_time",
-        "tests/results/test_tracking_server.py::test_a_server_that_is_killed_and_comes_back",
+        "tests/tuning/tracking/test_process_client.py::test_a_process_that_does_not_listen_costs_the_driver_no_time",
+        "tests/results/tracking/test_server.py::test_a_server_that_is_killed_and_comes_back",
         f"{TRACKING}::test_a_locked_database_is_waited_for",
         f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
         "tests/cli/test_sync.py::test_what_a_sweep_could_not_deliver_is_delivered_once",
     ),
     "11": tested(
         "storage that fails for a moment",
-        "tests/results/test_steady.py::test_what_may_pass_is_tried_again",
-        "tests/results/test_steady.py::test_a_line_is_there_in_the_end",
-        "tests/results/test_steady.py::test_what_lasts_is_raised",
-        "tests/results/test_hashed.py::test_storage_that_fails_for_a_moment_gets_the_whole_file_again",
-        "tests/trainables/test_saving.py::test_storage_that_fails_for_a_moment_is_written_to_again",
-        "tests/results/test_mirror.py::test_a_storage_that_fails_is_tried_a_few_times",
-        "tests/trainables/test_uploading.py::test_a_storage_that_fails_costs_training_nothing",
+        "tests/results/storage/test_retry.py::test_what_may_pass_is_tried_again",
+        "tests/results/storage/test_retry.py::test_a_line_is_there_in_the_end",
+        "tests/results/storage/test_retry.py::test_what_lasts_is_raised",
+        "tests/results/checkpoints/test_streaming_hash.py::test_storage_that_fails_for_a_moment_gets_the_whole_file_again",
+        "tests/trainables/checkpointing/test_saver.py::test_storage_that_fails_for_a_moment_is_written_to_again",
+        "tests/results/checkpoints/test_trial_mirror.py::test_a_storage_that_fails_is_tried_a_few_times",
+        "tests/trainables/checkpointing/test_uploads.py::test_a_storage_that_fails_costs_training_nothing",
     ),
     "12": tested(
         "out of memory: a process's limit, a GPU's",
@@ -110,7 +110,7 @@ ROWS = {
         "tests/ray/test_faults.py::test_what_diverged_is_never_the_winner",
         f"{FAILING}::test_a_bound_of_divergence",
         f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
-        "tests/trainables/test_saving.py::test_a_model_that_diverged_is_not_saved",
+        "tests/trainables/checkpointing/test_saver.py::test_a_model_that_diverged_is_not_saved",
     ),
     "14": tested(
         "a corrupt data file",
@@ -128,12 +128,12 @@ ROWS = {
         "two drivers, frozen owners, orphans",
         f"{FENCING}::test_a_stale_owner_that_wakes_up_writes_nothing",
         f"{FENCING}::test_a_stale_owner_delivers_nothing_more",
-        "tests/tuning/test_courier.py::test_who_lost_the_sweep_is_told_so",
-        "tests/tuning/test_courier.py::test_it_leaves_with_its_driver",
+        "tests/tuning/tracking/test_process_client.py::test_who_lost_the_sweep_is_told_so",
+        "tests/tuning/tracking/test_process_client.py::test_it_leaves_with_its_driver",
         f"{FENCING}::test_an_orphan_is_shut_out_before_its_reports_are_read",
         f"{FENCING}::test_a_lock_that_is_gone_or_damaged_is_nobodys",
-        "tests/tuning/test_owner.py::test_a_second_driver_is_refused_and_told_who_holds_it",
-        "tests/trainables/test_saving.py::test_an_orphan_commits_nothing",
+        "tests/tuning/sweep_dir/test_lock.py::test_a_second_driver_is_refused_and_told_who_holds_it",
+        "tests/trainables/checkpointing/test_saver.py::test_an_orphan_commits_nothing",
     ),
     "17": tested(
         "a poison configuration",
@@ -145,8 +145,8 @@ ROWS = {
         "late and duplicate reports, a clock set back",
         f"{SWEEP}::test_late_reports_change_nothing",
         f"{SWEEP}::test_told_twice_is_told_once",
-        "tests/tuning/test_late.py::test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing",
-        "tests/tuning/test_late.py::test_a_clock_that_is_set",
+        "tests/tuning/controller/test_late.py::test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing",
+        "tests/tuning/controller/test_late.py::test_a_clock_that_is_set",
     ),
     "19": tested(
         "the study lost or damaged",
@@ -158,9 +158,9 @@ ROWS = {
     "20": tested(
         "resumed under other versions",
         KILLED,
-        "tests/tuning/test_since.py::test_it_goes_on_and_says_so",
-        "tests/tuning/test_since.py::test_what_a_newer_version_wrote_beside_is_passed_over",
-        "tests/tuning/test_since.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
+        "tests/tuning/sweep_dir/test_version_check.py::test_it_goes_on_and_says_so",
+        "tests/tuning/sweep_dir/test_version_check.py::test_what_a_newer_version_wrote_beside_is_passed_over",
+        "tests/tuning/sweep_dir/test_version_check.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
     ),
     "21": tested(
         "elastic: machines that go and come back",
@@ -168,11 +168,11 @@ ROWS = {
     ),
     "mirror": tested(
         "the machine's disk lost, object storage kept",
-        "tests/results/test_mirror.py::test_another_machine_goes_on_from_it",
-        "tests/results/test_mirror.py::test_a_damaged_one_is_put_aside_and_the_one_before_is_taken",
-        "tests/results/test_mirror.py::test_a_sender_that_is_killed_leaves_a_whole_one",
-        "tests/trainables/test_uploading.py::test_a_trial_goes_on_where_its_folder_is_gone",
-        "tests/tuning/test_mirroring.py::test_what_is_lost_goes_on_elsewhere",
+        "tests/results/checkpoints/test_trial_mirror.py::test_another_machine_goes_on_from_it",
+        "tests/results/checkpoints/test_trial_mirror.py::test_a_damaged_one_is_put_aside_and_the_one_before_is_taken",
+        "tests/results/checkpoints/test_trial_mirror.py::test_a_sender_that_is_killed_leaves_a_whole_one",
+        "tests/trainables/checkpointing/test_uploads.py::test_a_trial_goes_on_where_its_folder_is_gone",
+        "tests/tuning/sweep_dir/test_record_mirror.py::test_what_is_lost_goes_on_elsewhere",
         "tests/ray/test_growth.py::test_a_sweep_that_people_step_into",
     ),
     "folders": Row("sweep folders damaged at random", numbered, bad_input.damaged_folders),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.records import (
+from results.records.trial import (
     Report,
     TrialRecord,
     TrialState,
@@ -23,15 +23,15 @@ from results.records import (
     read_trial,
     write_trial,
 )
-from search_spaces.load import dump_sweep
-from search_spaces.seal import seal_json
+from search_spaces.checksum import seal_json
+from search_spaces.loading.sweep_file import dump_sweep
 from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
 from tests.chaos.recovery import raw_reports, recovery_s
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.execution.folder import Session, write_state
-from tuning.execution.owner import own
+from tuning.controller.sweep_dir.folder import Session, write_state
+from tuning.controller.sweep_dir.lock import own
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from search_spaces.load import LoadedSweep, Source
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import make_spec, open_run
 from tests.tuning.trained import train_all
-from tuning.execution.folder import create
+from tuning.controller.sweep_dir.folder import create
 
 DIGITS: dict[str, Any] = {
     "name": "trained",

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from results.checkpoint import commit, open_staging, staging
+from results.checkpoints.commit import commit, open_staging, staging
 from results.paths import SweepPaths
-from search_spaces.load import LoadedSweep, Source
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, open_run
 from tuning.cli.app import main
-from tuning.execution.folder import create
+from tuning.controller.sweep_dir.folder import create
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "search_spaces" / "digits.yaml"

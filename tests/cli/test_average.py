@@ -10,15 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from results.checkpoint import newest_whole, verify
-from results.frozen import read_spec
+from results.averaging.soup import read_soup
+from results.checkpoints.commit import newest_whole, verify
 from results.paths import SweepPaths
-from results.soup import read_soup
+from results.records.spec_file import read_spec
 from tests.cli.batch_norm_sweep import trained
 from tests.cli.conftest import Tune
 from trainables.registry import resolve
-from tuning.execution.owner import own
-from tuning.models import config_of, record_of
+from tuning.controller.sweep_dir.lock import own
+from tuning.evaluation.load_model import config_of, record_of
 
 
 @pytest.fixture(scope="module")

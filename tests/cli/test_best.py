@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from results.confirmation import Confirmation, Measured, Series, read, write
-from results.frozen import read_spec
+from results.analysis.confirmation import Confirmation, Measured, Series, read, write
+from results.analysis.selection import ranked
 from results.paths import SweepPaths
-from results.records import read_reports
-from results.selection import ranked
-from search_spaces.schema import SweepSpec
+from results.records.spec_file import read_spec
+from results.records.trial import read_reports
+from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
-from tuning.cli.average import _picked
-from tuning.cli.best import _distinct
-from tuning.models import pick
+from tuning.cli.results.average import _picked
+from tuning.cli.results.best import _distinct
+from tuning.evaluation.load_model import pick
 
 
 def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:

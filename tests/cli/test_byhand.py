@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from results.frozen import read_spec
-from results.records import TrialState, read_trial, read_trials
+from results.records.spec_file import read_spec
+from results.records.trial import TrialState, read_trial, read_trials
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.execution.inbox import Attendant, waiting
-from tuning.execution.owner import own
+from tuning.controller.sweep_dir.commands import Attendant, waiting
+from tuning.controller.sweep_dir.lock import own
 
 
 def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from tests.cli.conftest import Tune
-from tuning.cli.ui import _free_port
+from tuning.cli.look.ui import _free_port
 
 
 def test_report(tune: Tune) -> None:

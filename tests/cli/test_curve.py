@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Tune
-from tuning.cli.curve import draw
+from tuning.cli.look.curve import draw
 
 
 def test_a_falling_line() -> None:

@@ -13,16 +13,16 @@ import pytest
 
 from results.export.formats import Runtime
 from results.paths import Storage, SweepPaths
-from results.tracking import registry
-from search_spaces.load import LoadedSweep, Source
-from search_spaces.schema import SweepSpec
+from results.tracking import model_registry
+from search_spaces.loading.sweep_file import LoadedSweep, Source
+from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.trainables.examples import EXAMPLES
 from tests.tuning.simulate import open_run
 from tests.tuning.trained import train_all
 from trainables.base import Trainable
 from trainables.digits.trainable import Digits
-from tuning.execution.folder import create
+from tuning.controller.sweep_dir.folder import create
 
 pytestmark = [
     pytest.mark.slow,
@@ -141,7 +141,7 @@ def test_digits_all_the_way(tune: Tune, own: Path) -> None:
 def test_a_copy_that_differs_is_not_registered(
     tune: Tune, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
+    monkeypatch.setattr(model_registry, "_RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
     assert "not registered, the copy differs" in tune.refused("export", "digits", "--to", "mlflow")
     from mlflow import MlflowClient
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from results.mirror import OWNER, Place, TrialMirror
+from results.checkpoints.trial_mirror import OWNER, Place, TrialMirror
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
 
 

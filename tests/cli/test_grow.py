@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from results.paths import SweepPaths
-from results.records import TrialRecord, TrialState, read_trials
-from search_spaces.load import load_sweep
-from search_spaces.schema import SweepSpec
+from results.records.trial import TrialRecord, TrialState, read_trials
+from search_spaces.loading.sweep_file import load_sweep
+from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.execution.change import Changed, change
-from tuning.execution.owner import own
-from tuning.search.fitting import fitting
+from tuning.controller.sweep_dir.amend import Changed, change
+from tuning.controller.sweep_dir.lock import own
+from tuning.search.compatibility import fitting
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from benchmarks.cli_speed import make_sweep
-from results.failures import Remedy
-from results.machines import Machine
 from results.paths import SweepPaths
-from results.records import Attempt, TrialState, read_trial, write_trial
-from results.tenure import Unfenced
+from results.records.failures import Remedy
+from results.records.machines import Machine
+from results.records.trial import Attempt, TrialState, read_trial, write_trial
+from results.storage.fencing import Unfenced
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
-from tuning.execution.folder import accounted, read_state
-from tuning.execution.owner import own
-from tuning.execution.sweep import SweepRun
+from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep_dir.folder import accounted, read_state
+from tuning.controller.sweep_dir.lock import own
 
 TIMED = {"budget": {"trials": 50, "time": 5}}
 

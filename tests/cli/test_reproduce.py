@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from results import environment
-from results.environment import Environment, differences
 from results.paths import SweepPaths
-from results.records import Report, append_report, read_reports
+from results.records import environment
+from results.records.environment import Environment, differences
+from results.records.trial import Report, append_report, read_reports
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
-from tuning.reproduce import parting
+from tuning.evaluation.reproduce import parting
 
 HERE = Environment(
     source={"a.py": "1"}, data="x", versions={"torch": "2"}, hardware={"device": "c"}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoint import CheckpointError, verify
-from results.files import append_line, write_atomic
-from search_spaces.load import load_sweep
+from results.checkpoints.commit import CheckpointError, verify
+from results.storage.atomic import append_line, write_atomic
+from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
-from tuning.execution.preflight import preflight
+from tuning.controller.preflight import preflight
 
 CANARY = "canary-b2f1c0de"
 

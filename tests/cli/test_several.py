@@ -8,11 +8,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from results.records import Report, TrialRecord
+from results.records.trial import Report, TrialRecord
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import make_spec
-from tuning.cli.format import number
-from tuning.cli.view import Board, LiveView
+from tuning.cli.formatting import number
+from tuning.cli.run.live_view import Board, LiveView
 
 PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.cli.conftest import Tune
 from tests.results.servers import free_port
-from tuning.cli import sync
-from tuning.execution.owner import own
+from tuning.cli.run import sync
+from tuning.controller.sweep_dir.lock import own
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from results.checkpoint import verify
+from results.checkpoints.commit import verify
 from tests.cli.conftest import DIGITS, Tune
 
 SMALL = ["--set", "space.num_layers=1", "--set", "space.batch_size=128"]

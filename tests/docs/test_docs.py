@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
-from search_spaces.load import load_sweep
+from search_spaces.loading.sweep_file import load_sweep
 from tests.docs.reference import on_page, reference
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
+from trainables.job import Answer
 from trainables.registry import TRAINABLES, check_config, checkpoint_bytes, is_foreign, resolve
-from trainables.worker import Answer
 from tuning.cli.app import app
 from tuning.search.schedulers import SCHEDULERS
 from tuning.search.searchers import SEARCHERS

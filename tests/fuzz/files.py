@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from search_spaces.errors import UserError
-from search_spaces.load import dump_sweep, load_sweep
-from tuning.execution.preflight import preflight
+from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from tuning.controller.preflight import preflight
 
 SHIPPED = sorted((Path(__file__).parents[2] / "search_spaces").glob("*.yaml"))
 SCALARS = [

@@ -11,24 +11,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from results import environment
-from results.environment import Environment, sample_line
-from results.frozen import read_spec
-from results.leaderboard import summaries
+from results.analysis.dataframes import to_frame, write_parquet
+from results.analysis.leaderboard import summaries
 from results.paths import SweepPaths
-from results.records import TrialRecord, read_trial
-from results.tables import to_frame, write_parquet
+from results.records import environment
+from results.records.environment import Environment, sample_line
+from results.records.spec_file import read_spec
+from results.records.trial import TrialRecord, read_trial
 from search_spaces.errors import UserError
-from search_spaces.load import LoadedSweep, Source
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, save, train
-from trainables.facts import versions
-from trainables.worker import TrialJob
-from tuning.cli.best import best
-from tuning.cli.look import ls, show
-from tuning.execution.folder import create
-from tuning.execution.inbox import Attendant, send
-from tuning.execution.session import _taken_over
-from tuning.execution.since import other_versions
+from trainables.job import TrialJob
+from trainables.runtime.provenance import versions
+from tuning.cli.look.show import ls, show
+from tuning.cli.results.best import best
+from tuning.controller.session import _taken_over
+from tuning.controller.sweep_dir.commands import Attendant, send
+from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.version_check import other_versions
 
 
 def make_sweep(storage: Path) -> SweepPaths:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, read_reports, read_trials
+from results.records.trial import Report, TrialRecord, read_reports, read_trials
 from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 from tests.chaos.invariants import lost_steps
 from tests.chaos.recovery import recovery_s

@@ -16,7 +16,7 @@ import psutil
 from pydantic import Field
 
 from tests.ray.stepping import STATE, Stepping, SteppingConfig
-from trainables.preemption import asked_to_go
+from trainables.runtime.preemption import asked_to_go
 from trainables.worker import Worker
 
 
@@ -82,7 +82,7 @@ class Faulty(Stepping):
         if worker.rank == 1 and self.once(config):
             heard = threading.Event()
             while getattr(signal.getsignal(signal.SIGTERM), "__module__", "") != (
-                "trainables.preemption"
+                "trainables.runtime.preemption"
             ):
                 heard.wait(0.01)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.digits.trainable import Digits, DigitsConfig
-from trainables.worker import Answer, Worker
+from trainables.job import Answer
+from trainables.worker import Worker
 
 STATE = "past.json"
 STEP_S = 1.0

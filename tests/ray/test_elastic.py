@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.records import TrialState, read_reports
+from results.records.trial import TrialState, read_reports
 from tests.ray.conftest import LONGEST_S, Tune, wait_for
 from tests.ray.machines import Machines
 from tests.trainables.local import run_trial

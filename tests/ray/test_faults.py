@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from results.failures import Cause, Remedy
-from results.records import Attempt, TrialRecord, TrialState
+from results.records.failures import Cause, Remedy
+from results.records.trial import Attempt, TrialRecord, TrialState
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, violations
 from tests.chaos.recovery import recoveries

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from results.checkpoint import newest_whole
-from results.frozen import read_spec
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
+from results.records.spec_file import read_spec
 from tests.ray.conftest import Tune
 from tests.trainables.local import run_trial
-from tuning.execution.job import started
+from tuning.controller.trial_jobs import started
 
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "federated.yaml"
 SMALL = ("budget.trials=2", "fixed.rounds=3", "scheduler.max_t=3", "space.server=fedadam")

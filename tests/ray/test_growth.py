@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from results.records import TrialRecord, TrialState
+from results.records.trial import TrialRecord, TrialState
 from tests.object_store import BUCKET, s3_server
 from tests.ray.conftest import Tune, wait_for
 
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from pydantic import Field
 from trainables.base import Trainable, TrainableConfig
-from trainables.worker import Answer
+from trainables.job import Answer
 
 class Config(TrainableConfig):
     x: float = Field(description="what it reports")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from results.records import TrialRecord, TrialState
+from results.records.trial import TrialRecord, TrialState
 from tests.chaos.cluster import Cluster
 from tests.ray.conftest import Tune
 
@@ -19,8 +19,8 @@ from pydantic import Field
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from trainables.base import Trainable, TrainableConfig
-from trainables.training import parallel
-from trainables.worker import Answer
+from trainables.common.training import parallel
+from trainables.job import Answer
 
 kept = []
 ROLES = {roles}

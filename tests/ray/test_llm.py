@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.load import load_sweep
+from search_spaces.loading.sweep_file import load_sweep
 from tests.ray.conftest import ENV, LONGEST_S, Tune, end
 from trainables.base import Split
 from trainables.registry import resolve

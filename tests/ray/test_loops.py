@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from results.checkpoint import Manifest, verify
+from results.checkpoints.commit import Manifest, verify
 from results.paths import TrialPaths
-from results.records import TrialState
+from results.records.trial import TrialState
 from tests.chaos.cluster import Cluster
 from tests.ray.conftest import Tune, end, wait_for
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from results.failures import Cause
 from results.paths import SweepPaths, TrialPaths
-from results.records import TrialRecord, TrialState
+from results.records.failures import Cause
+from results.records.trial import TrialRecord, TrialState
 from tests.ray.conftest import LONGEST_S, Tune, wait_for
 from tests.ray.machines import Machines
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from results.paths import SweepPaths
-from results.records import Report, TrialRecord, TrialState
+from results.records.trial import Report, TrialRecord, TrialState
 from tests.chaos.cluster import CANARY
 from tests.chaos.invariants import Case, violations
 from tests.chaos.recovery import raw_reports

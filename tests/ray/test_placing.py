@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records import TrialState
-from search_spaces.load import load_sweep
+from results.records.trial import TrialState
+from search_spaces.loading.sweep_file import load_sweep
 from tests.ray.conftest import ENV, Tune
 
 SWEEP = """

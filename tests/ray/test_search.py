@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoint import newest_whole
-from results.records import TrialState
+from results.checkpoints.commit import newest_whole
+from results.records.trial import TrialState
 from tests.ray.conftest import Tune
 from tests.ray.stepping import STATE
 

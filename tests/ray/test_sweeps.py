@@ -14,7 +14,7 @@ import pytest
 
 from results import load
 from results.paths import SweepPaths
-from results.records import TrialState
+from results.records.trial import TrialState
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, finished_trials, violations
 from tests.ray.conftest import ENV, Tune

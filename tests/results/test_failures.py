@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from results.failures import Cause, Remedy, classify, signature
-from results.files import disk_full
-from trainables.fit import describe, in_one_line
+from results.records.failures import Cause, Remedy, classify, signature
+from results.storage.atomic import disk_full
+from trainables.launch.ray_train import describe, in_one_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
 CASES = [

@@ -16,10 +16,11 @@ from plotly.offline import get_plotlyjs
 
 from benchmarks.cli_speed import make_sweep
 from results.paths import SweepPaths
-from results.records import Attempt, Report, TrialRecord, TrialState, append_report
+from results.records.trial import Attempt, Report, TrialRecord, TrialState, append_report
 from results.report import figures
 from results.report.axes import ABSENT, axes, parameter_axis
-from results.report.data import (
+from results.report.page import write_report
+from results.report.sweep_data import (
     SweepData,
     common_step,
     failures,
@@ -27,9 +28,8 @@ from results.report.data import (
     rungs,
     value_at,
 )
-from results.report.page import write_report
-from search_spaces.domains import Domain
-from search_spaces.load import dump_sweep
+from search_spaces.domains.domain import Domain
+from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.search.importance import importances
 from tuning.search.schedulers import Decision

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from results.paths import SweepPaths
-from results.records import Attempt, Report, TrialRecord, TrialState, append_report, write_trial
+from results.records.trial import (
+    Attempt,
+    Report,
+    TrialRecord,
+    TrialState,
+    append_report,
+    write_trial,
+)
 from results.tracking import Delivery, SweepFacts, mlflow_tracker
 
 WAIT_S = 100.0

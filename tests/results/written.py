@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from results.analysis.replicates import replicate_id
 from results.paths import SweepPaths
-from results.records import Attempt, Report, TrialRecord, TrialState
-from results.replicates import replicate_id
+from results.records.trial import Attempt, Report, TrialRecord, TrialState
 
 
 def add(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from search_spaces.load import load_sweep
+from search_spaces.loading.sweep_file import load_sweep
 from tests.search_spaces.bad_files import BAD, FOLDER
 
 

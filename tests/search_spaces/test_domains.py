@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from search_spaces.domains import KINDS, Domain, arguments
+from search_spaces.domains.domain import KINDS, Domain, arguments
 
 EXAMPLES: list[dict[str, list[Any]]] = [
     {"uniform": [-1, 2.5]},

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search_spaces.domains import Domain
+from search_spaces.domains.domain import Domain
 from search_spaces.expressions import InactiveError, UndefinedError, evaluate, parse
-from search_spaces.intervals import UNKNOWN, Interval, boxes, outcome
-from search_spaces.rules import broken, configuration
+from search_spaces.formulas.constraints import broken, configuration
+from search_spaces.formulas.intervals import UNKNOWN, Interval, boxes, outcome
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "flag": True, "nothing": None, "odd-name": 7}
 COMPUTED: list[tuple[str, Any]] = [

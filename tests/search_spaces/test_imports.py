@@ -10,8 +10,8 @@ HEAVY = {"torch", "ray", "optuna", "mlflow", "pandas", "transformers", "pyarrow"
 PROGRAM = """
 import json, sys
 from pathlib import Path
-import search_spaces.load
-search_spaces.load.load_sweep(Path(search_spaces.load.__file__).with_name("llm.yaml"))
+import search_spaces.loading.sweep_file
+search_spaces.loading.sweep_file.load_sweep(Path(search_spaces.__file__).with_name("llm.yaml"))
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 

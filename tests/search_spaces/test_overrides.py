@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from search_spaces.load import LoadedSweep, load_sweep
+from search_spaces.loading.sweep_file import LoadedSweep, load_sweep
 
 FILE = """\
 name: small

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 import torch._dynamo  # an optimizer's first step imports it: once here, not in every fork
 
-from results.checkpoint import damaged, newest_whole
-from results.faultpoints import VARIABLE
+from results.checkpoints.commit import damaged, newest_whole
 from results.paths import TrialPaths
-from results.records import read_reports
+from results.records.trial import read_reports
+from results.storage.fault_injection import VARIABLE
 from tests.trainables.local import run_trial, without_timing
 from trainables.base import Split
 from trainables.digits.loop import images_of

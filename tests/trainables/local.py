@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from results.mirror import Place
-from results.records import Report
-from results.retention import Retention
+from results.checkpoints.retention import Retention
+from results.checkpoints.trial_mirror import Place
+from results.records.trial import Report
 from trainables import registry
-from trainables.worker import Answer, TrialJob, Worker
+from trainables.job import Answer, TrialJob
+from trainables.worker import Worker
 
 
 @dataclass

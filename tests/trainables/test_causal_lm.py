@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from results.averaging import average
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
@@ -15,8 +15,8 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
 from trainables.causal_lm.trainable import CausalLM
-from trainables.training import read_lineage
-from trainables.worker import Answer
+from trainables.common.training import read_lineage
+from trainables.job import Answer
 
 TINY = EXAMPLES["causal_lm"].config
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from results.checkpoint import newest_whole, verify
+from results.checkpoints.commit import newest_whole, verify
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
+from trainables.common.training import read_lineage
+from trainables.job import Answer
 from trainables.registry import TRAINABLES, checkpoint_bytes, resolve
-from trainables.training import read_lineage
-from trainables.worker import Answer
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.federated.config import SERVER_RATES, FederatedConfig
 from trainables.federated.loop import sample
 from trainables.federated.partition import deal
 from trainables.federated.server import Server
+from trainables.job import Answer
 from trainables.registry import check_config, initialised
-from trainables.worker import Answer
 
 TINY: dict[str, Any] = {
     "task": "digits",

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.foreign import canonical, load
 from trainables.registry import (
     TRAINABLES,
     anchored,
@@ -15,6 +14,7 @@ from trainables.registry import (
     is_foreign,
     resolve,
 )
+from trainables.user_code.loader import canonical, load
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from results.checkpoint import newest_whole
+from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import run_trial
 from trainables.base import Split
+from trainables.common.training import read_lineage
 from trainables.registry import resolve
-from trainables.training import read_lineage
 
 ROOT = Path(__file__).parents[2]
 

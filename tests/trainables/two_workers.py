@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
-from trainables.worker import Answer
+from trainables.job import Answer
 
 WORLD = 2
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.tuning.resources.test_capacity import Cluster
 from tests.tuning.simulate import make_spec, open_run, train
-from tests.tuning.test_capacity import Cluster
-from trainables.settling import Leak
-from trainables.worker import TrialJob
-from tuning.execution.hired import Hired
-from tuning.execution.sweep import SweepRun
+from trainables.job import TrialJob
+from trainables.launch.trial_outcome import Leak
+from tuning.controller.sweep import SweepRun
+from tuning.controller.worker_manager import Hired
 
 ELASTIC = {"workers": {"min": 1, "max": 2, "grow_after": 30.0}}
 

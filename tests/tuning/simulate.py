@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from results.checkpoint import commit, open_staging, staging
+from results.checkpoints.commit import commit, open_staging, staging
 from results.paths import SweepPaths
-from results.records import Report, append_report
-from search_spaces.schema import SweepSpec
-from trainables.worker import TrialJob
-from tuning.execution.sweep import SweepRun
+from results.records.trial import Report, append_report
+from search_spaces.spec.sweep import SweepSpec
+from trainables.job import TrialJob
+from tuning.controller.sweep import SweepRun
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 

@@ -2,11 +2,11 @@
 
 from contextlib import ExitStack
 
-from results.tenure import Unfenced
-from search_spaces.load import LoadedSweep, Source, load_sweep
+from results.storage.fencing import Unfenced
+from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec
-from tuning.execution.folder import create
-from tuning.execution.session import _taken_over
+from tuning.controller.session import _taken_over
+from tuning.controller.sweep_dir.folder import create
 
 
 def sweep(tmp_path, name="mine", run=True, **changes):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.records import Report
-from trainables.local import run_local
-from trainables.worker import Answer
-from tuning.execution.sweep import SweepRun
+from results.records.trial import Report
+from trainables.job import Answer
+from trainables.launch.local import run_local
+from tuning.controller.sweep import SweepRun
 from tuning.search.schedulers import Decision
 
 

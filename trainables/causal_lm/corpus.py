@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.files import write_atomic
+from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import DataConfig

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from results.exportable import Exportable, TokenSample
+from results.export.exportable import Exportable, TokenSample
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens

@@ -19,11 +19,10 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.sampling import Rows, Sampler, shares
-from trainables.saving import Rest, together
-from trainables.seeding import own_world
-from trainables.state import copy_weights
-from trainables.training import (
+from trainables.checkpointing.saver import Rest, together
+from trainables.checkpointing.training_state import copy_weights
+from trainables.common.data_sampler import Rows, Sampler, shares
+from trainables.common.training import (
     backward,
     copy_progress,
     load_progress,
@@ -31,7 +30,9 @@ from trainables.training import (
     read_lineage,
     weights_digest,
 )
-from trainables.worker import Answer, Worker
+from trainables.job import Answer
+from trainables.runtime.seeding import own_world
+from trainables.worker import Worker
 
 EVAL_BATCH = 16
 """Sequences judged at once: fixed, so that a metric does not depend on the batch size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from results.exportable import Exportable
+from results.export.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.client import Client

@@ -7,11 +7,11 @@ from typing import Any
 
 from safetensors.torch import load_model
 
-from results.exportable import Exportable
+from results.export.exportable import Exportable
 from trainables.base import Split
+from trainables.common.silence import quiet
 from trainables.digits.loop import WEIGHTS, images_of, make_network
 from trainables.digits.trainable import DigitsConfig
-from trainables.quiet import quiet
 
 
 def exportable(config: DigitsConfig, weights: Path) -> Exportable:

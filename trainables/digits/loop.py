@@ -14,14 +14,11 @@ from torch.optim.swa_utils import update_bn
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.digits.network import network
-from trainables.digits.trainable import DigitsConfig
-from trainables.sampling import Rows, Sampler, shares
-from trainables.saving import Rest, SaveFn, together
-from trainables.seeding import own_world
-from trainables.state import copy_weights
-from trainables.tensor_file import write_tensors
-from trainables.training import (
+from trainables.checkpointing.saver import Rest, SaveFn, together
+from trainables.checkpointing.tensor_file import write_tensors
+from trainables.checkpointing.training_state import copy_weights
+from trainables.common.data_sampler import Rows, Sampler, shares
+from trainables.common.training import (
     backward,
     copy_progress,
     load_progress,
@@ -29,7 +26,11 @@ from trainables.training import (
     read_lineage,
     weights_digest,
 )
-from trainables.worker import Answer, Worker
+from trainables.digits.network import network
+from trainables.digits.trainable import DigitsConfig
+from trainables.job import Answer
+from trainables.runtime.seeding import own_world
+from trainables.worker import Worker
 
 WEIGHTS = "model.safetensors"
 EVAL_BATCH = 128

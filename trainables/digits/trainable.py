@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from results.exportable import Exportable
+from results.export.exportable import Exportable
 from trainables.base import Split, Trainable, TrainableConfig
 from trainables.client import Client
 from trainables.worker import Worker

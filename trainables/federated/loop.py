@@ -19,17 +19,18 @@ from torch import nn
 from results.averaging import Method, make_method
 from results.averaging.mean import Uniform
 from results.averaging.stack import ArrayStack
+from trainables.checkpointing.training_state import load_tree, rng_state, save_tree
 from trainables.client import Client
+from trainables.common.data_sampler import Rows, Sampler
+from trainables.common.training import LINEAGE, read_lineage, weights_digest
 from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
 from trainables.federated.partition import deal
 from trainables.federated.server import Server
+from trainables.job import Answer
 from trainables.registry import resolve
-from trainables.sampling import Rows, Sampler
-from trainables.seeding import own_world, seed_everything
-from trainables.state import load_tree, rng_state, save_tree
-from trainables.training import LINEAGE, read_lineage, weights_digest
-from trainables.worker import Answer, Worker
+from trainables.runtime.seeding import own_world, seed_everything
+from trainables.worker import Worker
 
 CLIENTS = "clients"
 

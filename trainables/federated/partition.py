@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from trainables.common.data_sampler import Rows
 from trainables.federated.config import FederatedConfig
-from trainables.sampling import Rows
 
 
 def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> list[Rows]:

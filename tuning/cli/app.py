@@ -10,20 +10,9 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli import (
-    average,
-    best,
-    byhand,
-    check,
-    compare,
-    export,
-    fetch,
-    look,
-    reproduce,
-    run,
-    sync,
-    use,
-)
+from tuning.cli.look import plan, show
+from tuning.cli.results import average, best, compare, export, predict, reproduce
+from tuning.cli.run import by_hand, fetch, run, sync
 
 app = typer.Typer(
     name="tune",
@@ -35,15 +24,15 @@ app = typer.Typer(
 for command in (
     run.run,
     run.resume,
-    byhand.add,
-    byhand.stop,
-    byhand.pause,
-    check.plan,
-    check.trial,
-    look.ls,
-    look.show,
+    by_hand.add,
+    by_hand.stop,
+    by_hand.pause,
+    plan.plan,
+    plan.trial,
+    show.ls,
+    show.show,
     best.best,
-    look.ui,
+    show.ui,
     compare.report,
     compare.compare,
     reproduce.reproduce,
@@ -51,9 +40,9 @@ for command in (
     fetch.fetch,
     average.average,
     export.export,
-    use.generate,
-    use.predict,
-    check.schema,
+    predict.generate,
+    predict.predict,
+    plan.schema,
 ):
     app.command()(command)
 

@@ -12,7 +12,7 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_defaul
 
 def sweep_names() -> list[str]:
     """What the shell completes a sweep's name to."""
-    from tuning.execution.folder import storage_of
+    from tuning.controller.sweep_dir.folder import storage_of
 
     return [paths.name for paths in storage_of(None).sweeps()]
 

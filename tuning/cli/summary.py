@@ -11,23 +11,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.leaderboard import TrialSummary, summaries
+from results.analysis.leaderboard import TrialSummary, summaries
+from results.analysis.replicates import family
+from results.analysis.selection import decide, ranked
+from results.averaging.soup import LINEAGE
 from results.paths import SweepPaths
-from results.records import TrialState
-from results.replicates import family
-from results.selection import decide, ranked
-from results.soup import LINEAGE
+from results.records.trial import TrialState
 from search_spaces.errors import UserError
-from search_spaces.schema import SweepSpec
+from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.registry import is_foreign, resolve
-from tuning.cli.format import duration, number, setting
-from tuning.cli.tables import trials_table
-from tuning.execution.budget import spent
-from tuning.execution.folder import handle
+from tuning.cli.formatting import duration, number, setting
+from tuning.cli.trials_table import trials_table
+from tuning.controller.resources.budget import spent
+from tuning.controller.sweep_dir.folder import handle
 
 if TYPE_CHECKING:
-    from tuning.execution.sweep import SweepRun
+    from tuning.controller.sweep import SweepRun
 
 
 def leaderboard_table(

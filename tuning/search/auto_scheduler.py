@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from search_spaces.schema import SweepSpec
+from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import is_foreign
-from tuning.search.auto import Choice
+from tuning.search.auto_searcher import Choice
 
 
 def choose_scheduler(spec: SweepSpec) -> Choice:

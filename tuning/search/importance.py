@@ -17,8 +17,8 @@ from optuna.importance import (
 )
 from optuna.trial import create_trial
 
-from results.report.data import Importance, SweepData, common_step, value_at
-from tuning.search.space import OptunaSpace
+from results.report.sweep_data import Importance, SweepData, common_step, value_at
+from tuning.search.optuna_space import OptunaSpace
 
 _MOST = 256
 """Trials that are looked at: fANOVA's time grows with the square of their number."""

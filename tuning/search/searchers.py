@@ -6,14 +6,14 @@ import warnings
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from search_spaces.schema import SearchSpec
+from search_spaces.spec.sweep import SearchSpec
 from tuning.search.evidence import Evidence
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 SEARCHERS: dict[str, str] = {
-    "mfgp": "tuning.search.mfgp:MultiFidelitySampler",
+    "mfgp": "tuning.search.models.multi_fidelity_gp:MultiFidelitySampler",
     "tpe": "tuning.search.searchers:tpe",
     "gp": "tuning.search.searchers:gp",
     "cmaes": "tuning.search.searchers:cmaes",
@@ -23,7 +23,7 @@ SEARCHERS: dict[str, str] = {
     "random": "tuning.search.searchers:random",
     "grid": "tuning.search.searchers:grid",
 }
-"""`auto` is none of them: see `tuning.search.auto`."""
+"""`auto` is none of them: see `tuning.search.auto_searcher`."""
 
 
 READS_VALUES = ("tpe", "gp", "cmaes")
@@ -71,7 +71,7 @@ def cmaes(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Covariance matrix adaptation (Hansen 2016, "The CMA Evolution Strategy: A Tutorial"), for
     numbers; categories are drawn at random.
     """
-    from tuning.search.warm_cmaes import WarmCmaEsSampler
+    from tuning.search.transfer.warm_cmaes import WarmCmaEsSampler
 
     with _experimental():
         return WarmCmaEsSampler(

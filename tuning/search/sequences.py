@@ -10,9 +10,9 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from search_spaces.schema import SearchSpec
-from tuning.search.cube import Cube
+from search_spaces.spec.sweep import SearchSpec
 from tuning.search.evidence import Evidence
+from tuning.search.models.unit_cube import Cube
 
 
 class _Sequence(BaseSampler):

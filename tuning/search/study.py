@@ -14,19 +14,19 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
 
-from results.records import TrialRecord, TrialState
-from search_spaces.schema import SweepSpec
-from tuning.search.auto import resolved
+from results.records.trial import TrialRecord, TrialState
+from search_spaces.spec.sweep import SweepSpec
+from tuning.search.auto_searcher import resolved
+from tuning.search.compatibility import fitting
 from tuning.search.evidence import Evidence, ScoreCurve, Seen
-from tuning.search.fitting import fitting
-from tuning.search.informed import InformedStudy
 from tuning.search.journal import Journal
-from tuning.search.regret import regret_bound
+from tuning.search.models.regret import regret_bound
+from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.levels import levels
 from tuning.search.searchers import READS_VALUES, make_sampler
-from tuning.search.space import OptunaSpace
-from tuning.search.warm import Finding, Findings
-from tuning.search.warm_cmaes import MADE_AGAIN
+from tuning.search.transfer.findings import Finding, Findings
+from tuning.search.transfer.informed_study import InformedStudy
+from tuning.search.transfer.warm_cmaes import MADE_AGAIN
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pkgutil import resolve_name
 
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Era, Exploit, History, Scheduler, Scores
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
-    "asha_promote": "tuning.search.schedulers.promote:AshaPromote",
+    "asha_promote": "tuning.search.schedulers.asha_promote:AshaPromote",
     "hyperband": "tuning.search.schedulers.hyperband:Hyperband",
     "median": "tuning.search.schedulers.median:Median",
     "pbt": "tuning.search.schedulers.pbt:Pbt",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from results.pareto import merits
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from results.analysis.pareto import merits
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 
 Rung = dict[str, Scores]
@@ -33,7 +33,7 @@ class Asha(Scheduler):
     The first report at or beyond a rung is recorded there; the trial stops when it is not in the
     best `1 / reduction_factor` of what the rung had recorded before. Decides as one bracket of Ray
     Tune's `AsyncHyperBandScheduler` does, for trials that report between any two rungs. Several
-    objectives are ordered by non-domination, then by crowding (`results.pareto.merits`).
+    objectives are ordered by non-domination, then by crowding (`results.analysis.pareto.merits`).
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 
 Scores = tuple[float, ...]
 """One value per objective; higher is better."""
@@ -54,7 +54,7 @@ class Exploit:
 class Scheduler:
     """Decides after each report, and which paused trial goes on; not thread-safe.
 
-    The contract, which `tests/tuning/test_schedulers.py` holds every entry to:
+    The contract, which `tests/tuning/search/test_schedulers.py` holds every entry to:
 
     - All answers depend on the calls so far alone: no clock, no global generator. Feeding the
       recorded reports again, in their order, brings a scheduler back; what it paused and is going

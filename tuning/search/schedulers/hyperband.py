@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import Rung, at_rung, milestones
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 

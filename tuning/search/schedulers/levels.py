@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.schema import SchedulerSpec
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import milestones
 
 

@@ -6,9 +6,9 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 
-from results.pareto import merits
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from results.analysis.pareto import merits
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 
 _FEWEST = 3

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tuning.search.gp import GaussianProcess, standardised
+from tuning.search.models.gp import GaussianProcess, standardised
 from tuning.search.schedulers.base import Era, History
-from tuning.search.schedulers.mutate import at, mutable, share
 from tuning.search.schedulers.pbt import Pbt
+from tuning.search.schedulers.perturbation import at, mutable, share
 
 _CANDIDATES = 512
 _CONFIDENCE = 1.5

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from results.pareto import merits
-from search_spaces.domains import Domain
-from search_spaces.schema import SchedulerSpec
+from results.analysis.pareto import merits
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import Rung
 from tuning.search.schedulers.base import Decision, Exploit, History, Scheduler, Scores
-from tuning.search.schedulers.mutate import mutable, perturb
+from tuning.search.schedulers.perturbation import mutable, perturb
 
 
 class Pbt(Scheduler):

@@ -1,0 +1,154 @@
+"""Several sweeps side by side: what each found, what it cost, and how they stood at equal cost."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results.analysis.leaderboard import TrialSummary, order, summarize
+from results.analysis.selection import ranked
+from results.paths import SweepPaths
+from results.records.spec_file import read_spec
+from results.records.trial import Report, TrialRecord, read_reports, read_trials
+from search_spaces.errors import UserError
+from search_spaces.spec.sweep import SweepSpec
+
+Progress = list[tuple[float, float]]
+"""(worker-seconds spent, best value of the first objective reported by then), ascending, a point
+per improvement.
+"""
+
+_APART = {"name", "description", "storage", "tracking", "seed"}
+"""Of a sweep file: what says nothing on how the search was done."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One sweep in a comparison.
+
+    Attributes:
+        name: of the sweep; with its storage, where several have this name.
+        spec: its frozen file.
+        trials: how many are finished, or paused.
+        winner: None where no trial has a value; of several objectives by the sweep's own rule.
+        front: how many trials are on the Pareto front of several objectives.
+        cost: worker-seconds of all attempts.
+        progress: see `Progress`.
+    """
+
+    name: str
+    spec: SweepSpec
+    trials: int
+    winner: TrialSummary | None
+    cost: float
+    progress: Progress
+    front: int = 1
+
+    def best_at(self, cost: float) -> float | None:
+        """The best value that was reported for this cost; None when there was none yet."""
+        place = bisect.bisect_right(self.progress, cost, key=lambda point: point[0])
+        return self.progress[place - 1][1] if place else None
+
+
+def compare(sweeps: Sequence[SweepPaths]) -> list[Standing]:
+    """Read sweeps that share a goal, in the order given.
+
+    Raises:
+        UserError: they optimise different metrics, or one of them is no sweep.
+    """
+    names = [paths.name for paths in sweeps]
+    alike = {name for name in names if names.count(name) > 1}
+    standings = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
+    first = standings[0].spec
+    for other in (s.spec for s in standings[1:]):
+        if other.objectives != first.objectives:
+            raise UserError(
+                f"{first.name} has {goal(first)}, {other.name} has {goal(other)}: only sweeps of "
+                "the same metrics and modes can be compared"
+            )
+    return standings
+
+
+def goal(spec: SweepSpec) -> str:
+    """What a sweep optimises, in words."""
+    return ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
+
+
+def equal_costs(standings: Sequence[Standing], parts: int = 4) -> list[float]:
+    """Costs (worker-seconds) up to that of the cheapest sweep, at which all can be compared."""
+    least = min(s.cost for s in standings)
+    return [least * (i + 1) / parts for i in range(parts)]
+
+
+def differences(standings: Sequence[Standing]) -> dict[str, list[Any]]:
+    """Keys of the sweep files that differ, with the value of each; None where one lacks it."""
+    flat = [_flat(s.spec.model_dump(mode="json", exclude=_APART)) for s in standings]
+    keys = dict.fromkeys(key for one in flat for key in one)
+    values = {key: [one.get(key) for one in flat] for key in keys}
+    return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
+
+
+def _read(paths: SweepPaths, name: str) -> Standing:
+    spec = read_spec(paths)
+    records = read_trials(paths)
+    reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
+    board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
+    good = [e for e in board if e.value is not None and e.record.eligible]
+    best, front = next(iter(order(good, spec.mode)), None), 1
+    if len(spec.objectives) > 1 and good:
+        leaders = ranked(paths, spec, spec.select)
+        best, front = leaders[0], len(leaders)
+    return Standing(
+        name,
+        spec,
+        sum(r.state.rests for r in records),
+        best,
+        sum(r.worker_seconds for r in records),
+        progress(records, [r for of in reports.values() for r in of], spec),
+        front,
+    )
+
+
+def progress(
+    records: Sequence[TrialRecord], reports: Sequence[Report], spec: SweepSpec
+) -> Progress:
+    """How the best reported value fell (or rose) with what was spent, over all trials at once."""
+    times, spent = _spending(records)
+    sign, best, points = 1 if spec.mode == "min" else -1, math.inf, []
+    for report in sorted(reports, key=lambda r: r.time):
+        value = report.metrics.get(spec.metric, math.nan)
+        if sign * value < best:  # False for a NaN
+            best = sign * value
+            points.append((_interpolate(times, spent, report.time), value))
+    return points
+
+
+def _spending(records: Sequence[TrialRecord]) -> tuple[list[float], list[float]]:
+    """Moments at which an attempt began or ended, and the worker-seconds spent by each of them."""
+    changes = [(a.started, a.workers) for r in records for a in r.attempts]
+    changes += [(a.ended, -a.workers) for r in records for a in r.attempts if a.ended]
+    times, spent, running = [0.0], [0.0], 0
+    for moment, change in sorted(changes):
+        spent.append(spent[-1] + running * (moment - times[-1]))
+        times.append(moment)
+        running += change
+    return times, spent
+
+
+def _interpolate(times: list[float], spent: list[float], moment: float) -> float:
+    right = bisect.bisect_right(times, moment)
+    if right == len(times):
+        return spent[-1]
+    share = (moment - times[right - 1]) / (times[right] - times[right - 1])
+    return spent[right - 1] + share * (spent[right] - spent[right - 1])
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        nested = isinstance(value, dict) and value
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat

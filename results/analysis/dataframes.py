@@ -1,0 +1,125 @@
+"""A sweep as pandas tables: for notebooks, other tools, and the report. Reads the folder only."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.analysis.leaderboard import TrialSummary, summaries
+from results.paths import SweepPaths
+from results.records.spec_file import read_spec
+from results.records.trial import read_reports, read_trials
+from results.storage.atomic import write_atomic
+from search_spaces.spec.sweep import SweepSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRIAL = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
+_REPORT = ["trial", "step", "attempt", "time"]
+_ATTEMPT = ["trial", "attempt", "started", "ended", "seconds", "error"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A sweep as tables.
+
+    Attributes:
+        name: of the sweep.
+        metric: that the search optimised.
+        mode: `min` or `max`.
+        trials: a row per trial, best first; columns as in `to_frame`.
+        reports: a row per report; columns as in `reports_frame`.
+        attempts: a row per launch of a trial; columns as in `attempts_frame`.
+    """
+
+    name: str
+    metric: str
+    mode: str
+    trials: pd.DataFrame
+    reports: pd.DataFrame
+    attempts: pd.DataFrame
+
+
+def read_tables(path: Path | str) -> Results:
+    """Read a sweep folder, also one of a sweep that runs; see `results.load`.
+
+    Raises:
+        UserError: the folder is no sweep.
+    """
+    paths = SweepPaths(Path(path))
+    spec = read_spec(paths)
+    trials = to_frame(summaries(paths, spec.metric, spec.mode), spec)
+    reports, attempts = reports_frame(paths), attempts_frame(paths)
+    return Results(paths.name, spec.metric, str(spec.mode), trials, reports, attempts)
+
+
+def to_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame:
+    """A row per trial, in the order given.
+
+    Columns: trial, state, value, best_value, step, seconds, attempts, reason, one `value.<metric>`
+    for each further objective, and one `params.<name>` for each parameter that varies.
+    """
+    import pandas as pd
+
+    names = list(dict.fromkeys(name for line in lines for name in line.record.params))
+    others = [o.metric for o in spec.objectives[1:]]
+    rows = [_row(line, others, names) for line in lines]
+    values = [f"value.{name}" for name in others]
+    frame = pd.DataFrame(rows, columns=[*_TRIAL, *values, *(f"params.{n}" for n in names)])
+    return frame.astype(dict.fromkeys(["value", "best_value", *values], "float64"))
+
+
+def reports_frame(paths: SweepPaths) -> pd.DataFrame:
+    """A row per report of every trial: trial, step, attempt, time (Unix s), and each metric."""
+    import pandas as pd
+
+    rows = [
+        {"trial": t.id, "step": r.step, "attempt": r.attempt, "time": r.time, **r.metrics}
+        for t in read_trials(paths)
+        for r in read_reports(paths.trial(t.id), t.end_step)
+    ]
+    names = dict.fromkeys([*_REPORT, *(k for row in rows for k in row)])
+    return pd.DataFrame(rows, columns=list(names))
+
+
+def attempts_frame(paths: SweepPaths) -> pd.DataFrame:
+    """A row per attempt of every trial: trial, attempt, started and ended (Unix s), seconds, error.
+
+    `ended` and `seconds` are NaN while it runs, or when its driver was killed; `error` is None for
+    an attempt that was not a failure.
+    """
+    import pandas as pd
+
+    rows = [
+        [t.id, a.number, a.started, a.ended, a.ended and a.ended - a.started, a.error]
+        for t in read_trials(paths)
+        for a in t.attempts
+    ]
+    frame = pd.DataFrame(rows, columns=_ATTEMPT)
+    return frame.astype({"started": "float64", "ended": "float64", "seconds": "float64"})
+
+
+def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
+    """Write `leaderboard.parquet` atomically. Columns of mixed types are written as JSON text."""
+    from pandas.api.types import is_object_dtype
+
+    plain = frame.copy()
+    for name in plain.columns:
+        if is_object_dtype(plain[name]):  # text alone has a dtype of its own
+            plain[name] = [None if v is None else json.dumps(v) for v in plain[name]]
+    buffer = io.BytesIO()
+    plain.to_parquet(buffer, index=False)
+    write_atomic(paths.leaderboard, buffer.getvalue())
+
+
+def _row(line: TrialSummary, others: Sequence[str], names: Sequence[str]) -> list[Any]:
+    record = line.record
+    fixed = [record.id, record.state.value, line.value, line.best_value, line.step]
+    spent = [round(record.seconds, 3), len(record.attempts), record.reason]
+    values = [line.values.get(name) for name in others]
+    return [*fixed, *spent, *values, *(record.params.get(name) for name in names)]

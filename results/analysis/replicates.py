@@ -1,0 +1,120 @@
+"""Trials of one configuration under several seeds: which belong together, and what they say of it.
+
+They share the number of the configuration in the study: `t0003`, `t0003-2`, `t0003-3`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from results.records.trial import TrialRecord, TrialState
+
+Curve = list[tuple[int, float]]
+
+
+def replicate_id(number: int, replicate: int) -> str:
+    """Of the replicate (counted from 0) of a configuration."""
+    return f"t{number:04d}" + (f"-{replicate + 1}" if replicate else "")
+
+
+def family(trial: str) -> str:
+    """The id of the first trial of the same configuration."""
+    return trial.partition("-")[0]
+
+
+def is_complete(group: Sequence[TrialRecord], count: int) -> bool:
+    """Whether no further replicate of a configuration begins: it has all, or one went badly."""
+    bad = (TrialState.STOPPED, TrialState.FAILED)
+    return len(group) >= count or any(r.state in bad for r in group)
+
+
+def joint(group: Sequence[TrialRecord], count: int) -> TrialRecord:
+    """One record that stands for a configuration before the searcher.
+
+    It is finished when all replicates are: failed when one of them failed, stopped when one was
+    stopped; and it breaks an outcome constraint as much as the worst of them.
+    """
+    order = (TrialState.FAILED, TrialState.STOPPED, TrialState.COMPLETED)
+    open_ = [r for r in group if not r.state.finished]
+    if open_:
+        return open_[0]
+    if not is_complete(group, count):
+        return group[0].model_copy(update={"state": TrialState.PENDING})
+    decisive = next(r for state in order for r in group if r.state is state)
+    worst = {
+        text: max(r.violations[text] for r in group if text in r.violations)
+        for text in {text: None for r in group for text in r.violations}
+    }
+    return decisive.model_copy(update={"violations": worst})
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean at each step that all of them have."""
+    if len(curves) == 1:
+        return list(curves[0])
+    steps = [dict(curve) for curve in curves]
+    common = set(steps[0]).intersection(*steps[1:]) if steps else set()
+    return [(step, statistics.fmean(known[step] for known in steps)) for step in sorted(common)]
+
+
+def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
+    """The mean of each objective's value; None when one replicate lacks them."""
+    rows = list(values)
+    known = [row for row in rows if row is not None]
+    if not known or len(known) < len(rows):
+        return None
+    return [statistics.fmean(column) for column in zip(*known, strict=True)]
+
+
+class Families:
+    """The replicates of each configuration, kept record by record: what is asked of them costs the
+    same after any number of trials.
+
+    Args:
+        count: of replicates that each configuration is to have.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._groups: dict[int, dict[int, TrialRecord]] = {}
+        self._open: set[int] = set()
+
+    def adopted(self, record: TrialRecord) -> None:
+        """A trial's newest record."""
+        self._groups.setdefault(record.number, {})[record.replicate] = record
+        complete = is_complete(self.of(record.number), self._count)
+        (self._open.discard if complete else self._open.add)(record.number)
+
+    def of(self, number: int) -> list[TrialRecord]:
+        """The replicates of a configuration, ascending."""
+        return [record for _, record in sorted(self._groups[number].items())]
+
+    def due(self) -> tuple[TrialRecord, int] | None:
+        """A trial whose configuration has not had all its seeds, and the next replicate of it."""
+        if not self._open:
+            return None
+        *_, last = self.of(min(self._open))
+        return last, last.replicate + 1
+
+
+class JointScores:
+    """The scores of replicates at each step, of which a scheduler sees the mean, once all are in.
+
+    Args:
+        count: of replicates.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._known: dict[tuple[str, int], dict[str, tuple[float, ...]]] = {}
+
+    def add(self, trial: str, step: int, scores: tuple[float, ...]) -> tuple[float, ...] | None:
+        """Note a trial's scores; the mean when it is the last of its configuration to come."""
+        if self._count == 1:
+            return scores
+        of = self._known.setdefault((family(trial), step), {})
+        of[trial] = scores
+        if len(of) < self._count:
+            return None
+        return tuple(statistics.fmean(column) for column in zip(*of.values(), strict=True))

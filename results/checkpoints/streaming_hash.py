@@ -1,0 +1,145 @@
+"""Large files that are hashed while they are written: none is read back for its hash.
+
+The hash waits in a note beside the file until the checkpoint is sealed, which may be the task of
+another process: every rank writes its part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from results.storage.atomic import private
+from results.storage.fault_injection import reached
+from results.storage.retry import steady
+
+_AT_ONCE = 8 * 2**20  # bytes after which the disk is told to begin
+_LARGE = 2**20
+"""Bytes from which on. What is smaller would have to wait for the disk alone; the seal makes all of
+it durable at once."""
+_SYNC_FILE_RANGE_WRITE = 2
+_NOTE = ".hashed"
+
+
+class FileEntry(BaseModel):
+    """One file of a checkpoint: its size in bytes and its SHA-256 in hex."""
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    sha256: str
+
+
+class _Note(BaseModel):
+    """What was written, and when: a file that was changed since is hashed again."""
+
+    entry: FileEntry
+    mtime_ns: int
+
+
+@steady
+def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
+    """Write a file into a folder that becomes a checkpoint: a large one durably, and hashed.
+
+    Args:
+        path: in an existing folder; replaced if it is there.
+        parts: its content, C-contiguous bytes, which nobody may change meanwhile.
+
+    Raises:
+        OSError: the disk is full, or broken.
+    """
+    size = sum(len(part) for part in parts)
+    if size < _LARGE:
+        with open(path, "wb", opener=private) as out:
+            out.writelines(parts)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        hashing = pool.submit(_digest, parts)
+        mtime_ns = _write(path, parts)
+        sha256 = hashing.result()
+    note = _Note(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
+    _note(path).write_text(note.model_dump_json())
+    reached("checkpoint:file-synced")
+
+
+def take_note(path: Path) -> FileEntry | None:
+    """What was noted when a file was written, if it is still true; the note is deleted."""
+    try:
+        said = _Note.model_validate_json(_note(path).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        said = None
+    _note(path).unlink()
+    there = path.stat()
+    now = there.st_size, there.st_mtime_ns
+    return said.entry if said and now == (said.entry.size, said.mtime_ns) else None
+
+
+def is_note(path: Path) -> bool:
+    """Whether a file is no part of a checkpoint, but a note on one."""
+    return path.name.startswith(".") and path.name.endswith(_NOTE)
+
+
+def hash_file(path: Path) -> FileEntry:
+    """Size and hash of a file that is there."""
+    with open(path, "rb") as f:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+        return FileEntry(size=os.fstat(f.fileno()).st_size, sha256=digest)
+
+
+def _write(path: Path, parts: Sequence[memoryview]) -> int:
+    """Write and flush; gives the time of the last change, in nanoseconds."""
+    begun = written = 0
+    with open(path, "wb", opener=private) as out:
+        for piece in _pieces(parts):
+            written += out.write(piece)
+            if written - begun >= _AT_ONCE:
+                _start_writing(out.fileno(), begun, written - begun)
+                begun = written
+        out.flush()
+        os.fsync(out.fileno())
+        return os.fstat(out.fileno()).st_mtime_ns
+
+
+def _digest(parts: Sequence[memoryview]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _pieces(parts: Sequence[memoryview]) -> Iterator[memoryview]:
+    for part in parts:
+        for start in range(0, len(part), _AT_ONCE):
+            yield part[start : start + _AT_ONCE]
+
+
+def _start_writing(fd: int, start: int, size: int) -> None:
+    """Let the disk begin with what is in the page cache, rather than all at once at the fsync."""
+    begin = _sync_file_range()
+    if begin is not None:
+        begin(fd, start, size, _SYNC_FILE_RANGE_WRITE)  # where it fails, the fsync does it all
+
+
+@cache
+def _sync_file_range() -> Any:
+    """Linux has it; None elsewhere."""
+    with suppress(AttributeError, OSError, TypeError):
+        call = ctypes.CDLL(None).sync_file_range
+        call.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+        return call
+    return None
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_NOTE}")

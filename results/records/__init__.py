@@ -1,0 +1,1 @@
+"""The records of a sweep folder: trials, reports, failures, environment, spec file."""

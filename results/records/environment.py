@@ -1,0 +1,89 @@
+"""What an attempt ran with: code, data, versions, hardware. `logs/attempt_*/environment.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from results.paths import TrialPaths
+from results.storage.atomic import read_lines, write_atomic
+
+
+class Environment(BaseModel):
+    """Written once per attempt, by rank 0.
+
+    Attributes:
+        source: SHA-256 of the trainable's own files, by their path below its package or script.
+        data: fingerprint of what it trained on, where the trainable gives one.
+        versions: of Python and the libraries that compute.
+        hardware: device, processor, number of workers and threads.
+        host: name of the machine.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    source: dict[str, str]
+    data: str | None = None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+    host: str = ""
+
+
+def write(paths: TrialPaths, attempt: int, environment: Environment) -> None:
+    """Write the file of an attempt atomically."""
+    write_atomic(paths.environment(attempt), environment.model_dump_json(indent=1).encode())
+
+
+def read(paths: TrialPaths, attempt: int) -> Environment | None:
+    """What an attempt ran with; None where it never said so."""
+    try:
+        return Environment.model_validate_json(paths.environment(attempt).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def differences(then: Environment, now: Environment) -> list[str]:
+    """What differs, a line for each kind: code, data, versions, hardware."""
+    lines = [
+        ("code", ", ".join(name for name, _, _ in _differing(then.source, now.source))),
+        ("data", "" if then.data == now.data else f"{then.data} then, {now.data} now"),
+        ("versions", _listed(then.versions, now.versions)),
+        ("hardware", _listed(then.hardware, now.hardware)),
+    ]
+    return [f"{kind}: {said}" for kind, said in lines if said]
+
+
+def tags(environment: Environment) -> dict[str, str]:
+    """An environment as flat text, for a tracker."""
+    named = {f"tune.version.{k}": v for k, v in environment.versions.items()}
+    named |= {f"tune.hardware.{k}": v for k, v in environment.hardware.items()}
+    if environment.data is not None:
+        named["tune.data"] = environment.data
+    return {**named, "tune.host": environment.host}
+
+
+def samples(paths: TrialPaths, attempt: int) -> Iterator[tuple[int, float, dict[str, float]]]:
+    """What the processes of an attempt took: (step, Unix seconds, `system/…` values)."""
+    for line in read_lines(paths.samples(attempt)):
+        try:
+            step, time = int(line.pop("step")), float(line.pop("time"))
+            yield step, time, {str(k): float(v) for k, v in line.items()}
+        except (KeyError, TypeError, ValueError):
+            continue
+
+
+def sample_line(step: int, time: float, values: Mapping[str, float]) -> str:
+    """One line of the file that `samples` reads."""
+    return json.dumps({"step": step, "time": time, **values}) + "\n"
+
+
+def _differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    names = sorted({*then, *now})
+    pairs = [(name, then.get(name, "none"), now.get(name, "none")) for name in names]
+    return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _listed(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {old} then, {new} now" for name, old, new in _differing(then, now))

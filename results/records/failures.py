@@ -1,0 +1,138 @@
+"""What a failure is, and what follows: classified once, by a pure function of what was said.
+
+The remedies are the platform's whole vocabulary for trouble; `docs/reliability.md` explains them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from results.records.machines import Machine
+
+
+class Remedy(StrEnum):
+    """What is done about a failure."""
+
+    RETRY = "retry"
+    RETRY_ELSEWHERE = "retry_elsewhere"
+    SHRINK = "shrink"
+    DIVERGED = "diverged"
+    INFEASIBLE = "infeasible"
+    FAIL_TRIAL = "fail_trial"
+    STOP_SWEEP = "stop_sweep"
+
+    @property
+    def tries_again(self) -> bool:
+        """Whether the trial gets another attempt, while there are any."""
+        return self in (Remedy.RETRY, Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
+
+
+class Cause(StrEnum):
+    """Who is to blame: each has a budget of attempts of its own."""
+
+    BUG = "bug"
+    PREEMPTION = "preemption"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A classified failure.
+
+    Attributes:
+        error: one line: which rank, what was raised, what it said.
+        remedy: what is done about it.
+        cause: whose budget it is charged to.
+        blamed: machines that the next attempts are kept off.
+    """
+
+    error: str
+    remedy: Remedy
+    cause: Cause
+    blamed: tuple[Machine, ...] = ()
+
+
+_OOM = (
+    r"OutOfMemoryError|\bMemoryError\b|out of memory|[Cc]an(no|')t allocate memory|std::bad_alloc"
+    r"|low on memory"
+)
+_DIED = (
+    r"ActorDiedError|ActorUnavailableError|WorkerCrashedError|NodeDiedError|OwnerDiedError"
+    r"|RayActorError|WorkerHealthCheck\w+Error|the workers left|driving process died"
+    r"|Connection closed by peer"
+)
+_HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
+"""How faulthandler begins the stacks of a rank that was silent for `failure.hang_timeout`."""
+
+_RULES: tuple[tuple[str, Remedy, Cause], ...] = (
+    (r"\bPreempted:", Remedy.RETRY, Cause.PREEMPTION),
+    (r"\bSuperseded:", Remedy.RETRY, Cause.INFRASTRUCTURE),
+    (_OOM, Remedy.SHRINK, Cause.BUG),
+    (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),
+    (r"\bNoRoom:", Remedy.FAIL_TRIAL, Cause.INFRASTRUCTURE),
+    (  # before UserError, as which our own writers say it
+        r"No space left on device|[Dd]isk quota exceeded|File too large",
+        Remedy.STOP_SWEEP,
+        Cause.INFRASTRUCTURE,
+    ),
+    (r"\bUserError:", Remedy.FAIL_TRIAL, Cause.BUG),
+    (r"device-side assert", Remedy.RETRY_ELSEWHERE, Cause.BUG),
+    (
+        r"\bECC\b|AcceleratorError|NVLink|fallen off the bus|\bXid\b|unspecified launch failure",
+        Remedy.RETRY_ELSEWHERE,
+        Cause.INFRASTRUCTURE,
+    ),
+    (
+        r"Input/output error|Stale file handle|Connection (reset|refused|timed out)"
+        r"|AWS Error|google::cloud::Status",
+        Remedy.RETRY,
+        Cause.INFRASTRUCTURE,
+    ),
+)
+
+
+def classify(
+    error: str,
+    log: str = "",
+    *,
+    patterns: Mapping[str, Remedy] | None = None,
+    on_oom: Remedy = Remedy.SHRINK,
+) -> Failure:
+    """What a failure is.
+
+    Args:
+        error: one line, as `trainables.launch.ray_train.describe` makes it.
+        log: the end of what the ranks printed.
+        patterns: the user's own: a regular expression, found in the error or the log, and what is
+            to follow; the first that fits wins, over everything else.
+        on_oom: what follows when memory was not enough.
+    """
+    for pattern, remedy in (patterns or {}).items():
+        if re.search(pattern, f"{error}\n{log}"):
+            elsewhere = remedy is Remedy.RETRY_ELSEWHERE
+            return Failure(error, remedy, Cause.INFRASTRUCTURE if elsewhere else Cause.BUG)
+    for pattern, remedy, cause in _RULES:
+        if re.search(pattern, error):
+            chosen = on_oom if pattern is _OOM else remedy
+            return Failure(error, chosen, cause)
+    if re.search(_DIED, error):
+        return _died(error, log, on_oom)
+    return Failure(error, Remedy.RETRY, Cause.BUG)
+
+
+def _died(error: str, log: str, on_oom: Remedy) -> Failure:
+    """A process is gone without a word of its own; its log may have one."""
+    if _HUNG.search(log):
+        said = "a rank was silent for longer than failure.hang_timeout; the stacks are in the logs"
+        return Failure(f"hung: {said}", Remedy.RETRY, Cause.BUG)
+    if re.search(r"std::bad_alloc|[Cc]an(no|')t allocate memory", log):
+        return Failure(error, on_oom, Cause.BUG)
+    return Failure(error, Remedy.RETRY, Cause.INFRASTRUCTURE)
+
+
+def signature(error: str) -> str:
+    """An error without what differs from one occurrence to the next: numbers, addresses, ids."""
+    return re.sub(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", "#", error)

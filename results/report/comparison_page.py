@@ -1,0 +1,74 @@
+"""The page that shows several sweeps side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from results.analysis.comparison import Standing, differences, equal_costs, goal
+from results.report.axes import text
+from results.report.cost import Unit, unit_for
+from results.report.figures import blank
+from results.report.page import Section, number, plot, write_page
+
+
+def write_comparison(standings: Sequence[Standing], target: Path) -> None:
+    """Write the comparison of sweeps as one page; see `results.analysis.comparison.compare`."""
+    spec = standings[0].spec
+    names = [s.name for s in standings]
+    header, rows = table(standings)
+    given = differences(standings)
+    differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
+    sections = [
+        Section("Side by side", header=header, rows=rows),
+        Section("Best value by cost", plot=plot(progress(standings))),
+        Section("What differs in the sweep files", header=["key", *names], rows=differing),
+    ]
+    lead = [f"{goal(spec)}; cost in worker-{_unit(standings).name} of all attempts"]
+    write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])
+
+
+def table(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row per sweep: what it found, and what at the same cost as the cheapest."""
+    costs, names = equal_costs(standings), [o.metric for o in standings[0].spec.objectives]
+    several, unit = len(names) > 1, _unit(standings)
+    cost = f"worker-{unit.name}"
+    header = ["sweep", "trials", "winner", *names, *["on the front"] * several, cost]
+    best = f"best {names[0]}" if several else "best"
+    header += [f"{best} at {unit.of(c)} {unit.sign}" for c in costs]
+    return header, [[*_row(s, unit), *(number(s.best_at(c)) for c in costs)] for s in standings]
+
+
+def progress(standings: Sequence[Standing]) -> go.Figure:
+    """The best value so far by what was spent, a line per sweep."""
+    unit = _unit(standings)
+    figure = blank(f"worker-{unit.name}", text(standings[0].spec.metric))
+    for one in standings:
+        xs = [c / unit.seconds for c, _ in one.progress]
+        ys = [v for _, v in one.progress]
+        if ys:  # to the end of the sweep
+            xs, ys = [*xs, one.cost / unit.seconds], [*ys, ys[-1]]
+        line = {"shape": "hv"}
+        figure.add_scatter(x=xs, y=ys, name=text(one.name), mode="lines", line=line)
+    return figure.update_layout(showlegend=True)
+
+
+def _unit(standings: Sequence[Standing]) -> Unit:
+    return unit_for(max(s.cost for s in standings))
+
+
+def _row(one: Standing, unit: Unit) -> list[str]:
+    found, others = one.winner, [o.metric for o in one.spec.objectives[1:]]
+    best = ["-"] * (2 + len(others))
+    if found:
+        best = [found.record.id, number(found.value)]
+        best += [number(found.values.get(name)) for name in others]
+    best += [str(one.front)] * bool(others)
+    return [one.name, str(one.trials), *best, unit.of(one.cost)]
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,1 @@
+"""Files that survive crashes: atomic writes, retries, object storage, fencing."""

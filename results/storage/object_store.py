@@ -1,0 +1,205 @@
+"""Object storage, as far as a mirror of a sweep needs it: S3, Google Cloud, or another folder.
+
+`pyarrow.fs` does the work. An object is there as a whole or not at all; what fails for a moment is
+tried again; credentials come from the environment, never from an address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from results.storage.retry import TRANSIENT, retrying
+from search_spaces.errors import UserError
+from search_spaces.redaction import redact
+
+_CHUNK = 8 * 2**20
+_PART = ".part"
+_REFUSED = (
+    "ACCESS_DENIED",
+    "INVALID_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH",
+    "INVALID_CLIENT_TOKEN_ID",
+    "UNRECOGNIZED_CLIENT",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+)
+_NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist")
+
+
+def _passes(error: OSError) -> bool:
+    """Whether an error of the storage may be gone the next time; pyarrow gives no numbers."""
+    if error.errno is not None:
+        return error.errno in TRANSIENT
+    return not any(word in str(error) for word in (*_REFUSED, *_NO_BUCKET))
+
+
+class Mismatch(Exception):
+    """What was sent or fetched has another SHA-256 than it should."""
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A place in object storage; keys are relative to it, with `/` between their parts.
+
+    Every method raises `OSError` when the storage does not do as it is asked, after some tries.
+    """
+
+    address: str
+    _files: Any  # pyarrow.fs.FileSystem
+    _base: str
+
+    def within(self, key: str) -> Objects:
+        """The place below a key."""
+        return Objects(f"{self.address}/{key}", self._files, self._path(key))
+
+    @retrying(_passes)
+    def put(self, key: str, data: bytes) -> None:
+        """Make an object, or replace it."""
+        with self._writing(key) as out:
+            out.write(data)
+
+    @retrying(_passes)
+    def send(self, key: str, source: Path, sha256: str) -> None:
+        """Make an object of a file.
+
+        Raises:
+            Mismatch: the file has another SHA-256.
+        """
+        with open(source, "rb") as read, self._writing(key) as out:
+            _copy(read, out, sha256)
+
+    @retrying(_passes)
+    def fetch(self, key: str, target: Path, sha256: str | None = None) -> None:
+        """Make a file of an object; its folder is made too.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            Mismatch: the object has another SHA-256.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._files.open_input_stream(self._path(key)) as read, open(target, "wb") as out:
+            _copy(read, out, sha256)
+
+    @retrying(_passes)
+    def read(self, key: str) -> bytes | None:
+        """The content of a small object; None if there is none."""
+        try:
+            with self._files.open_input_stream(self._path(key)) as read:
+                return bytes(read.read())
+        except FileNotFoundError:
+            return None
+
+    @retrying(_passes)
+    def sizes(self, key: str) -> dict[str, int]:
+        """Every object below a key, named relative to it, with its bytes; none if there is none."""
+        from pyarrow.fs import FileSelector, FileType
+
+        base = self._path(key)
+        found = self._files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        files = [f for f in found if f.type == FileType.File and not f.path.endswith(_PART)]
+        return {f.path[len(base) + 1 :]: int(f.size) for f in files}
+
+    @retrying(_passes)
+    def changed(self, key: str) -> float | None:
+        """When an object was last written, in Unix seconds; None if there is none."""
+        when = self._files.get_file_info(self._path(key)).mtime
+        return None if when is None else float(when.timestamp())
+
+    @retrying(_passes)
+    def rename(self, key: str, to: str) -> None:
+        """Give an object another key; nothing happens if it is gone."""
+        with suppress(FileNotFoundError):
+            self._files.move(self._path(key), self._path(to))
+
+    @retrying(_passes)
+    def remove(self, key: str, *, below: bool = False) -> None:
+        """Delete an object, or all that is below a key; nothing happens if it is gone."""
+        with suppress(FileNotFoundError):
+            (self._files.delete_dir if below else self._files.delete_file)(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return f"{self._base}/{key}" if key else self._base
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[Any]:
+        """A stream whose content is the object when the block has ended well."""
+        path = self._path(key)
+        if self._files.type_name != "local":  # an upload is there when it is complete
+            with self._files.open_output_stream(path) as out:
+                yield out
+            return
+        self._files.create_dir(os.path.dirname(path), recursive=True)
+        with self._files.open_output_stream(path + _PART) as out:
+            yield out
+        self._files.move(path + _PART, path)
+
+
+def open_objects(address: str) -> Objects:
+    """The place of an address like `s3://bucket/prefix`; nothing is asked of the storage yet.
+
+    Raises:
+        UserError: it is no address.
+    """
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSystem
+
+    try:
+        files, base = FileSystem.from_uri(_bounded(address))
+    except (ArrowException, OSError) as e:
+        said = str(e).splitlines()[0]
+        raise UserError(redact(f"{address}: {said}; write s3://bucket/prefix or gs://…")) from e
+    if not base.strip("/"):
+        raise UserError(redact(f"{address}: names no bucket; write s3://bucket/prefix or gs://…"))
+    plain, _, _ = address.partition("?")
+    return Objects(plain.rstrip("/"), files, base.rstrip("/"))
+
+
+def check_objects(objects: Objects) -> None:
+    """Ask the storage once whether the place can be listed.
+
+    Raises:
+        UserError: it cannot, and why.
+    """
+    from pyarrow.fs import FileSelector
+
+    try:
+        objects._files.get_file_info(FileSelector(objects._base))
+    except FileNotFoundError:
+        return  # nothing is there yet
+    except OSError as e:
+        raise explained(objects, e) from e
+
+
+def explained(objects: Objects, error: Exception) -> UserError:
+    """What to say of an error of the storage: one line, what is wrong and what to do."""
+    said = str(error)
+    if any(word in said for word in _REFUSED):
+        why = "refused the credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    elif any(word in said for word in _NO_BUCKET):
+        bucket = objects._base.partition("/")[0]
+        why = f"there is no bucket '{bucket}'; make it, or name another"
+    else:
+        why = f"cannot be reached ({said.partition(';')[0].strip()}); see AWS_ENDPOINT_URL"
+    return UserError(redact(f"{objects.address}: {why}"))
+
+
+def _bounded(address: str) -> str:
+    """Google's client would try for a quarter of an hour where it is not told otherwise."""
+    if not address.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in address:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}retry_limit_seconds=15"
+
+
+def _copy(read: IO[bytes], out: IO[bytes], sha256: str | None) -> None:
+    digest = hashlib.sha256()
+    while chunk := read.read(_CHUNK):
+        digest.update(chunk)
+        out.write(chunk)
+    if sha256 is not None and digest.hexdigest() != sha256:
+        raise Mismatch("has another SHA-256 than its manifest says")

@@ -1,0 +1,131 @@
+"""MLflow's model registry: a version that loads from `models:/name@champion` and predicts.
+
+The model is the verified ONNX file, so that neither writing nor loading it runs a pickle.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.export.exportable import Exportable
+from results.export.formats import Runtime
+from results.export.silence import quiet
+from results.export.verify import Verdict, verify_export
+from results.tracking.client import connect, experiment_id
+from search_spaces.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CANDIDATE, CHAMPION = "candidate", "champion"
+_RUNTIME = Runtime("run_mlflow.py", 1e-3)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A version in the registry."""
+
+    name: str
+    version: str
+    verdict: Verdict
+
+    def uri(self, alias: str) -> str:
+        """What `mlflow.pyfunc.load_model` takes."""
+        return f"models:/{self.name}@{alias}"
+
+
+def register(
+    uri: str,
+    artifact_root: Path | None,
+    experiment: str,
+    onnx: Path,
+    name: str,
+    model: Exportable,
+    tags: Mapping[str, str],
+    *,
+    champion: bool,
+) -> Registered:
+    """Register an exported ONNX model, and judge what the registry gives back.
+
+    Args:
+        uri: MLflow's store or server.
+        artifact_root: for the artifacts of an experiment that has to be made.
+        experiment: holds the run that the version belongs to.
+        onnx: folder of the export.
+        name: of the registered model.
+        model: the original, for the signature and as the judge.
+        tags: of the run and of the version.
+        champion: whether the version passed its gate and gets the alias `champion` too.
+
+    Raises:
+        UserError: what the registry gives back differs; the version is deleted again.
+    """
+    client = connect(uri)
+    version = _log(client, artifact_root, experiment, onnx, name, model, tags)
+    tracking = {"MLFLOW_TRACKING_URI": uri}
+    verdict = verify_export(f"models:/{name}/{version}", _RUNTIME, model, environment=tracking)
+    if not verdict.passed:
+        client.delete_model_version(name, version)
+        raise UserError(f"--to mlflow: not registered, the copy differs: {verdict.summary}")
+    client.set_registered_model_alias(name, CANDIDATE, version)
+    if champion:
+        client.set_registered_model_alias(name, CHAMPION, version)
+    return Registered(name, version, verdict)
+
+
+def _log(
+    client: MlflowClient,
+    artifact_root: Path | None,
+    experiment: str,
+    onnx: Path,
+    name: str,
+    model: Exportable,
+    tags: Mapping[str, str],
+) -> str:
+    """A run with the model as artifact, and a new version of it; gives the version."""
+    from mlflow.exceptions import MlflowException
+
+    where = experiment_id(client, experiment, artifact_root)
+    run = client.create_run(where, tags=dict(tags), run_name=f"{name} {onnx.name}")
+    with quiet(), tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "model"
+        _save(onnx, folder, model)
+        client.log_artifacts(run.info.run_id, str(folder), "model")
+    client.set_terminated(run.info.run_id)
+    with suppress(MlflowException):  # it is there
+        client.create_registered_model(name)
+    source = f"{run.info.artifact_uri}/model"
+    made = client.create_model_version(name, source, run.info.run_id, tags=dict(tags))
+    return str(made.version)
+
+
+def _save(onnx: Path, folder: Path, model: Exportable) -> None:
+    """MLflow's own form of an ONNX model, with a signature whose sizes may vary."""
+    import mlflow.onnx
+    import numpy as np
+    import onnx as onnx_package
+    import onnxruntime
+    from mlflow.models.signature import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    example = model.examples[0].numpy()
+    output = model.module(model.examples[0]).detach().numpy()
+    open_sizes = [-1 if i in model.dynamic else n for i, n in enumerate(example.shape)]
+    given = TensorSpec(example.dtype, open_sizes, model.input_name)
+    free = [-1] * (output.ndim - 1) + [output.shape[-1]]
+    taken = TensorSpec(np.dtype(output.dtype), free, model.output_name)
+    mlflow.onnx.save_model(
+        onnx_package.load(onnx / "model.onnx"),
+        folder,
+        signature=ModelSignature(Schema([given]), Schema([taken])),
+        input_example={model.input_name: example},
+        pip_requirements=[
+            f"onnx=={onnx_package.__version__}",
+            f"onnxruntime=={onnxruntime.__version__}",
+        ],
+    )

@@ -1,0 +1,1 @@
+"""What a parameter may be, and the tree of parameters that a sweep searches."""

@@ -1,0 +1,248 @@
+"""What a parameter may be: Ray Tune's domains, by Ray Tune's names and argument order, and
+`ordinal`, which Ray Tune lacks."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Literal, Self, TypeGuard, get_args
+
+from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
+
+from search_spaces.domains.multiples import multiple
+from search_spaces.domains.normal import Normal
+from search_spaces.nested import show, walk
+
+Kind = Literal[
+    "uniform",
+    "quniform",
+    "loguniform",
+    "qloguniform",
+    "randint",
+    "qrandint",
+    "lograndint",
+    "qlograndint",
+    "randn",
+    "qrandn",
+    "choice",
+    "ordinal",
+    "grid_search",
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
+"""The domains that list their values, with the keyword of the list."""
+_STANDARD = {"mean": 0.0, "sd": 1.0}
+"""What `randn` takes for arguments that are left out."""
+
+
+def arguments(kind: str) -> tuple[str, ...]:
+    """Ray Tune's names of a domain's arguments, in its order; some may be `optional`."""
+    if kind in LISTS:
+        return (LISTS[kind],)
+    q = ("q",) if kind.startswith("q") else ()
+    if kind.endswith("randn"):
+        return ("mean", "sd", *q)
+    base = ("base",) if "log" in kind else ()
+    return ("lower", "upper", *q, *base)
+
+
+def optional(kind: str) -> tuple[str, ...]:
+    """Those of a domain's arguments that may be left out, in their order."""
+    return tuple(n for n in arguments(kind) if n == "base" or (kind == "randn" and n in _STANDARD))
+
+
+def is_domain_form(raw: object) -> TypeGuard[dict[str, Any]]:
+    """Whether plain data is written as a domain: `{<domain's name>: …}`."""
+    return isinstance(raw, dict) and len(raw) == 1 and next(iter(raw)) in KINDS
+
+
+class Domain(BaseModel):
+    """The values one parameter may take.
+
+    Built from the YAML form: `Domain.model_validate({"uniform": [0, 1]})`.
+
+    Attributes:
+        kind: Ray Tune's name.
+        lower: smallest value; for a categorical domain the smallest index, 0; for a normal one
+            the end of its tail (see `Normal.bounds`), as is upper.
+        upper: bound above, as in Ray Tune: never drawn by `randint` and `lograndint`, see `high`;
+            for a categorical domain the greatest index.
+        q: every value is a multiple of it; None where the domain is not quantised.
+        categories: the values of `choice`, `ordinal` and `grid_search`, plain data; empty
+            otherwise.
+        mean, sd: of `randn` and `qrandn`; None otherwise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Kind
+    lower: int | float
+    upper: int | float
+    q: int | float | None = None
+    categories: tuple[Any, ...] = ()
+    mean: float | None = None
+    sd: float | None = None
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether the values are listed: `choice`, `ordinal`, `grid_search`."""
+        return self.kind in LISTS
+
+    @property
+    def normal(self) -> Normal | None:
+        """How values are distributed that are drawn normally; None for all others."""
+        if self.mean is None or self.sd is None:
+            return None
+        return Normal(self.mean, self.sd, self.q)
+
+    @property
+    def log(self) -> bool:
+        """Whether values are drawn evenly in their logarithm."""
+        return "log" in self.kind
+
+    @property
+    def integer(self) -> bool:
+        """Whether values are whole numbers."""
+        return self.kind.endswith("randint")
+
+    @property
+    def high(self) -> int | float:
+        """The greatest value that can be drawn (inclusive)."""
+        return self.upper - 1 if self.integer and self.q is None else self.upper
+
+    def contains(self, value: object) -> bool:
+        """Whether the domain can yield this value."""
+        if self.is_categorical:
+            return value in self.categories
+        if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
+            return False
+        if self.q is None or not math.isfinite(value):
+            return self.lower <= value <= self.high
+        # by multiples, since 6 * 0.05 is a little more than 0.3
+        low, index, high = (round(x / self.q) for x in (self.lower, value, self.upper))
+        return low <= index <= high and multiple(value, self.q)
+
+    @model_serializer
+    def dump(self) -> dict[str, list[Any]]:
+        """The YAML form, with positional arguments."""
+        if self.is_categorical:
+            return {self.kind: list(self.categories)}
+        first = (self.lower, self.upper) if self.normal is None else (self.mean, self.sd)
+        return {self.kind: [*first, *([] if self.q is None else [self.q])]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_yaml(cls, data: Any) -> Any:
+        return _fields(*next(iter(data.items()))) if is_domain_form(data) else data
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.is_categorical:
+            _check_categories(self.kind, self.categories)
+        else:
+            _check_bounds(self)
+            _check_normal(self)
+            if self.q is not None:
+                _check_q(self, self.q)
+        return self
+
+
+def _fields(kind: str, raw: object) -> dict[str, Any]:
+    if kind in LISTS:
+        values = raw.get(LISTS[kind]) if isinstance(raw, dict) and len(raw) == 1 else raw
+        if not isinstance(values, list):
+            raise ValueError(f"{kind} takes a list of values, got {show(raw)}")
+        return {"kind": kind, "lower": 0, "upper": len(values) - 1, "categories": tuple(values)}
+    given = _named(kind, raw)
+    whole = kind.endswith("randint")
+    for name, value in given.items():
+        _check_number(kind, name, value, whole=whole and name != "base")
+    if given.pop("base", 10) <= 1:
+        raise ValueError(f"{kind} needs base > 1")
+    fields = given if whole else {k: float(v) for k, v in given.items()}
+    if kind.endswith("randn"):
+        fields = _STANDARD | fields
+        lower, upper = _bounds(kind, Normal(**fields))
+        fields |= {"lower": lower, "upper": upper}
+    return {"kind": kind} | fields
+
+
+def _bounds(kind: str, normal: Normal) -> tuple[float, float]:
+    try:
+        return normal.bounds()
+    except ValueError as e:
+        raise ValueError(f"{kind} {e}") from None
+
+
+def _named(kind: str, raw: object) -> dict[str, Any]:
+    names, free = arguments(kind), optional(kind)
+    given: dict[str, Any] | None = None
+    if isinstance(raw, list) and len(raw) <= len(names):
+        given = dict(zip(names, raw, strict=False))
+    elif isinstance(raw, dict):
+        given = dict(raw)
+    if given is None or not set(names) - set(free) <= given.keys() <= set(names):
+        raise ValueError(f"{kind} takes {_form(names, free)}, got {show(raw)}")
+    return given
+
+
+def _form(names: tuple[str, ...], free: tuple[str, ...]) -> str:
+    """`[lower, upper(, base)]`: what may be left out is in brackets."""
+    if names == free:
+        return f"[{', '.join(names)}], or less of it"
+    form = ", ".join(name for name in names if name not in free)
+    return f"[{form}{''.join(f'(, {name})' for name in free)}]"
+
+
+def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
+    allowed = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        rule = "a whole number" if whole else "a number"
+        raise ValueError(f"{kind} needs {rule} for {name}, got {show(value)}")
+    if not -sys.float_info.max <= value <= sys.float_info.max:
+        raise ValueError(f"{kind} needs a finite {name}, got {show(value)}")
+
+
+def _check_bounds(domain: Domain) -> None:
+    kind, lower, upper = domain.kind, domain.lower, domain.upper
+    if domain.categories:
+        raise ValueError(f"{kind} takes no categories")
+    if domain.log and lower <= 0:
+        raise ValueError(f"{kind} needs lower > 0, got {lower}")
+    if lower >= upper:
+        raise ValueError(f"{kind} needs lower < upper, got [{lower}, {upper}]")
+    if (domain.q is not None) != kind.startswith("q"):
+        raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
+
+
+def _check_normal(domain: Domain) -> None:
+    kind, normal = domain.kind, domain.normal
+    given = [value is not None for value in (domain.mean, domain.sd)]
+    if given != [kind.endswith("randn")] * 2:
+        raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
+    if normal is not None and (domain.lower, domain.upper) != _bounds(kind, normal):
+        raise ValueError(f"{kind} has the bounds that its mean and sd give")
+
+
+def _check_q(domain: Domain, q: int | float) -> None:
+    kind = domain.kind
+    if domain.integer and q == 1:
+        # Ray Tune then leaves upper out, though it is drawn with every other q
+        raise ValueError(f"{kind} needs q > 1, got 1; write {kind.removeprefix('q')} without it")
+    if q <= 0:
+        raise ValueError(f"{kind} needs q > 0, got {q}")
+    for name, bound in (("lower", domain.lower), ("upper", domain.upper)):
+        if not multiple(bound, q):
+            raise ValueError(f"{kind} needs {name} to be a multiple of q = {q}, got {bound}")
+
+
+def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:
+    if not categories:
+        raise ValueError(f"{kind} needs at least one value, got []")
+    for i, value in enumerate(categories):
+        if value in categories[:i]:
+            first = categories[categories.index(value)]
+            raise ValueError(f"{kind} needs values that differ, got {show(first)}, {show(value)}")
+        for _, part in walk(value):
+            if is_domain_form(part) and isinstance(next(iter(part.values())), (list, dict)):
+                raise ValueError(f"{kind} cannot hold a domain, got {show(part)}")

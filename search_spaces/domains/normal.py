@@ -1,0 +1,96 @@
+"""The normal distribution of `randn` and `qrandn`, drawn evenly in its quantiles.
+
+Searchers want bounds and even ground: what lies beyond six standard deviations (a probability of
+2e-9) is left out, and a value is sampled by the probability of less, which `at` turns back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from search_spaces.domains.multiples import multiple, times
+
+SPREAD = 6
+"""Standard deviations from the mean to the bounds."""
+_PLACES = 9
+"""Of a standard deviation: probabilities near 1 tell no more apart, so that values come back."""
+
+_COUNTABLE = 1e15
+"""Multiples beyond it are not apart as floats."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A normal distribution that ends at `SPREAD` standard deviations.
+
+    Attributes:
+        mean, sd: of the distribution.
+        q: every value is a multiple of it; None where it is not quantised.
+    """
+
+    mean: float
+    sd: float
+    q: float | None = None
+
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest value: the outermost multiples inside where there is a q.
+
+        Raises:
+            ValueError: what is wrong with the arguments.
+        """
+        for name, value in (("sd", self.sd), ("q", self.q)):
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"needs {name} > 0, got {value}")
+        low, high = self._ends
+        if not (low < high and math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(
+                f"needs mean - {SPREAD} sd < mean + {SPREAD} sd as numbers, "
+                f"got mean {self.mean}, sd {self.sd}"
+            )
+        return (low, high) if self.q is None else self._outermost(low, high, self.q)
+
+    @property
+    def quantiles(self) -> tuple[float, float]:
+        """Probabilities that `at` turns into the bounds; the outermost multiples have theirs from
+        half a step further out, as every other has.
+        """
+        (low, high), half = self.bounds(), (self.q or 0.0) / 2
+        low, high = max(low - half, self._ends[0]), min(high + half, self._ends[1])
+        known = NormalDist(self.mean, self.sd)
+        return known.cdf(low), known.cdf(high)
+
+    def quantile(self, value: float) -> float:
+        """The probability of less than a value, within `quantiles`."""
+        least, most = self.quantiles
+        return min(max(NormalDist(self.mean, self.sd).cdf(value), least), most)
+
+    def at(self, quantile: float) -> float:
+        """The value within the bounds of which less has that probability, not yet quantised."""
+        (low, high), (least, most) = self.bounds(), self.quantiles
+        if not least < quantile < most:
+            return low if quantile <= least else high
+        value = NormalDist(self.mean, self.sd).inv_cdf(quantile)
+        return min(max(self._rounded(value), low), high)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        reach = SPREAD * self.sd
+        return self._rounded(self.mean - reach), self._rounded(self.mean + reach)
+
+    def _rounded(self, value: float) -> float:
+        return round(value, _PLACES - math.floor(math.log10(self.sd)))
+
+    def _outermost(self, low: float, high: float, q: float) -> tuple[float, float]:
+        if (reach := max(-low, high)) / q > _COUNTABLE:
+            raise ValueError(f"needs a greater q, got {q} where values reach {reach:g}")
+        first, last = (round(end / q) for end in (low, high))
+        first += not multiple(low, q) and first * q < low
+        last -= not multiple(high, q) and last * q > high
+        if first >= last:
+            raise ValueError(
+                f"needs two multiples of q within {SPREAD} sd of the mean, "
+                f"got q {q}, mean {self.mean}, sd {self.sd}"
+            )
+        return times(q, first), times(q, last)

@@ -1,0 +1,280 @@
+"""The `space` and `fixed` trees: nested mappings whose leaves are domains, and plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from search_spaces.domains.conditional import Branches, Constant, Derived, is_branching, parameters
+from search_spaces.domains.domain import KINDS, Domain, arguments, is_domain_form
+from search_spaces.errors import suggest
+from search_spaces.expressions import parse
+from search_spaces.nested import KeyPath, dotted, show, walk
+
+_ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
+_EXPECTED = "a domain is expected, like {uniform: [0, 1]}"
+
+
+class Problems:
+    """Mistakes found in a tree; pydantic reports each at its own path."""
+
+    def __init__(self) -> None:
+        self._found: list[InitErrorDetails] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(
+        self, path: KeyPath, text: str, value: object = None, *, section: str | None = None
+    ) -> None:
+        """Note a mistake at a path below the field, or below another `section` of the file."""
+        context: dict[str, Any] = {"text": text}
+        if section is not None:
+            context["path"] = (section, *path)
+        error = PydanticCustomError("plain", "{text}", context)
+        self._found.append(InitErrorDetails(type=error, loc=path, input=value))
+
+    def raise_if_any(self, title: str) -> None:
+        """End the validation of the field when anything was noted."""
+        if self._found:
+            raise ValidationError.from_exception_data(title, self._found)
+
+
+def is_formula(value: object) -> bool:
+    """Whether a value is text that is to be computed: it begins with `=`."""
+    return isinstance(value, str) and value.startswith("=")
+
+
+def parse_space(raw: object) -> dict[str, Any]:
+    """The search space as a nested mapping whose leaves are `Domain`, `Branches` or `Derived`.
+
+    Raises:
+        ValidationError: every mistake in it, each at its path.
+    """
+    problems = Problems()
+    tree: dict[str, Any] = {}
+    if not isinstance(raw, Mapping) or not raw:
+        problems.add((), f"needs at least one parameter with a domain, got {show(raw)}")
+    elif is_domain_form(raw):
+        kind = next(iter(raw))
+        problems.add((), f"{kind} is a domain and needs a parameter's name: lr: {{{kind}: …}}")
+    else:
+        tree = _Parser(problems).group(raw, ())
+    if not problems:
+        _check_names(tree, problems)
+    problems.raise_if_any("space")
+    return tree
+
+
+class _Parser:
+    """Builds a tree; what is wrong in it goes to `problems`.
+
+    Args:
+        problems: of the whole space.
+        in_option: whether plain values may stand beside domains, as they may in an option.
+    """
+
+    def __init__(self, problems: Problems, *, in_option: bool = False) -> None:
+        self.problems, self.in_option = problems, in_option
+
+    def group(self, raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
+        return {key: self.node(value, (*path, key)) for key, value in raw.items()}
+
+    def node(self, raw: object, path: KeyPath) -> Any:
+        if isinstance(raw, (Domain, Branches, Derived, Constant)):
+            return raw
+        text = _key_fault(path[-1])
+        try:
+            if text is None and is_formula(raw):
+                parse(str(raw)[1:])
+                return Derived(text=str(raw))
+            if text is None and self.in_option and not _holds_anything(raw):
+                return Constant(value=raw)
+            text = text or _node_fault(raw)
+            if text is None and isinstance(raw, Mapping):
+                return self.mapping(raw, path)
+        except ValidationError as e:
+            text = str(e.errors()[0]["ctx"]["error"])
+        except ValueError as e:
+            text = str(e)
+        self.problems.add(path, str(text), raw)
+        return None
+
+    def mapping(self, raw: Mapping[str, Any], path: KeyPath) -> Any:
+        if is_branching(raw):
+            return self.branches(raw, path)
+        return Domain.model_validate(raw) if is_domain_form(raw) else self.group(raw, path)
+
+    def branches(self, raw: Mapping[str, Any], path: KeyPath) -> Branches:
+        kind, options = next(iter(raw.items()))
+        inner = _Parser(self.problems, in_option=True)
+        if isinstance(options, Mapping):
+            bad = [v for v in options.values() if not (v is None or isinstance(v, Mapping))]
+            if bad:
+                raise ValueError(f"an option holds a mapping of parameters, got {show(bad[0])}")
+            trees = {k: inner.group(v or {}, (*path, kind, k)) for k, v in options.items()}
+            return Branches(kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values()))
+        key = _telling_key(kind, options)
+        rest = [{k: v for k, v in option.items() if k != key} for option in options]
+        return Branches(
+            kind=kind,
+            key=key,
+            labels=tuple(option[key] for option in options),
+            options=tuple(inner.group(o, (*path, kind, i)) for i, o in enumerate(rest)),
+        )
+
+
+def _telling_key(kind: str, options: list[Any]) -> str:
+    """The first key whose plain values tell the options of a conditional choice apart."""
+    for option in options:
+        if not isinstance(option, Mapping):
+            raise ValueError(
+                f"{kind} with options that hold domains needs a mapping for each, "
+                f"got {show(option)}; write {{name: {option}}}"
+            )
+    for key in options[0]:
+        values = [option.get(key) for option in options]
+        plain = all(isinstance(v, (str, int, float)) and not is_formula(v) for v in values)
+        if plain and not any(v in values[:i] for i, v in enumerate(values)):
+            return str(key)
+    raise ValueError(
+        f"{kind} with options that hold domains needs a key whose values tell them apart, "
+        "like {name: sgd, momentum: {uniform: [0, 1]}}"
+    )
+
+
+def _holds_anything(raw: object) -> bool:
+    """Whether a value in an option is, or holds, something that is searched or computed."""
+    parts = [part for _, part in walk(raw)] if isinstance(raw, Mapping) else []
+    return any(is_domain_form(p) or is_formula(p) or _is_near_domain(p) for p in parts)
+
+
+def _is_near_domain(raw: object) -> bool:
+    if not isinstance(raw, Mapping) or len(raw) != 1:
+        return False
+    name, value = next(iter(raw.items()))
+    return isinstance(value, (list, Mapping)) and "did you mean" in suggest(name, KINDS)
+
+
+def _key_fault(key: object) -> str | None:
+    if not isinstance(key, str) or not key or "." in key:
+        return f"a parameter's name is text without a dot, got {show(key)}; nest a group instead"
+    return None
+
+
+def _node_fault(raw: object) -> str | None:
+    if not isinstance(raw, Mapping):
+        return f"{_EXPECTED}, got {show(raw)}; a constant belongs under fixed:"
+    if not raw:
+        return f"{_EXPECTED}, got {{}}"
+    if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
+        return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
+    if _misspelt(raw):
+        return _unknown(next(iter(raw)))
+    return None
+
+
+def _unknown(name: object) -> str:
+    if name == "sample_from":  # Ray Tune's, of a Python function
+        return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
+    return f"unknown domain {show(name)}{suggest(name, KINDS)}"
+
+
+def _misspelt(raw: Mapping[str, Any]) -> bool:
+    """Whether it looks like a domain under a wrong name, rather than a group of parameters."""
+    name, value = next(iter(raw.items()))
+    if len(raw) > 1 or name in KINDS:
+        return False
+    if isinstance(value, Mapping):
+        leaves = not any(isinstance(item, Mapping) for item in value.values())
+        return bool(value) and leaves and value.keys() <= _ARGUMENTS
+    if name == "sample_from":
+        return True
+    return isinstance(value, list) or "did you mean" in suggest(name, KINDS)
+
+
+def _check_names(tree: Mapping[str, Any], problems: Problems) -> None:
+    """Refuse a name that two leaves could have at once, and grids that come and go."""
+    grids = {p.name for p in parameters(tree) if _is_grid(p.leaf)}
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for leaf in parameters(tree):
+        when = dict(leaf.when)
+        for other, conditions in seen.items():
+            apart = all(any(when.get(k, v) != v for k, v in c.items()) for c in conditions)
+            nested = f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")
+            if nested and not apart:
+                problems.add(leaf.path, _named_twice(leaf.name, other))
+        seen.setdefault(leaf.name, []).append(when)
+        if _is_grid(leaf.leaf) and not when.keys() <= grids:
+            chooser = next(name for name in when if name not in grids)
+            problems.add(
+                leaf.path, f"grid_search in an option of a choice; make {chooser} a grid_search"
+            )
+
+
+def _named_twice(name: str, other: str) -> str:
+    if name != other:
+        return f"{name} cannot be, as {other} is a parameter too"
+    return f"{name} is named twice; options as a list, like {{name: sgd, …}}, keep their own names"
+
+
+def _is_grid(leaf: object) -> bool:
+    return isinstance(leaf, Domain) and leaf.kind == "grid_search"
+
+
+def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
+    """Refuse domains under `fixed`, names with a dot, and parameters that are searched too.
+
+    Mappings deeper down may be the trainable's own data, whose keys are its own affair.
+
+    Raises:
+        ValidationError: every mistake in it, each at its path.
+    """
+    problems = Problems()
+    searched = {leaf.name for leaf in parameters(space)}
+    for path, value in walk(fixed):
+        if is_domain_form(value) and isinstance(next(iter(value.values())), (list, dict)):
+            problems.add(path, "a domain belongs under space:", value)
+        elif len(path) == 1 and (fault := _key_fault(path[0])):
+            problems.add(path, fault, value)
+        elif path and _is_searched(path, value, searched):
+            problems.add(path, "is in the space too; a parameter is either searched or fixed")
+        elif is_formula(value):
+            _check_formula(path, str(value), problems)
+    problems.raise_if_any("fixed")
+
+
+def _is_searched(path: KeyPath, value: object, searched: set[str]) -> bool:
+    name = dotted(path)
+    return name in searched or (
+        not isinstance(value, Mapping) and any(s.startswith(f"{name}.") for s in searched)
+    )
+
+
+def _check_formula(path: KeyPath, text: str, problems: Problems) -> None:
+    if any(isinstance(part, int) for part in path):
+        problems.add(path, f"a formula cannot stand in a list, got {show(text)}", text)
+        return
+    try:
+        parse(text[1:])
+    except ValueError as e:
+        problems.add(path, str(e), text)
+
+
+def formulas(fixed: Mapping[str, Any]) -> Iterator[tuple[str, Derived]]:
+    """Dotted name and formula of every computed value under `fixed`."""
+    for path, value in walk(fixed):
+        if is_formula(value):
+            yield dotted(path), Derived(text=str(value))
+
+
+def flatten(space: Mapping[str, Any]) -> dict[str, Domain]:
+    """Dotted name to domain, in file order; of a name that several options have, the first."""
+    flat: dict[str, Domain] = {}
+    for leaf in parameters(space):
+        if isinstance(leaf.leaf, Domain):
+            flat.setdefault(leaf.name, leaf.leaf)
+    return flat

@@ -1,0 +1,218 @@
+"""What a formula can come to over whole domains: interval arithmetic, by which a constraint that no
+configuration satisfies is proven so rather than guessed from samples.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from search_spaces.domains.domain import Domain
+from search_spaces.expressions import (
+    ARITHMETIC,
+    COMPARISONS,
+    FUNCTIONS,
+    Expression,
+    dotted_name,
+)
+
+MAX_COMBINATIONS = 512
+"""Of values that are gone through one by one; beyond it they become intervals."""
+
+
+class Unknown(Enum):
+    """What nothing is known of."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN = Unknown.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from `low` to `high`, both included; either may be infinite."""
+
+    low: float
+    high: float
+
+
+Known = Mapping[str, Any]
+"""Name to a value, an `Interval` or UNKNOWN; a name that is missing is unknown."""
+
+
+def interval(domain: Domain) -> Any:
+    """A domain as an `Interval`; UNKNOWN for values that are not all numbers."""
+    if not domain.is_categorical:
+        return Interval(domain.lower, domain.high)
+    values = domain.categories
+    if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
+        return Interval(min(values), max(values))
+    return UNKNOWN
+
+
+def boxes(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
+    """Parts that cover a space: values one by one while they are few, intervals otherwise."""
+    listed: dict[str, Sequence[Any]] = {}
+    combinations = 1
+    for name, domain in sorted(domains.items(), key=lambda item: _count(item[1])):
+        combinations *= _count(domain)
+        if combinations <= MAX_COMBINATIONS:
+            listed[name] = domain.categories or range(int(domain.lower), int(domain.high) + 1)
+    rest = {name: interval(domain) for name, domain in domains.items() if name not in listed}
+    return [
+        {**rest, **dict(zip(listed, values, strict=True))}
+        for values in itertools.product(*listed.values())
+    ]
+
+
+def _count(domain: Domain) -> int:
+    """Of a domain's values, where they can be listed; of others, more than are ever listed."""
+    if domain.is_categorical:
+        return len(domain.categories)
+    whole = domain.integer and domain.q is None
+    return int(domain.high - domain.lower + 1) if whole else MAX_COMBINATIONS + 1
+
+
+def outcome(expression: Expression, known: Known) -> Any:
+    """The value that a formula takes wherever `known` holds, an `Interval` of it, or UNKNOWN."""
+    try:
+        return _bound(expression.tree, known)
+    except (ArithmeticError, ValueError, TypeError):
+        return UNKNOWN
+
+
+def sides(expression: Expression, known: Known) -> tuple[Any, ...]:
+    """What the sides of a comparison can come to; nothing for other formulas."""
+    tree = expression.tree
+    if not isinstance(tree, ast.Compare):
+        return ()
+    parts = (tree.left, *tree.comparators)
+    return tuple(outcome(Expression(expression.text, part, ()), known) for part in parts)
+
+
+def _bound(node: ast.expr, known: Known) -> Any:
+    name = dotted_name(node)
+    if name is not None:
+        return known.get(name, UNKNOWN)
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.BinOp():
+            return _arithmetic(node.op, _bound(node.left, known), _bound(node.right, known))
+        case ast.Compare():
+            return _compare(node, known)
+        case ast.Call(func=ast.Name(id=function)):
+            return _call(function, [_bound(arg, known) for arg in node.args])
+    return _more(node, known)
+
+
+def _more(node: ast.expr, known: Known) -> Any:
+    match node:
+        case ast.BoolOp():
+            return _logic(node, known)
+        case ast.UnaryOp(op=ast.Not()):
+            value = _bound(node.operand, known)
+            return UNKNOWN if _is_vague(value) else not value
+        case ast.UnaryOp():
+            sign = -1 if isinstance(node.op, ast.USub) else 1
+            return _arithmetic(ast.Mult(), sign, _bound(node.operand, known))
+        case ast.IfExp():
+            test = _bound(node.test, known)
+            return UNKNOWN if _is_vague(test) else _bound(node.body if test else node.orelse, known)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            values = [_bound(item, known) for item in items]
+            return UNKNOWN if any(map(_is_vague, values)) else values
+    return UNKNOWN
+
+
+def _is_vague(value: object) -> bool:
+    return value is UNKNOWN or isinstance(value, Interval)
+
+
+def _wide(value: Any) -> Interval | None:
+    if isinstance(value, (int, float)):
+        return Interval(value, value)
+    return value if isinstance(value, Interval) else None
+
+
+def _arithmetic(op: ast.operator, left: Any, right: Any) -> Any:
+    if not (_is_vague(left) or _is_vague(right)):
+        return ARITHMETIC[type(op)](left, right)
+    a, b = _wide(left), _wide(right)
+    if a is None or b is None:
+        return UNKNOWN
+    divides = isinstance(op, (ast.Div, ast.FloorDiv))
+    safe_power = isinstance(op, ast.Pow) and a.low > 0
+    if divides and b.low <= 0 <= b.high:
+        return UNKNOWN
+    if divides or safe_power or isinstance(op, (ast.Add, ast.Sub, ast.Mult)):
+        return _hull(lambda x, y: ARITHMETIC[type(op)](x, y), a, b)
+    return UNKNOWN
+
+
+def _hull(function: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
+    """Of a function that is monotonic in each argument: its extremes are at the corners."""
+    corners = [function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    return Interval(min(corners), max(corners))
+
+
+def _call(name: str, values: list[Any]) -> Any:
+    if not any(map(_is_vague, values)):
+        return FUNCTIONS[name][0](*values)
+    ranges = [r for r in map(_wide, values) if r is not None]
+    if len(ranges) < len(values):
+        return UNKNOWN
+    first = ranges[0]
+    if name in ("min", "max"):
+        pick = min if name == "min" else max
+        return Interval(pick(r.low for r in ranges), pick(r.high for r in ranges))
+    if len(ranges) > 1 or (name == "log" and first.low <= 0):
+        return UNKNOWN
+    if name == "abs":
+        inside = first.low <= 0 <= first.high
+        ends = [abs(first.low), abs(first.high)]
+        return Interval(0 if inside else min(ends), max(ends))
+    function = math.log if name == "log" else FUNCTIONS[name][0]
+    return Interval(function(first.low), function(first.high))
+
+
+def _logic(node: ast.BoolOp, known: Known) -> Any:
+    decisive = isinstance(node.op, ast.Or)  # one true part decides `or`, one false part `and`
+    values = [_bound(part, known) for part in node.values]
+    if any(not _is_vague(v) and bool(v) is decisive for v in values):
+        return decisive
+    return UNKNOWN if any(map(_is_vague, values)) else not decisive
+
+
+def _compare(node: ast.Compare, known: Known) -> Any:
+    parts = [_bound(part, known) for part in (node.left, *node.comparators)]
+    results = [
+        _pair(op, *pair) for op, pair in zip(node.ops, itertools.pairwise(parts), strict=True)
+    ]
+    if any(r is False for r in results):
+        return False
+    return UNKNOWN if any(r is UNKNOWN for r in results) else True
+
+
+def _pair(op: ast.cmpop, left: Any, right: Any) -> Any:
+    if not (_is_vague(left) or _is_vague(right)):
+        return bool(COMPARISONS[type(op)](left, right))
+    a, b = _wide(left), _wide(right)
+    if a is None or b is None:
+        return UNKNOWN
+    if isinstance(op, (ast.Gt, ast.GtE)):
+        a, b, op = b, a, ast.Lt() if isinstance(op, ast.Gt) else ast.LtE()
+    apart = a.high < b.low or b.high < a.low
+    if isinstance(op, ast.Lt):
+        return True if a.high < b.low else False if a.low >= b.high else UNKNOWN
+    if isinstance(op, ast.LtE):
+        return True if a.high <= b.low else False if a.low > b.high else UNKNOWN
+    if apart and isinstance(op, (ast.Eq, ast.NotEq)):
+        return isinstance(op, ast.NotEq)
+    return UNKNOWN

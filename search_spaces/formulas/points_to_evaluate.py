@@ -1,0 +1,103 @@
+"""Configurations to try first: whole ones, or parts of which the searcher fills the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from search_spaces.domains.conditional import Parameter, active, parameters
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.tree import Problems, flatten
+from search_spaces.errors import suggest
+from search_spaces.expressions import Expression, parse
+from search_spaces.formulas.constraints import Tree, broken
+from search_spaces.formulas.feasibility import excluded_by
+from search_spaces.nested import KeyPath, show
+
+Point = dict[str, Any]
+
+
+def check_points(
+    points: Sequence[Mapping[str, Any]], space: Tree, fixed: Tree, constraints: Sequence[str]
+) -> list[Point]:
+    """The points with dotted names, and with the options that their parameters belong to.
+
+    Raises:
+        ValidationError: a value that its domain cannot take, a name that is not searched, what is
+            not active together, or what breaks a constraint; each at its path.
+    """
+    problems, parsed = Problems(), [parse(text) for text in constraints]
+    leaves: dict[str, list[Parameter]] = {}
+    for leaf in parameters(space):
+        if isinstance(leaf.leaf, Domain):
+            leaves.setdefault(leaf.name, []).append(leaf)
+    if points and all(domain.kind == "grid_search" for domain in flatten(space).values()):
+        problems.add((), "a space of grids alone tries every point anyway")
+    checked = [_Checker(i, leaves, problems).point(raw, space) for i, raw in enumerate(points)]
+    for i, point in enumerate(checked):
+        if not problems and (text := _breaks(point, space, fixed, constraints, parsed)):
+            problems.add((i,), f"breaks the constraint {text}")
+    problems.raise_if_any("points")
+    return checked
+
+
+class _Checker:
+    """Checks one point, the `index`th of the list."""
+
+    def __init__(
+        self, index: int, leaves: Mapping[str, list[Parameter]], problems: Problems
+    ) -> None:
+        self.index, self.leaves, self.problems = index, leaves, problems
+
+    def point(self, raw: Mapping[str, Any], space: Tree) -> Point:
+        given = dict(self.flat(raw))
+        point = {name: value for name, (_, value) in given.items()}
+        for name in given:
+            if len(self.leaves[name]) == 1:  # then it says by itself which options it belongs to
+                point = {**dict(self.leaves[name][0].when), **point}
+        walked = active(space, lambda name, _: point.get(name))
+        domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
+        for name, (path, value) in given.items():
+            if (fault := self.fault(name, value, domains)) is not None:
+                self.problems.add(path, fault)
+            elif isinstance(domains[name].lower, float) and isinstance(value, int):
+                point[name] = float(value)
+        return {name: point[name] for name in domains if name in point}
+
+    def flat(
+        self, raw: Mapping[str, Any], prefix: str = "", path: KeyPath = ()
+    ) -> Iterator[tuple[str, tuple[KeyPath, Any]]]:
+        for key, value in raw.items():
+            name, here = f"{prefix}{key}", (*(path or (self.index,)), key)
+            if name in self.leaves:
+                yield name, (here, value)
+            elif isinstance(value, Mapping):
+                yield from self.flat(value, f"{name}.", here)
+            else:
+                self.problems.add(here, f"'{name}' is not searched{suggest(name, self.leaves)}")
+
+    def fault(self, name: str, value: Any, domains: Mapping[str, Domain]) -> str | None:
+        if name not in domains:
+            needs = " or ".join(
+                ", ".join(f"{chooser} = {show(label)}" for chooser, label in leaf.when)
+                for leaf in self.leaves[name]
+            )
+            return f"is active only with {needs}"
+        if not domains[name].contains(value):
+            kind, arguments = next(iter(domains[name].dump().items()))
+            return f"must be a value of {kind} {show(arguments)}, got {show(value)}"
+        return None
+
+
+def _breaks(
+    point: Point,
+    space: Tree,
+    fixed: Tree,
+    constraints: Sequence[str],
+    parsed: Sequence[Expression],
+) -> str | None:
+    """The constraint that a point breaks; of a part of a configuration, whatever the rest is."""
+    walked = active(space, lambda name, _: point.get(name))
+    if all(name in point for name, leaf, _ in walked if isinstance(leaf, Domain)):
+        return broken(constraints, space, fixed, point)
+    return excluded_by(parsed, space, fixed, point)

@@ -1,0 +1,1 @@
+"""From a sweep file to a checked spec that knows its lines, and back."""

@@ -1,0 +1,112 @@
+"""Pydantic's errors in plain words: where, which key, the rule, the value, the nearest name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from search_spaces.errors import suggest
+from search_spaces.nested import KeyPath, show
+from search_spaces.positions import Problem, Source
+from search_spaces.spec.sweep import SweepSpec
+
+_Schema = Mapping[str, Any]
+
+
+def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, Problem]]:
+    """One problem for each path that pydantic objected to."""
+    schema = SweepSpec.model_json_schema()
+    seen: set[KeyPath] = set()
+    for details in error.errors(include_url=False):
+        path = _path(details, schema)
+        if path not in seen:
+            seen.add(path)
+            yield path, source.problem(path, _text(details, path, schema))
+
+
+def _path(details: ErrorDetails, schema: _Schema) -> KeyPath:
+    """The path in the file: pydantic adds the branches of a union, which are not keys."""
+    loc = details["loc"]
+    if "path" in details.get("ctx", {}):  # found while another key was checked
+        return tuple(details["ctx"]["path"])
+    if details["type"] in ("plain", "extra_forbidden"):
+        return loc
+    for length in range(1, len(loc) + 1):
+        if _at(loc[:length], schema) is None:
+            return loc[: length - 1]
+    return loc
+
+
+def _text(details: ErrorDetails, path: KeyPath, schema: _Schema) -> str:
+    kind = details["type"]
+    if kind == "plain":
+        return details["msg"]
+    if kind == "value_error":
+        return str(details["ctx"]["error"])
+    if kind == "extra_forbidden":
+        section = _at(path[:-1], schema) or {}
+        return f"unknown key{suggest(path[-1], section.get('properties', {}))}"
+    field = _at(path, schema) or {}
+    if kind == "missing":
+        return f"is required: {field.get('description', 'see tune schema')}"
+    value = details["input"]
+    names = _names_of(field)
+    near = suggest(value, names) if isinstance(value, str) and names else ""
+    near = near if "did you mean" in near else ""
+    return f"must be {rule(field, schema)}, got {show(value)}{near}"
+
+
+def _names_of(field: _Schema) -> list[str]:
+    """The names that a field may be, where it is one of several."""
+    found: list[str] = list(field.get("enum", []))
+    return found or [name for branch in field.get("anyOf", []) for name in _names_of(branch)]
+
+
+def _at(path: KeyPath, schema: _Schema) -> _Schema | None:
+    node = schema
+    for key in path:
+        node = _resolve(node, schema).get("properties", {}).get(key)
+        if node is None:
+            return None
+    return _resolve(node, schema)
+
+
+def _resolve(node: _Schema, schema: _Schema) -> _Schema:
+    ref = node.get("$ref")
+    return schema["$defs"][ref.rsplit("/", 1)[1]] if ref else node
+
+
+_BOUNDS = {
+    "minimum": ">= {}",
+    "exclusiveMinimum": "> {}",
+    "maxLength": "of at most {} characters",
+    "pattern": "that matches {}",
+}
+_NAMES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "object": "a mapping of keys",
+    "array": "a list",
+    "boolean": "true or false",
+}
+
+
+def rule(field: _Schema, schema: _Schema) -> str:
+    """What a field accepts, said in words from its JSON Schema."""
+    field = _resolve(field, schema)
+    if "anyOf" in field:
+        branches = [rule(branch, schema) for branch in field["anyOf"]]
+        return " or ".join(text for text in branches if text)
+    if "const" in field:
+        return str(field["const"])
+    if "enum" in field:
+        return " or ".join(field["enum"])
+    words = [_NAMES.get(field.get("type", ""), "")]
+    words += [text.format(field[key]) for key, text in _BOUNDS.items() if key in field]
+    if field.get("minLength") == 1:
+        words[0] = "non-empty text"
+    return " ".join(words)

@@ -1,0 +1,111 @@
+"""The JSON Schema of a sweep file, by which editors complete and check it while one types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from search_spaces.domains.domain import KINDS, LISTS, arguments, optional
+from search_spaces.domains.normal import SPREAD
+from search_spaces.spec.sweep import SweepSpec
+
+_MEANING = {
+    "uniform": "Any number from lower to upper.",
+    "quniform": "A multiple of q from lower to upper.",
+    "loguniform": "A number from lower to upper, even in its logarithm.",
+    "qloguniform": "A multiple of q from lower to upper, even in its logarithm.",
+    "randint": "A whole number from lower up to, not including, upper.",
+    "qrandint": "A whole multiple of q from lower to upper, both included.",
+    "lograndint": "A whole number from lower up to, not including, upper, even in its log.",
+    "qlograndint": "A whole multiple of q from lower to upper, both included, even in its log.",
+    "randn": f"A number drawn normally, within {SPREAD} sd of the mean (0 and 1 if left out).",
+    "qrandn": f"A multiple of q, drawn normally, within {SPREAD} sd of the mean.",
+    "choice": "One of the listed values.",
+    "ordinal": "One of the listed values, whose order means something: neighbours are alike.",
+    "grid_search": "Each of the listed values in turn, in every combination.",
+}
+_OPTIONS = {
+    "type": "object",
+    "description": "Each value with the parameters that come with it.",
+    "minProperties": 1,
+    "additionalProperties": {"type": ["object", "null"]},
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the sweep YAML."""
+    schema = SweepSpec.model_json_schema()
+    space = schema["properties"]["space"]
+    space.clear()
+    field = SweepSpec.model_fields["space"]
+    space |= {"$ref": "#/$defs/Space", "description": field.description}
+    schema["$defs"] |= {
+        "Domain": {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in KINDS]},
+        "Space": _space(),
+        **{kind: _domain(kind) for kind in KINDS},
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def json_schema_text() -> str:
+    """`sweep.schema.json` as it ships."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def _space() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"pattern": r"^[^.]+$", "not": {"enum": list(KINDS)}},
+        "additionalProperties": {
+            "anyOf": [
+                {"$ref": "#/$defs/Domain"},
+                {"$ref": "#/$defs/Space"},
+                {"type": "string", "pattern": "^=", "description": "Computed: = 0.1 * max_steps"},
+            ]
+        },
+    }
+
+
+def _domain(kind: str) -> dict[str, Any]:
+    forms = list((_listed if kind in LISTS else _numeric)(kind))
+    if kind in ("choice", "grid_search"):
+        forms.append(_OPTIONS)
+    return {
+        "type": "object",
+        "description": _MEANING[kind],
+        "properties": {kind: {"anyOf": forms}},
+        "required": [kind],
+        "additionalProperties": False,
+    }
+
+
+def _listed(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    values = {"type": "array", "minItems": 1, "uniqueItems": True}
+    return values, _keywords({LISTS[kind]: values}, [LISTS[kind]])
+
+
+def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    number: dict[str, Any] = {"type": "integer" if kind.endswith("randint") else "number"}
+    rules = {
+        "lower": number | ({"exclusiveMinimum": 0} if "log" in kind else {}),
+        "upper": number,
+        "q": number | {"exclusiveMinimum": 1 if number["type"] == "integer" else 0},
+        "base": {"type": "number", "exclusiveMinimum": 1},
+        "mean": number,
+        "sd": number | {"exclusiveMinimum": 0},
+    }
+    names = arguments(kind)
+    required = [name for name in names if name not in optional(kind)]
+    items = {"type": "array", "prefixItems": [rules[name] for name in names], "items": False}
+    positional = items | {"minItems": len(required), "maxItems": len(names)}
+    return positional, _keywords({name: rules[name] for name in names}, required)
+
+
+def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }

@@ -1,0 +1,217 @@
+"""Reading YAML 1.2 into plain data that remembers its lines. Only data: tags that would build
+objects are refused, and so are duplicate keys, which YAML libraries settle in silence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from search_spaces.checksum import is_whole_yaml
+from search_spaces.errors import UserError, suggest
+from search_spaces.nested import KeyPath, show
+from search_spaces.positions import Problem, Source
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {"str", "int", "float", "bool", "null"}
+_TEXT = {"timestamp", "value", "merge"}  # YAML 1.1's ideas: text in 1.2
+_MAX_NODES = 100_000  # an alias of aliases grows without bound
+
+
+@dataclass
+class Document:
+    """A YAML file as plain data, with what is wrong in it so far.
+
+    Attributes:
+        data: plain; None stands for values that were refused.
+        source: file and lines.
+        problems: found so far.
+        refused: paths that a problem speaks of already.
+    """
+
+    data: Any
+    source: Source
+    problems: list[Problem] = field(default_factory=list)
+    refused: set[KeyPath] = field(default_factory=set)
+
+
+def read_file(path: Path) -> Document:
+    """Read a sweep file.
+
+    Raises:
+        UserError: there is no readable YAML mapping in it.
+    """
+    name = path.name
+    node = _compose(_text(path), name)
+    if node is None:
+        raise UserError(f"{name}:1: the file is empty; a sweep needs name, trainable, space, …")
+    if not isinstance(node, MappingNode):
+        raise UserError(f"{name}:{_line(node)}: a sweep is a mapping of keys, like 'name: llm'")
+    return _Reader(name).document(node)
+
+
+def read_value(text: str, label: str) -> Any:
+    """The plain value of a `--set`.
+
+    Args:
+        text: YAML, in one line.
+        label: what messages call it.
+
+    Raises:
+        UserError: it is not YAML.
+    """
+    node = _compose(text, label, lines=False)
+    if node is None:
+        return None
+    document = _Reader(label).document(node)
+    if document.problems:
+        texts = (p.line.removeprefix(f"{label}:1: ") for p in document.problems)
+        raise UserError(*(f"{label}: {text}" for text in texts))
+    return document.data
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        near = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        raise UserError(f"{path}: no such file{suggest(path.name, near) if near else ''}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; name the sweep file in it") from None
+    except OSError as e:
+        raise UserError(f"{path}: cannot be read ({e.strerror})") from None
+    if not is_whole_yaml(data):
+        raise UserError(
+            f"{path.name}:1: does not match its checksum: the file is damaged, or was edited; "
+            "if you edited it, delete line 1"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = data[: e.start].count(b"\n") + 1
+        raise UserError(f"{path.name}:{line}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def _compose(text: str, name: str, *, lines: bool = True) -> Node | None:
+    try:
+        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        raise _invalid(name, mark.line if lines and mark else None, _reason(e, lines)) from None
+    except ReaderError as e:
+        line = text.count("\n", 0, e.position) if lines else None
+        raise _invalid(name, line, f"character U+{e.character:04X} is not allowed") from None
+    except YAMLError as e:
+        raise _invalid(name, None, str(e).splitlines()[0]) from None
+    except RecursionError:
+        raise _invalid(name, None, "nested too deeply") from None
+    return node
+
+
+def _invalid(name: str, line: int | None, reason: str) -> UserError:
+    at = name if line is None else f"{name}:{line + 1}"
+    return UserError(f"{at}: not valid YAML: {reason}")
+
+
+def _reason(error: MarkedYAMLError, lines: bool) -> str:
+    problem, context = str(error.problem or ""), str(error.context or "")
+    begin, end = error.context_mark, error.problem_mark
+    if problem.startswith("but ") or not problem:
+        problem = f"{context} {problem}".strip()
+    elif lines and begin and end and begin.line != end.line:
+        problem += f" ({context} that begins on line {begin.line + 1})"
+    return problem.splitlines()[0]
+
+
+def _line(node: Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _shown(key: Node) -> str:
+    return str(key.value) if isinstance(key, ScalarNode) else "a collection"
+
+
+class _Reader:
+    def __init__(self, name: str) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self.source = Source(name, self.lines)
+        self.problems: list[Problem] = []
+        self.refused: set[KeyPath] = set()
+        self.nodes = 0
+        self.open: set[int] = set()
+        self.construct = YAML(typ="safe", pure=True).constructor.construct_object
+
+    def document(self, root: Node) -> Document:
+        self.lines[()] = _line(root)
+        return Document(self.value(root, ()), self.source, self.problems, self.refused)
+
+    def value(self, node: Node, path: KeyPath) -> Any:
+        self.nodes += 1
+        if self.nodes > _MAX_NODES:
+            raise UserError(f"{self.source.name}: more than {_MAX_NODES} values; a sweep is small")
+        if id(node) in self.open:
+            return self.refuse(node, path, "an alias cannot hold itself")
+        self.open.add(id(node))
+        try:
+            return self.plain(node, path)
+        finally:
+            self.open.discard(id(node))
+
+    def plain(self, node: Node, path: KeyPath) -> Any:
+        kind = str(node.tag).removeprefix(_TAG)
+        if isinstance(node, MappingNode) and kind == "map":
+            return self.mapping(node, path)
+        if isinstance(node, SequenceNode) and kind == "seq":
+            return [self.item(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode) and kind in _TEXT:
+            return str(node.value)
+        if isinstance(node, ScalarNode) and kind in _SCALARS:
+            return self.scalar(node, path, kind)
+        return self.refuse(node, path, f"tag {show(kind)} is not allowed; write plain data")
+
+    def scalar(self, node: ScalarNode, path: KeyPath, kind: str) -> Any:
+        try:
+            return self.construct(node)
+        except (ValueError, KeyError, IndexError):  # `!!int x`, `!!bool x`, `!!int ""`
+            return self.refuse(node, path, f"not a valid {kind}: {show(node.value)}")
+
+    def item(self, node: Node, path: KeyPath) -> Any:
+        self.lines[path] = _line(node)
+        return self.value(node, path)
+
+    def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self.key(key_node, path)
+            if key is None:
+                continue
+            here = (*path, key)
+            if key in result:
+                text = f"duplicate key, first on line {self.lines[here]}"
+                self.problems.append(self.source.problem(here, text, _line(key_node)))
+                continue
+            self.lines[here] = _line(key_node)
+            result[key] = self.value(value_node, here)
+        return result
+
+    def key(self, node: Node, path: KeyPath) -> str | None:
+        kind = str(node.tag).removeprefix(_TAG)
+        if kind == "merge":
+            text = "YAML 1.2 has no merge key '<<'; repeat the keys"
+        elif isinstance(node, ScalarNode) and kind in _TEXT | {"str"}:
+            return str(node.value)
+        else:
+            text = f"a key must be text, got {_shown(node)}; quote it"
+        self.refuse(node, path, text)
+        return None
+
+    def refuse(self, node: Node, path: KeyPath, text: str) -> Any:
+        """Note a problem; the value is None from here on."""
+        self.refused.add(path)
+        self.problems.append(self.source.problem(path, text, _line(node)))
+        return None

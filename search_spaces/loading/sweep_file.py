@@ -1,0 +1,106 @@
+"""From a sweep file to a checked `SweepSpec` that knows its lines, and back."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from search_spaces.domains.conditional import is_branching
+from search_spaces.domains.domain import is_domain_form
+from search_spaces.errors import UserError
+from search_spaces.loading.explain import explain
+from search_spaces.loading.json_schema import json_schema, json_schema_text
+from search_spaces.loading.overrides import apply_overrides
+from search_spaces.loading.reader import Document, read_file
+from search_spaces.nested import KeyPath, dotted, show, walk
+from search_spaces.positions import Problem, Source
+from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
+
+__all__ = ["LoadedSweep", "Source", "dump_sweep", "json_schema", "json_schema_text", "load_sweep"]
+
+
+@dataclass(frozen=True)
+class LoadedSweep:
+    """A checked sweep, and where each of its values came from.
+
+    Attributes:
+        spec: what the file and the overrides say together.
+        source: file and line of every key.
+        path: of the file.
+        overrides: the `--set` texts, as given.
+    """
+
+    spec: SweepSpec
+    source: Source
+    path: Path
+    overrides: tuple[str, ...]
+
+
+def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
+    """Read and check a sweep file.
+
+    Args:
+        path: of the YAML file.
+        overrides: `a.b=c` texts, applied before validation.
+
+    Raises:
+        UserError: every mistake at once, a line each, in file order.
+    """
+    document = apply_overrides(read_file(path), overrides)
+    spec = _validate(document)
+    return LoadedSweep(spec, document.source, path, tuple(overrides))
+
+
+def _validate(document: Document) -> SweepSpec:
+    stray = dict(_stray_references(document))
+    problems = [*document.problems, *stray.values()]
+    told = document.refused | stray.keys()
+    try:
+        spec = SweepSpec.model_validate(document.data)
+    except ValidationError as error:
+        found = explain(error, document.source)
+        problems += [problem for path, problem in found if path not in told]
+    if problems:
+        raise UserError(*(problem.line for problem in sorted(problems, key=lambda p: p.order)))
+    return spec
+
+
+def _stray_references(document: Document) -> Iterator[tuple[KeyPath, Problem]]:
+    for path, value in walk(document.data):
+        if isinstance(value, str) and "${" in value and path not in ENV_FIELDS:
+            fields = ", ".join(sorted(map(dotted, ENV_FIELDS)))
+            text = f"${{ENV}} is expanded in {fields} only, got {show(value)}"
+            yield path, document.source.problem(path, text)
+
+
+def dump_sweep(spec: SweepSpec) -> str:
+    """YAML that `load_sweep` reads back to an equal spec.
+
+    `${ENV}` stays as the file had it: what it expands to may be a secret.
+    """
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.allow_unicode = False  # line separators of other scripts would not come back
+    yaml.width = 2**31  # never fold: folded lines do not always come back
+    yaml.representer.ignore_aliases = lambda _: True
+    text = io.StringIO()
+    data = spec.model_dump()
+    yaml.dump(data | {"space": _one_line_domains(data["space"])}, text)
+    return text.getvalue()
+
+
+def _one_line_domains(node: Any) -> Any:
+    if isinstance(node, dict) and is_domain_form(node) and not is_branching(node):
+        line = CommentedMap(node)
+        line.fa.set_flow_style()
+        return line
+    if isinstance(node, dict):
+        return {key: _one_line_domains(part) for key, part in node.items()}
+    return [_one_line_domains(part) for part in node] if isinstance(node, list) else node

@@ -1,1 +1,0 @@
-"""The sections of a sweep file, one module each."""

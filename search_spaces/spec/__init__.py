@@ -1,0 +1,1 @@
+"""The sweep file's schema: one module per section."""

@@ -1,0 +1,42 @@
+"""What every section of a sweep file is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+
+from search_spaces.spec.duration import PATTERN, parse_duration
+from search_spaces.spec.env_vars import expand, original
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": PATTERN, "examples": ["90s", "5m", "2h", "1h30m"]},
+            ]
+        }
+    ),
+]
+EnvText = Annotated[
+    str, Field(min_length=1), AfterValidator(expand), PlainSerializer(original, return_type=str)
+]
+
+
+class Section(BaseModel):
+    """Keys that belong together: frozen, unknown ones refused, nothing converted."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True
+    )

@@ -1,0 +1,46 @@
+"""When the search ends."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from search_spaces.spec.base import Seconds, Section
+
+HARD = ("trials", "time", "cpu_hours", "gpu_hours")
+"""Limits that every sweep reaches; one of them is needed."""
+ONE_OBJECTIVE = ("target", "patience", "min_improvement")
+"""Limits that speak of a best value; of several objectives there is none."""
+
+
+class BudgetSpec(Section):
+    """When the search ends: at whichever limit comes first."""
+
+    trials: int | None = Field(
+        None, ge=1, description="Trials in all; a space of only grid_search gives its own (trials)."
+    )
+    time: Seconds | None = Field(
+        None, description="Wall-clock time over all runs of the sweep (seconds, or '90s', '2h')."
+    )
+    cpu_hours: float | None = Field(
+        None, gt=0, description="CPU cores times the hours that trials held them (core-hours)."
+    )
+    gpu_hours: float | None = Field(
+        None, gt=0, description="GPUs times the hours that trials held them (GPU-hours)."
+    )
+    target: float | None = Field(
+        None, description="The search ends when a trial's metric is this good (metric's unit)."
+    )
+    patience: int | None = Field(
+        None, ge=1, description="Trials that may end without a new best one (trials)."
+    )
+    min_improvement: float | None = Field(
+        None,
+        gt=0,
+        description="The search ends when it can hardly gain this much more, by Optuna's regret "
+        "bound from 20 completed trials on (metric's unit).",
+    )
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a limit is set that the sweep is sure to reach."""
+        return any(getattr(self, name) is not None for name in HARD)

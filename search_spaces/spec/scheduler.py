@@ -1,0 +1,76 @@
+"""Which trials are stopped early, paused, or go on from another's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from search_spaces.domains.tree import flatten
+from search_spaces.errors import suggest
+from search_spaces.spec.base import Section
+
+
+class SchedulerSpec(Section):
+    """Which trials are stopped early, paused, or go on from another's weights."""
+
+    name: Literal["auto", "asha", "asha_promote", "hyperband", "median", "pbt", "pb2", "none"] = (
+        Field(
+            "auto",
+            description="Scheduler; auto picks one and says which and why; none stops no trial.",
+        )
+    )
+    time_attr: str = Field(
+        "step", min_length=1, description="What of a report counts progress; its unit is a step."
+    )
+    grace_period: int = Field(
+        1, ge=1, description="Steps before a trial may be stopped; the first rung (steps)."
+    )
+    max_t: int | None = Field(
+        None,
+        ge=1,
+        validate_default=True,
+        description="Step at which a trial is complete; none and median can do without (steps).",
+    )
+    reduction_factor: float = Field(
+        3, gt=1, description="One trial in this many goes on at each rung; rungs grow by it."
+    )
+    interval: int | None = Field(
+        None, ge=1, description="pbt, pb2: a generation; default: a tenth of max_t (steps)."
+    )
+    quantile: float = Field(
+        0.25, gt=0, le=0.5, description="pbt, pb2: share that takes weights from as many others."
+    )
+    resample: float = Field(
+        0.25, ge=0, le=1, description="pbt: chance to draw a parameter anew instead of moving it."
+    )
+    mutate: list[str] | None = Field(
+        None, description="pbt, pb2: parameters that may change; default: the real numbers."
+    )
+
+    @field_validator("max_t")
+    @classmethod
+    def _complete(cls, max_t: int | None, info: ValidationInfo) -> int | None:
+        name, grace = info.data.get("name"), info.data.get("grace_period")
+        if name not in (None, "none", "median") and max_t is None:
+            raise ValueError(f"{name} needs max_t, the step at which a trial is complete")
+        if max_t is not None and grace is not None and max_t < grace:
+            raise ValueError(f"must be >= grace_period ({grace}), got {max_t}")
+        return max_t
+
+
+def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
+    """Refuse a scheduler that does not fit the rest of the sweep, as far as it is known.
+
+    Raises:
+        ValueError: one line, with the rule and the value.
+    """
+    if scheduler.name in ("median", "pb2") and isinstance(sweep.get("metrics"), list):
+        raise ValueError(f"{scheduler.name} takes one metric; asha_promote takes several")
+    if scheduler.name in ("asha_promote", "pbt", "pb2") and sweep.get("replicates", 1) > 1:
+        raise ValueError(f"{scheduler.name} takes no replicates; asha, hyperband and median do")
+    known = flatten(sweep.get("space", {}))
+    for name in scheduler.mutate or []:
+        if name not in known:
+            raise ValueError(f"mutate: {name!r} is not in the space{suggest(name, known)}")

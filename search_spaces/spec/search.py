@@ -1,0 +1,50 @@
+"""How configurations are proposed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from search_spaces.spec.base import Section
+
+
+class SearchSpec(Section):
+    """How configurations are proposed."""
+
+    name: Literal[
+        "auto", "mfgp", "tpe", "gp", "cmaes", "nsga2", "nsga3", "sobol", "random", "grid"
+    ] = Field("auto", description="Searcher; auto picks one and says which and why.")
+    startup_trials: int = Field(
+        10, ge=1, description="Random trials before the model proposes any (trials)."
+    )
+    shared_init: bool = Field(
+        True,
+        description="Trials of equal sizes start from the same weights, so that they can be "
+        "averaged: init_seed is the sweep's seed; false: the trial's own.",
+    )
+    random_share: float = Field(
+        0.2, ge=0, le=1, description="mfgp: share of random proposals beside the model's."
+    )
+    multivariate: bool = Field(
+        False, description="tpe: model parameters jointly, in groups that occur together."
+    )
+    constant_liar: bool = Field(
+        False, description="tpe: count running trials as bad; for many at once without early stops."
+    )
+    population: int = Field(20, ge=2, description="nsga2, nsga3: size of a generation (trials).")
+    warm_start: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list,
+        description="Sweeps whose trials are evidence from the start: names, or folders.",
+    )
+    reuse: bool = Field(
+        False,
+        description="Take a completed trial of those sweeps instead of running it again, where "
+        "configuration, seed, code and data are the same.",
+    )
+
+    @model_validator(mode="after")
+    def _reused_from(self) -> Self:
+        if self.reuse and not self.warm_start:
+            raise ValueError("reuse needs warm_start, the sweeps whose trials may be reused")
+        return self

@@ -1,0 +1,64 @@
+"""Which trial of a finished search is its winner."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from search_spaces.errors import suggest
+from search_spaces.spec.base import Section
+
+Mode = Literal["min", "max"]
+
+
+class SelectSpec(Section):
+    """Which trial is the winner: by which value, and of several objectives by which rule."""
+
+    at: Literal["last", "best", "smoothed"] = Field(
+        "last",
+        description="The value that counts: the last, the best of any step, or the last of the "
+        "exponential moving average. Only the last is surely of weights that still exist; "
+        "checkpoint.keep_best keeps the best ones too.",
+    )
+    smoothing: float = Field(
+        0.6, ge=0, lt=1, description="Weight of the past in the moving average (0 to 1)."
+    )
+    objectives: dict[str, Mode] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="Two or more reported metrics, each with min or max: only trials on their "
+        "Pareto front are considered. Default: what the sweep optimises.",
+    )
+    rule: Literal["knee", "weighted"] = Field(
+        "knee",
+        description="Which of the front: knee is nearest to the best of each objective; weighted "
+        "has the least weighted sum. Each objective is scaled to 0..1 over the front.",
+    )
+    weights: dict[str, float] = Field(
+        default_factory=dict, description="Of the weighted rule, by objective; others weigh 1."
+    )
+
+    @field_validator("objectives")
+    @classmethod
+    def _several(cls, objectives: dict[str, Mode], info: ValidationInfo) -> dict[str, Mode]:
+        if len(objectives) == 1:
+            raise ValueError("needs two metrics or more, got one; the sweep's own is metric:")
+        if objectives and info.data.get("at") == "best":
+            raise ValueError(
+                "are not compared at their best, which is at different steps for each: "
+                "set select.at to last or smoothed"
+            )
+        return objectives
+
+    @field_validator("weights")
+    @classmethod
+    def _of_objectives(cls, weights: dict[str, float], info: ValidationInfo) -> dict[str, float]:
+        objectives = info.data.get("objectives", {})
+        for name, weight in weights.items():
+            if name not in objectives:
+                hint = suggest(name, objectives) if objectives else "; there are none"
+                raise ValueError(f"'{name}' is not among the objectives{hint}")
+            if weight < 0:
+                raise ValueError(f"'{name}' needs a weight of at least 0, got {weight}")
+        return weights

@@ -1,0 +1,233 @@
+"""The sweep file's schema: what may stand in the YAML, with types, defaults and descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
+
+from search_spaces.domains.as_grid import as_grids
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.tree import check_fixed, flatten, parse_space
+from search_spaces.formulas.constraints import broken, configuration
+from search_spaces.formulas.feasibility import allowed_points, check_rules
+from search_spaces.formulas.outcomes import check_outcome_constraints
+from search_spaces.formulas.points_to_evaluate import check_points
+from search_spaces.spec.base import EnvText, Section
+from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
+from search_spaces.spec.checkpoint import CheckpointSpec
+from search_spaces.spec.failure import FailureSpec
+from search_spaces.spec.objectives import (
+    Metrics,
+    Mode,
+    Modes,
+    Objective,
+    check_pairs,
+    objectives,
+)
+from search_spaces.spec.resources import ResourcesSpec
+from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
+from search_spaces.spec.search import SearchSpec
+from search_spaces.spec.select import SelectSpec
+from search_spaces.spec.tracking import TrackingSpec
+
+__all__ = [
+    "ENV_FIELDS",
+    "BudgetSpec",
+    "CheckpointSpec",
+    "FailureSpec",
+    "ResourcesSpec",
+    "SchedulerSpec",
+    "SearchSpec",
+    "SelectSpec",
+    "SweepSpec",
+    "TrackingSpec",
+]
+
+ENV_FIELDS = frozenset({("storage",), ("tracking", "uri"), ("checkpoint", "mirror")})
+"""The only fields in which `${ENV}` is expanded."""
+
+
+_SECTIONS = (
+    "search",
+    "scheduler",
+    "budget",
+    "resources",
+    "checkpoint",
+    "failure",
+    "select",
+    "tracking",
+)
+
+
+class SweepSpec(Section):
+    """One search over one space: what a sweep file says."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=64,
+        description="The sweep's name and the name of its folder.",
+    )
+    description: str | None = Field(None, description="What the sweep is for, in your words.")
+    trainable: str = Field(
+        min_length=1,
+        description="Training code: a name (causal_lm, digits), script.py:function or "
+        "package.module:function.",
+    )
+    metrics: Metrics = Field(
+        alias="metric", description="The reported metric to optimise, or a list of several."
+    )
+    modes: Modes = Field(
+        "min", alias="mode", description="Whether less or more is better; or one for each metric."
+    )
+    space: Annotated[dict[str, Any], PlainValidator(parse_space)] = Field(
+        description="What is searched: parameters, nested as you like, each with a domain."
+    )
+    fixed: dict[str, Any] = Field(
+        default_factory=dict, description="What is not searched: parameters with plain values."
+    )
+    constraints: Annotated[list[str], Field(validate_default=True)] = Field(
+        default_factory=list,
+        description="What every configuration keeps: formulas like num_layers * width <= 4096.",
+    )
+    outcome_constraints: list[str] = Field(
+        default_factory=list,
+        description="What a trial's metrics keep, or it cannot win: like peak_memory_gb <= 40.",
+    )
+    points: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Configurations to try first; what one leaves out is sampled.",
+    )
+    replicates: int = Field(
+        1, ge=1, description="Seeds under which each configuration is tried (trials)."
+    )
+    search: SearchSpec = Field(default_factory=SearchSpec)
+    scheduler: SchedulerSpec
+    budget: BudgetSpec = Field(default_factory=BudgetSpec)
+    resources: ResourcesSpec = Field(default_factory=ResourcesSpec)
+    checkpoint: CheckpointSpec = Field(default_factory=CheckpointSpec)
+    failure: FailureSpec = Field(default_factory=FailureSpec)
+    select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
+    tracking: TrackingSpec = Field(default_factory=TrackingSpec)
+    storage: EnvText = Field(
+        "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."
+    )
+    seed: int = Field(0, ge=0, description="From which all randomness of the sweep derives.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, data: Any) -> Any:
+        """A section without keys (all commented out, say) is a section of defaults."""
+        if not isinstance(data, Mapping):
+            return data
+        empty: dict[str, Any] = {key: {} for key in _SECTIONS if data.get(key) is None}
+        return {**data, **empty, "fixed": {} if data.get("fixed") is None else data["fixed"]}
+
+    @field_validator("modes")
+    @classmethod
+    def _pairs(cls, modes: Modes, info: ValidationInfo) -> Modes:
+        if "metrics" in info.data:
+            check_pairs(info.data["metrics"], modes)
+        return modes
+
+    @field_validator("scheduler")
+    @classmethod
+    def _schedulable(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
+        check_scheduler(scheduler, info.data)
+        return scheduler
+
+    @field_validator("select")
+    @classmethod
+    def _by_all_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
+        """Several objectives of the search are those of the selection, unless it has its own."""
+        metrics, modes = info.data.get("metrics"), info.data.get("modes")
+        if not isinstance(metrics, list) or modes is None or select.objectives:
+            return select
+        given = {o.metric: o.mode for o in objectives(metrics, modes)}
+        return SelectSpec.model_validate(select.model_dump() | {"objectives": given})
+
+    @field_validator("fixed")
+    @classmethod
+    def _fixed_apart(cls, fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        check_fixed(fixed, info.data.get("space", {}))
+        return fixed
+
+    @field_validator("constraints")
+    @classmethod
+    def _can_be_kept(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
+        if "space" in info.data and "fixed" in info.data:
+            check_rules(constraints, info.data["space"], info.data["fixed"])
+        return constraints
+
+    @field_validator("outcome_constraints")
+    @classmethod
+    def _can_be_judged(cls, constraints: list[str]) -> list[str]:
+        check_outcome_constraints(constraints)
+        return constraints
+
+    @field_validator("points")
+    @classmethod
+    def _can_be_tried(cls, points: list[Any], info: ValidationInfo) -> list[dict[str, Any]]:
+        if not {"space", "fixed", "constraints"} <= info.data.keys():
+            return points
+        return check_points(
+            points, info.data["space"], info.data["fixed"], info.data["constraints"]
+        )
+
+    @field_validator("budget")
+    @classmethod
+    def _some_limit(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
+        scheduler = info.data.get("scheduler")
+        if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
+            raise ValueError(f"{scheduler.name} needs trials, the size of its population")
+        data, search = info.data, info.data.get("search")
+        single = [name for name in ONE_OBJECTIVE if getattr(budget, name) is not None]
+        if single and isinstance(data.get("metrics"), list):
+            raise ValueError(f"{single[0]} takes one metric, not several")
+        whole = search is not None and search.name == "grid"
+        if "space" not in data or (budget.bounded and not whole):
+            return budget
+        space = as_grids(data["space"]) if whole else data["space"]
+        if any(domain.kind != "grid_search" for domain in flatten(space).values()):
+            raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
+        points = len(allowed_points(data.get("constraints", []), space, data.get("fixed", {})))
+        return budget.model_copy(update={"trials": min(points, budget.trials or points)})
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """What is optimised, in the file's order; most sweeps have one."""
+        return objectives(self.metrics, self.modes)
+
+    @property
+    def metric(self) -> str:
+        """The metric of the first objective."""
+        return self.objectives[0].metric
+
+    @property
+    def mode(self) -> Mode:
+        """Whether less or more of the first objective is better."""
+        return self.objectives[0].mode
+
+    def domains(self) -> dict[str, Domain]:
+        """Dotted name to domain, in file order."""
+        return flatten(self.space)
+
+    def grid(self) -> dict[str, Domain]:
+        """The `grid_search` domains, of which every combination is tried."""
+        return {name: d for name, d in self.domains().items() if d.kind == "grid_search"}
+
+    def grid_points(self) -> list[dict[str, Any]]:
+        """Every combination of the grids that the constraints leave; `[{}]` without grids."""
+        space = as_grids(self.space) if self.search.name == "grid" else self.space
+        return allowed_points(self.constraints, space, self.fixed)
+
+    def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """A trial's configuration: `fixed`, the searched values by dotted name, and what follows
+        from them: the constants of the options that were chosen, computed values.
+        """
+        return configuration(self.space, self.fixed, params)
+
+    def broken(self, params: Mapping[str, Any]) -> str | None:
+        """The first constraint that a configuration breaks; None when it keeps them all."""
+        return broken(self.constraints, self.space, self.fixed, params)

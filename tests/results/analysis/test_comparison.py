@@ -1,0 +1,101 @@
+"""Sweeps side by side: what they cost, and how they stood at equal cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from results.analysis.comparison import compare, differences, equal_costs, progress
+from results.paths import SweepPaths
+from results.records.trial import Attempt, Report, TrialRecord
+from results.report.comparison_page import table, write_comparison
+from results.report.cost import unit_for
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import dump_sweep
+from tests.tuning.simulate import finish, make_spec, open_run
+
+
+def record(number: int, *attempts: tuple[float, float | None], workers: int = 1) -> TrialRecord:
+    tried = tuple(
+        Attempt(number=i + 1, started=start, ended=end, workers=workers)
+        for i, (start, end) in enumerate(attempts)
+    )
+    given = {"params": {}, "config": {}, "seed": 0, "created": 0.0}
+    return TrialRecord(id=f"t{number:04d}", number=number, attempts=tried, **given)
+
+
+def report(time: float, loss: float) -> Report:
+    return Report(step=1, metrics={"loss": loss}, attempt=1, time=time)
+
+
+def test_progress_counts_what_all_workers_spent() -> None:
+    spec = make_spec()
+    # from 10 to 20 one trial runs, to 30 two of them, to 40 one; nobody for a night; then one
+    records = [record(0, (10, 30), (1000, 1010), workers=2), record(1, (20, 40), workers=2)]
+    reports = [report(*p) for p in [(15, 0.9), (25, 0.8), (26, 0.85), (35, 0.7), (1010, 0.1)]]
+    # seconds of trials: 5, 10 + 2 * 5, 10 + 20 + 5, 10 + 20 + 10 + 10
+    assert progress(records, reports, spec) == [(10, 0.9), (40, 0.8), (70, 0.7), (100, 0.1)]
+    upwards = make_spec(mode="max")
+    assert progress(records, reports, upwards) == [(10, 0.9)]
+
+
+def test_a_value_that_is_no_number_is_no_progress() -> None:
+    values = [report(1, float("nan")), report(2, 0.5)]
+    assert progress([record(0, (0.5, 2.5))], values, make_spec()) == [(1.5, 0.5)]
+    assert progress([record(0, (0.5, 2.5))], [], make_spec()) == []
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[SweepPaths]:
+    found = []
+    for name, trials in (("short", 3), ("l<o>ng", 9)):
+        spec = make_spec(budget={"trials": trials})
+        run = open_run(tmp_path / name, spec)
+        run.paths.spec.write_text(dump_sweep(spec))
+        finish(run)
+        found.append(run.paths)
+    return found
+
+
+def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
+    short, long = standings = compare(pair)
+    assert (short.trials, long.trials) == (3, 9)
+    assert differences(standings) == {"budget.trials": [3, 9]}
+    costs = equal_costs(standings)
+    assert costs[-1] == min(short.cost, long.cost)
+    assert short.best_at(-1.0) is None
+    assert long.winner is not None
+    assert long.best_at(long.cost) == pytest.approx(long.winner.value)
+    header, rows = table(standings)
+    assert header[:5] == ["sweep", "trials", "winner", "loss", "worker-seconds"]
+    assert header[-1].endswith(" s")
+    assert [len(row) for row in rows] == [len(header)] * 2
+    write_comparison(standings, tmp_path / "both.html")
+    page = (tmp_path / "both.html").read_text()
+    assert "What differs in the sweep files" in page
+
+
+def test_sweeps_of_different_goals_are_not_compared(pair: list[SweepPaths]) -> None:
+    pair[1].spec.write_text(dump_sweep(make_spec(mode="max")))
+    with pytest.raises(UserError, match="has min loss, simulated has max loss: only sweeps of the"):
+        compare(pair)
+
+
+def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
+    empty = SweepPaths(tmp_path / "empty")
+    empty.root.mkdir()
+    empty.spec.write_text(dump_sweep(make_spec()))
+    standings = compare([pair[0], empty])
+    assert (standings[1].winner, standings[1].cost, standings[1].progress) == (None, 0, [])
+    assert table(standings)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
+    write_comparison(standings, tmp_path / "both.html")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (4e5, "111 h")],
+)
+def test_a_cost_is_told_in_the_unit_that_suits_it(seconds: float, told: str) -> None:
+    unit = unit_for(seconds)
+    assert f"{unit.of(seconds)} {unit.sign}" == told

@@ -1,0 +1,87 @@
+"""A sweep folder as pandas tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from results import load
+from results.analysis.dataframes import attempts_frame, reports_frame, to_frame, write_parquet
+from results.analysis.leaderboard import read_goal, summaries
+from results.paths import SweepPaths
+from results.records.trial import Attempt, Report, append_report, read_trial, write_trial
+from search_spaces.errors import UserError
+from tests.results.written import add
+from tests.tuning.simulate import make_spec
+
+SHIPPED = Path(__file__).parents[3] / "search_spaces" / "digits.yaml"
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepPaths:
+    return SweepPaths(tmp_path / "digits-1")
+
+
+def test_tables(sweep: SweepPaths) -> None:
+    add(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
+    add(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
+    add(sweep, 2, {})
+    frame = to_frame(summaries(sweep, "loss", "min"), make_spec())
+    fixed = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
+    assert list(frame) == [*fixed, "params.lr", "params.width", "params.layers"]
+    assert list(frame["trial"]) == ["t0001", "t0000", "t0002"]
+    assert list(frame["seconds"]) == [3.5] * 3
+    assert frame["value"].isna().tolist() == [False, False, True]
+    write_parquet(sweep, frame)
+    back = pd.read_parquet(sweep.leaderboard)
+    assert list(back) == list(frame)
+    assert json.loads(back["params.lr"][0]) == "auto"
+    assert json.loads(back["params.layers"][1]) == [1, 2]
+    assert list(reports_frame(sweep)) == ["trial", "step", "attempt", "time", "loss"]
+    assert len(reports_frame(sweep)) == 3
+
+
+def test_every_objective_has_a_column(sweep: SweepPaths) -> None:
+    files = sweep.trial(add(sweep, 0, {1: 0.5}))
+    append_report(files, Report(step=2, metrics={"loss": 0.4, "size": 7}, attempt=1, time=1.0))
+    spec = make_spec(metric=["loss", "size"])
+    frame = to_frame(summaries(sweep, "loss", "min"), spec)
+    assert (frame["value"].tolist(), frame["value.size"].tolist()) == ([0.4], [7.0])
+
+
+def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
+    sweep.trials.mkdir(parents=True)
+    frame = to_frame(summaries(sweep, "loss", "min"), make_spec())
+    write_parquet(sweep, frame)
+    assert len(pd.read_parquet(sweep.leaderboard)) == 0
+    assert list(reports_frame(sweep)) == ["trial", "step", "attempt", "time"]
+    assert len(attempts_frame(sweep)) == 0
+
+
+def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
+    add(sweep, 0, {1: 0.5})
+    sweep.spec.write_bytes(SHIPPED.read_bytes())
+    metric, mode = read_goal(sweep)
+    assert mode in ("min", "max")
+    loaded = load(str(sweep.root))
+    assert (loaded.name, loaded.metric, loaded.mode) == ("digits-1", metric, mode)
+    assert len(loaded.trials) == len(loaded.reports) == len(loaded.attempts) == 1
+    with pytest.raises(UserError):
+        load(sweep.root / "nothing")
+
+
+def test_attempts(sweep: SweepPaths) -> None:
+    files = sweep.trial(add(sweep, 0, {1: 0.5}))
+    broken = Attempt(number=1, started=100.0, ended=103.5, error="OSError: disk")
+    again = Attempt(number=2, started=110.0)
+    record = read_trial(files)
+    write_trial(files, record.model_copy(update={"attempts": (broken, again)}))
+    frame = attempts_frame(sweep)
+    assert list(frame) == ["trial", "attempt", "started", "ended", "seconds", "error"]
+    assert frame["attempt"].tolist() == [1, 2]
+    assert frame["seconds"].tolist()[0] == 3.5
+    assert frame[["ended", "seconds"]].isna().to_numpy().tolist() == [[False] * 2, [True] * 2]
+    assert frame["error"].tolist()[0] == "OSError: disk"

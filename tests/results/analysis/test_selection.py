@@ -1,0 +1,196 @@
+"""Which trial wins: by which value, by which rule, and after a confirmation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from results.analysis.confirmation import Confirmation, Measured, Series, half_width, read, write
+from results.analysis.pareto import front
+from results.analysis.selection import choose, decide, ranked, smoothed
+from results.paths import SweepPaths
+from results.records.trial import Report, TrialState, append_report
+from search_spaces.errors import UserError
+from search_spaces.spec.sweep import SelectSpec
+from tests.results.written import add
+from tests.tuning.simulate import make_spec
+
+SPEC = make_spec()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> SweepPaths:
+    return SweepPaths(tmp_path / "digits-1")
+
+
+def order(sweep: SweepPaths, **select: Any) -> list[str]:
+    return [line.record.id for line in ranked(sweep, SPEC, SelectSpec(**select))]
+
+
+def test_the_value_that_counts(sweep: SweepPaths) -> None:
+    add(sweep, 0, {1: 0.1, 2: 0.6, 3: 0.6})  # best at its best
+    add(sweep, 1, {1: 0.9, 2: 0.9, 3: 0.2})  # best at its last, which was luck
+    add(sweep, 2, {1: 0.4, 2: 0.4, 3: 0.4})  # best when smoothed
+    add(sweep, 3, {1: 0.01}, TrialState.FAILED)
+    add(sweep, 4, {1: 0.05, 2: math.nan})  # diverged at last, good before
+    assert order(sweep) == ["t0001", "t0002", "t0000"]
+    assert order(sweep, at="best") == ["t0004", "t0000", "t0001", "t0002"]
+    assert order(sweep, at="smoothed") == ["t0002", "t0000", "t0001"]
+    assert order(sweep, at="smoothed", smoothing=0.0) == order(sweep)
+    choice = choose(sweep, SPEC, SelectSpec(at="best"))
+    assert (choice.line.value, choice.why) == (0.05, "its best loss is the lowest of 4 trials")
+
+
+def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
+    with pytest.raises(UserError, match="none of 0 trials has a finite 'loss'"):
+        decide(sweep, SPEC)
+    add(sweep, 0, {1: 0.5}, TrialState.FAILED)
+    add(sweep, 1, {1: math.inf})
+    with pytest.raises(UserError, match="none of 2 trials has a finite 'loss'"):
+        decide(sweep, SPEC)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 50), st.floats(0, 0.99))
+@settings(max_examples=50, deadline=None)
+def test_smoothing_leaves_a_constant_alone(value: float, count: int, weight: float) -> None:
+    assert smoothed([value] * count, weight) == pytest.approx(value)
+
+
+POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12)
+
+
+@given(POINTS)
+@settings(max_examples=80, deadline=None)
+def test_the_front_is_what_nothing_dominates(raw: list[tuple[int, int]]) -> None:
+    points = [{"loss": float(a), "accuracy": float(b)} for a, b in raw]
+    found = front(points, {"loss": "min", "accuracy": "max"})
+
+    def better(i: int, j: int) -> bool:
+        (a, b), (c, d) = raw[i], raw[j]
+        return a <= c and b >= d and (a, b) != (c, d)
+
+    assert found == [j for j in range(len(raw)) if not any(better(i, j) for i in range(len(raw)))]
+    assert found
+
+
+def seen(sweep: SweepPaths, number: int, loss: float, seconds: float, replicate: int = 0) -> None:
+    files = sweep.trial(add(sweep, number, {}, replicate=replicate))
+    metrics = {"loss": loss, "seconds": seconds}
+    append_report(files, Report(step=1, metrics=metrics, attempt=1, time=1.0))
+
+
+def test_several_objectives(sweep: SweepPaths) -> None:
+    for number, point in enumerate([(0.0, 10.0), (0.2, 3.0), (1.0, 0.0), (0.5, 9.0)]):
+        seen(sweep, number, *point)
+    two = {"loss": "min", "seconds": "min"}
+    assert order(sweep, objectives=two)[0] == "t0001"  # the knee
+    assert "t0003" not in order(sweep, objectives=two)  # dominated
+    heavy = {"objectives": two, "rule": "weighted"}
+    assert order(sweep, **heavy, weights={"loss": 9.0})[0] == "t0000"
+    assert order(sweep, **heavy, weights={"seconds": 9.0})[0] == "t0002"
+    choice = choose(sweep, SPEC, SelectSpec(objectives={"loss": "min", "seconds": "max"}))
+    assert choice.why == "the knee of a Pareto front of 1 trials (min loss, max seconds)"
+    with pytest.raises(UserError, match="a finite 'loss' and 'memory' yet"):
+        order(sweep, objectives={"loss": "min", "memory": "min"})
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"objectives": {"loss": "min"}}, "needs two metrics or more"),
+        ({"at": "best", "objectives": {"a": "min", "b": "max"}}, "different steps"),
+        ({"objectives": {"a": "min", "b": "max"}, "weights": {"c": 1.0}}, "'c' is not among"),
+        ({"weights": {"c": 1.0}}, "there are none"),
+        ({"objectives": {"a": "min", "b": "max"}, "weights": {"a": -1.0}}, "at least 0"),
+    ],
+)
+def test_rules_that_make_no_sense(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        SelectSpec.model_validate(given)
+
+
+def test_the_interval_is_students() -> None:
+    assert half_width([1.0]) is None
+    # t(0.975, 2) = 4.302653; the deviation of 1, 2, 3 is 1
+    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+
+
+def measured(trial: str, search: float, *test: float) -> Measured:
+    series = Series(search=search, selection=test, test=test)
+    return Measured(trial=trial, series={"loss": series})
+
+
+def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
+    add(sweep, 0, {1: 0.1})
+    add(sweep, 1, {1: 0.2})
+    trials = (measured("t0000", 0.1, 0.4, 0.5), measured("t0001", 0.2, 0.21, 0.19))
+    made = Confirmation(modes={"loss": "min"}, seeds=(7, 8), trials=trials)
+    assert read(sweep) is None
+    write(sweep, made)
+    assert read(sweep) == made
+    assert made.winner.trial == "t0001"
+    assert made.optimism == {"loss": pytest.approx(0.35)}
+    choice = decide(sweep, SPEC)
+    assert (choice.line.record.id, choice.confirmed) == ("t0001", True)
+    assert choice.why.startswith("confirmed on the test split with 2 fresh seeds: 0.2 ± 0.12")
+    sweep.confirmation.write_text("{")
+    assert decide(sweep, SPEC).line.record.id == "t0000"
+
+
+def test_whether_the_winner_is_clear() -> None:
+    def made(*trials: Measured) -> Confirmation:
+        return Confirmation(modes={"loss": "max"}, seeds=(1, 2, 3), trials=trials)
+
+    near, far = measured("a", 0, 0.50, 0.51, 0.52), measured("b", 0, 0.9, 0.91, 0.92)
+    assert made(near, far).clear
+    assert made(near, far).winner.trial == "b"
+    assert not made(near, measured("b", 0, 0.51, 0.52, 0.53)).clear
+    assert made(near).clear
+    once = Measured(trial="a", series={"loss": Series(search=0.0, test=(0.5,))})
+    assert not made(once, far).clear
+    assert made(once).optimism == {}
+
+
+def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> None:
+    """What the search found best in both is dominated when it is measured again."""
+    for number, point in enumerate([(0.1, 1.0), (0.5, 2.0), (0.6, 3.0)]):
+        seen(sweep, number, *point)
+
+    def again(trial: str, loss: float, seconds: float) -> Measured:
+        both = {"loss": (0.1, loss), "seconds": (1.0, seconds)}
+        return Measured(
+            trial=trial,
+            series={
+                name: Series(search=search, selection=(value, value), test=(value, value))
+                for name, (search, value) in both.items()
+            },
+        )
+
+    trials = again("t0000", 0.7, 4.0), again("t0001", 0.5, 4.0), again("t0002", 0.6, 3.0)
+    modes = {"loss": "min", "seconds": "min"}
+    made = Confirmation(modes=modes, seeds=(1, 2), trials=trials)
+    assert [m.trial for m in made.front] == ["t0001", "t0002"]
+    assert made.optimism == {"loss": pytest.approx(0.6), "seconds": pytest.approx(3.0)}
+    assert made.clear  # no two are the same in both
+    heavy = made.model_copy(update={"rule": "weighted", "weights": {"seconds": 9.0}})
+    assert heavy.winner.trial == "t0002"
+    write(sweep, heavy)
+    choice = decide(sweep, SPEC)
+    assert choice.line.record.id == "t0002"
+    assert choice.why == (
+        "confirmed on the test split with 2 fresh seeds: loss 0.6 ± 0, seconds 3 ± 0, the "
+        "weighted of a Pareto front of 2 of 3 trials"
+    )
+
+
+def test_several_seeds_stand_on_the_front_by_their_mean(sweep: SweepPaths) -> None:
+    """One lucky seed does not bring its configuration onto it."""
+    for number, replicate, loss in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 0.4), (1, 1, 0.4)):
+        seen(sweep, number, loss, 5.0 - number, replicate)
+    assert order(sweep, objectives={"loss": "min", "seconds": "min"}) == ["t0001", "t0001-2"]

@@ -1,0 +1,65 @@
+"""Storage that fails for a moment."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from results.storage import retry
+from results.storage.atomic import append_line, read_lines, write_atomic
+from search_spaces.errors import UserError
+
+
+@pytest.fixture
+def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
+    """The next so many fsyncs fail with an error number; gives the calls."""
+    monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
+    fsync = os.fsync
+
+    def arm(times: int, number: int) -> list[int]:
+        calls: list[int] = []
+
+        def failing(fd: int) -> None:
+            calls.append(fd)
+            if len(calls) <= times:
+                raise OSError(number, os.strerror(number))
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", failing)
+        return calls
+
+    return arm
+
+
+@pytest.mark.parametrize("number", sorted(retry.TRANSIENT))
+def test_what_may_pass_is_tried_again(
+    tmp_path: Path, flaky: Callable[[int, int], list[int]], number: int
+) -> None:
+    flaky(retry.TRIES - 1, number)
+    write_atomic(tmp_path / "a.json", b"whole")
+    assert (tmp_path / "a.json").read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
+
+
+def test_a_line_is_there_in_the_end(tmp_path: Path, flaky: Callable[[int, int], list[int]]) -> None:
+    flaky(2, errno.EIO)
+    append_line(tmp_path / "lines", '{"step": 1}')
+    assert {line["step"] for line in read_lines(tmp_path / "lines")} == {1}
+
+
+def test_what_lasts_is_raised(tmp_path: Path, flaky: Callable[[int, int], list[int]]) -> None:
+    calls = flaky(100, errno.ESTALE)
+    with pytest.raises(OSError, match="Stale"):
+        write_atomic(tmp_path / "a", b"")
+    assert len(calls) == retry.TRIES
+
+
+def test_what_will_not_pass_is_raised_at_once(
+    tmp_path: Path, flaky: Callable[[int, int], list[int]]
+) -> None:
+    calls = flaky(100, errno.ENOSPC)
+    with pytest.raises(UserError, match="No space"):
+        write_atomic(tmp_path / "a", b"")
+    assert len(calls) == 1

@@ -1,0 +1,198 @@
+"""MLflow's view of a sweep, on a real SQLite store: the folder is what it is told from."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import environment
+from results.records.environment import Environment
+from results.records.trial import Inherited, TrialRecord, TrialState
+from results.tracking import (
+    Ending,
+    SweepFacts,
+    comparison_url,
+    curves_url,
+    experiment_url,
+    mlflow_tracker,
+    ui_command,
+    ui_environment,
+)
+from results.tracking.extras import Extras, extras
+from search_spaces.errors import UserError
+from tests.results.tracked import (
+    WAIT_S,
+    open_tracker,
+    points,
+    runs,
+    storage,
+    sweep,
+    trial,
+    uri_of,
+    write,
+)
+
+__all__ = ["storage", "sweep"]
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+
+
+def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
+    first = open_tracker(sweep, uri_of(storage), "s/resumed")
+    for number in range(3):
+        write(sweep, trial(number), 1, 2)
+        first.changed(f"t{number:04d}", reported=True)
+    write(sweep, trial(0, TrialState.COMPLETED))
+    write(sweep, trial(1, TrialState.STOPPED))
+    for trial_id in ("t0000", "t0001"):
+        first.changed(trial_id, reported=False)
+    assert first.close(Ending("KILLED", {"best": 0.2}), WAIT_S) is None
+    before = runs(uri_of(storage), "s/resumed")
+    assert {n: r.info.status for n, r in before.items()} == {
+        "llm-1": "KILLED",
+        "t0000": "FINISHED",
+        "t0001": "KILLED",
+        "t0002": "KILLED",
+    }
+
+    write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 was done again
+    second = open_tracker(sweep, uri_of(storage), "s/resumed")
+    second.changed("t0002", reported=True)
+    write(sweep, trial(2, TrialState.FAILED, attempts=2))
+    second.changed("t0002", reported=False)
+    assert second.close(Ending("FINISHED", {"best": 0.3}), WAIT_S) is None
+
+    after = runs(uri_of(storage), "s/resumed")
+    assert {n: r.info.run_id for n, r in after.items()} == {
+        n: r.info.run_id for n, r in before.items()
+    }
+    assert after["llm-1"].info.status == "FINISHED"
+    assert after["t0002"].info.status == "FAILED"
+    assert after["t0002"].data.tags["tune.attempt"] == "2"
+    assert after["t0002"].data.tags["mlflow.parentRunId"] == after["llm-1"].info.run_id
+    assert points(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def annotated(sweep: SweepPaths) -> TrialRecord:
+    """A finished trial of two attempts, with notes of both and a lineage."""
+    taken = Inherited(step=1, donor="t0009", donor_step=4, before={}, after={})
+    record = trial(0, TrialState.COMPLETED, attempts=2).model_copy(update={"lineage": (taken,)})
+    write(sweep, record, 1, 2)
+    files = sweep.trial(record.id)
+    for attempt in (1, 2):
+        ran = Environment(source={}, data="d" * 64, versions={"torch": str(attempt)}, hardware={})
+        environment.write(files, attempt, ran)
+        line = environment.sample_line(attempt, 1e9 + attempt, {"system/memory_mb": 9.0 * attempt})
+        files.samples(attempt).write_text(line + '{"torn')
+    files.checkpoint(2).mkdir(parents=True)
+    (files.checkpoint(2) / "lineage.json").write_text('{"init": "abc"}')
+    return record
+
+
+def test_what_a_trial_ran_with_is_told_when_it_has_ended(storage: Path, sweep: SweepPaths) -> None:
+    annotated(sweep)
+    facts = SweepFacts("s/facts", "llm-1", {}, {}, {"sweep.yaml": "name: llm\n"})
+    for _ in range(2):  # a second session says nothing twice
+        sweep.delivered.unlink(missing_ok=True)
+        tracker = mlflow_tracker(sweep, uri_of(storage), sweep.root / "artifacts", "llm", facts)
+        assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    found = runs(uri_of(storage), "s/facts")
+    told = found["t0000"].data.tags
+    assert told["tune.version.torch"] == "2"
+    assert (told["tune.data"], told["tune.init"]) == ("d" * 64, "abc")
+    assert told["tune.donors"] == "t0009 at 4"
+    with sqlite3.connect(storage / "mlflow.db") as db:
+        query = "select key, step, value from metrics where run_uuid = ? and key like 'system/%'"
+        samples = db.execute(query, (found["t0000"].info.run_id,)).fetchall()
+    assert samples == [("system/memory_mb", 1, 9.0), ("system/memory_mb", 2, 18.0)]
+    assert _artifact(found["llm-1"], "sweep.yaml") == "name: llm\n"
+    history = json.loads(_artifact(found["t0000"], "attempts.json"))
+    assert [a["number"] for a in history] == [1, 2]
+
+
+def _artifact(run: Any, name: str) -> str:
+    return (Path(unquote(run.info.artifact_uri.removeprefix("file://"))) / name).read_text()
+
+
+def test_a_trial_without_notes_has_no_extras(sweep: SweepPaths) -> None:
+    record = trial(0, TrialState.COMPLETED)
+    write(sweep, record, 1)
+    assert extras(sweep.trial(record.id), record) == Extras()
+
+
+def test_what_a_run_says_of_its_trial(
+    storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "canary-7f3a")
+    record = trial(2, TrialState.STOPPED)
+    config = {**record.config, "url": "http://me:word@host/", "text": "has canary-7f3a in it"}
+    write(sweep, record.model_copy(update={"config": config}), 1)
+    tracker = open_tracker(sweep, uri_of(storage), "s/says")
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    run = runs(uri_of(storage), "s/says")["t0002"]
+    assert run.info.start_time == 1_000_000_000_000
+    assert run.info.end_time == 1_000_000_060_000
+    assert run.data.tags["tune.seed"] == "2"
+    assert run.data.tags["tune.reason"] == "stopped at rung 4"
+    assert run.data.params["optim.lr"] == "0.2"
+    assert run.data.params["optim.betas"] == "[0.9, 0.95]"
+    assert len(run.data.params["note"]) == 6000
+    assert run.data.params["url"] == "http://me:***@host/"
+    assert run.data.params["text"] == "has *** in it"
+
+
+def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
+    for number in (1, 0):
+        write(sweep, trial(number), 1)
+    tracker = open_tracker(sweep, uri_of(storage), "s/pages")
+    assert tracker.close(Ending("KILLED", {}), WAIT_S) is None
+    found = runs(uri_of(storage), "s/pages")
+    url = comparison_url("http://127.0.0.1:5000/", uri_of(storage), ["s/pages"])
+    page, query = url.split("?")
+    chosen, experiments = (part.split("=")[1] for part in query.split("&"))
+    assert page == "http://127.0.0.1:5000/#/compare-runs"
+    assert json.loads(unquote(chosen)) == [found[t].info.run_id for t in ("t0000", "t0001")]
+    assert json.loads(unquote(experiments)) == [found["llm-1"].info.experiment_id]
+    page, query = curves_url(url, "eval/loss@2").split("?")
+    shown = parse_qs(query)
+    assert page == "http://127.0.0.1:5000/#/metric"
+    assert shown["runs"] == [unquote(chosen)]
+    assert shown["metric"] == ['"eval/loss@2"']
+    assert experiment_url("http://h", uri_of(storage), "llm").startswith("http://h/#/experiments/")
+    with pytest.raises(UserError, match="no runs of sweep 'other'"):
+        comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])
+
+
+def test_a_password_is_on_no_command_line() -> None:
+    uri = "postgresql://tune:secret@db/mlflow"
+    command = ui_command(Path("/artifacts"), "127.0.0.1", 5000)
+    assert command[1:4] == ["-m", "mlflow", "server"]
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert "secret" not in " ".join(command)
+    assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
+
+
+def test_mlflow_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    code = (
+        "import sys; from pathlib import Path; from results.paths import SweepPaths\n"
+        "from results.tracking import Ending, SweepFacts, mlflow_tracker\n"
+        "facts = SweepFacts('k', 'n', {}, {})\n"
+        "t = mlflow_tracker(SweepPaths(Path(sys.argv[2])), sys.argv[1], None, 'e', facts)\n"
+        "sys.exit(t.close(Ending('FINISHED', {'best': 1.0}), 60))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, uri_of(tmp_path), str(sweep.root)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,68 @@
+"""A trial may die at any moment: resumed, it gives the same curve, and repeats little."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainables.crash import EVERY
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+POINTS = [
+    "reports.jsonl:written",
+    "reports.jsonl:durable:2",
+    "reports.jsonl:durable:3",
+    "reports.jsonl:written:6",
+    "checkpoint:opened",
+    "checkpoint:saved:2",
+    "checkpoint:file-synced:3",
+    "checkpoint:folders-synced:2",
+    "manifest.json:written",
+    "manifest.json:synced:2",
+    "manifest.json:renamed:3",
+    "manifest.json:durable:2",
+    "checkpoint:renamed",
+    "checkpoint:renamed:2",
+    "checkpoint:durable:2",
+    "checkpoint:discarding",
+    "checkpoint:pruned:3",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("crash")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.trainables.crash", str(folder), *POINTS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(done.stdout)
+    return results
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_resumed_equals_uninterrupted(point: str, runs: dict[str, Any]) -> None:
+    run, whole = runs[point], runs["whole"]
+    assert (run["died"], run["resumed"]) == (-9, 0)
+    curve = [(step, metrics) for step, _, metrics in run["after"]["reports"]]
+    assert curve == [(step, metrics) for step, _, metrics in whole["reports"]]
+    assert run["after"]["weights"] == whole["weights"]
+    assert (run["after"]["damaged"], run["after"]["hidden"]) == (0, [])
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_at_most_one_checkpoint_interval_is_done_twice(point: str, runs: dict[str, Any]) -> None:
+    before = runs[point]["before"]
+    assert before["damaged"] == 0
+    twice = [step for step, _, _ in before["reports"] if step > before["newest"]]
+    assert len(twice) <= EVERY

@@ -1,0 +1,106 @@
+"""A disk that fills up while a checkpoint is written: it waits, and nothing whole is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.checkpoints.commit import newest_whole
+from results.paths import TrialPaths
+from results.records.failures import Remedy, classify
+from trainables.checkpointing.disk_full import is_full, with_room
+
+ROOT = Path(__file__).parents[3]
+LIMITED = """
+import logging, resource, sys, time
+from pathlib import Path
+from trainables.checkpointing.disk_full import NoRoom
+from trainables.checkpointing.saver import Saver
+from trainables.job import TrialJob
+
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
+room = iter(sys.argv[2].split(","))
+pauses = []
+
+def pause(seconds):
+    pauses.append(seconds)
+    limit(int(next(room)))
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+time.sleep = pause
+job = TrialJob("t0000", sys.argv[1], "", {}, 0, 1, "", 1, wait_for_room_s=float(sys.argv[3]))
+saver = Saver(job, 0, 1)
+
+def save(folder):
+    return lambda: (folder / "weights").write_bytes(b"w" * 5000)
+
+limit(10_000)
+saver.begin(1, save, lambda: None)
+saver.wait()
+limit(1_000)
+try:
+    saver.begin(2, save, lambda: None)
+    saver.wait()
+except NoRoom as e:
+    print("NoRoom:", e)
+print(job.paths.checkpoint_steps(), pauses)
+"""
+
+
+def limited(folder: Path, room: str, wait_s: float) -> list[str]:
+    """A second checkpoint with a limit on the size of a file, and what it is after each pause."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(folder), room, str(wait_s)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_it_waits_until_there_is_room(tmp_path: Path) -> None:
+    said, told = limited(tmp_path, "1000,100,10000", 600.0)
+    assert said.startswith(
+        "checkpoint of step 2: the disk is full, the one before has 5000 bytes, "
+    )
+    assert said.endswith(
+        f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for room"
+    )
+    assert told == "[1, 2] [1.0, 2.0, 4.0]"
+    assert newest_whole(TrialPaths(tmp_path)) is not None
+
+
+def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
+    said, told = limited(tmp_path, "", 0.0)
+    assert said.startswith(
+        "NoRoom: checkpoint of step 2: the disk is full, the one before has 5000 "
+    )
+    assert said.endswith("; waited 0 s for room (checkpoint.wait_for_room)")
+    assert told == "[1] []"
+    assert classify(f"rank 0: {said}").remedy is Remedy.FAIL_TRIAL
+    newest = newest_whole(TrialPaths(tmp_path))
+    assert newest is not None
+    assert newest.step == 1
+
+
+def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise ValueError("nothing to do with the disk")
+
+    with pytest.raises(ValueError, match="nothing to do"):
+        with_room(broken, TrialPaths(tmp_path), 1, 600.0)
+
+
+def test_every_library_says_it_in_its_own_way(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, open("/dev/full", "wb") as f:
+        f.write(b"x" * 100_000)
+    assert is_full(full.value)
+    assert is_full(RuntimeError("I/O error: No space left on device (os error 28)"))
+    assert not is_full(OSError("AWS Error NETWORK_CONNECTION"))

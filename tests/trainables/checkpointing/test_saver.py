@@ -1,0 +1,202 @@
+"""Checkpoints behind the training: what waits for what."""
+
+import errno
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+import results.storage.retry
+import trainables.checkpointing.saver
+from results.checkpoints.cleanup import prune
+from results.checkpoints.commit import commit, newest_whole
+from results.checkpoints.retention import Retention
+from results.paths import TrialPaths
+from results.records.trial import Report
+from tests.trainables.local import RecordingChannel, make_worker
+from trainables.checkpointing.saver import Superseded
+from trainables.job import Answer
+from trainables.worker import Worker
+
+
+class Watching(RecordingChannel):
+    """Notes which checkpoints are there when a report comes."""
+
+    def __init__(self, folder: Path, answers: dict[int, Answer] | None = None) -> None:
+        super().__init__(answers or {})
+        self.paths = TrialPaths(folder)
+        self.seen: dict[int, list[int]] = {}
+
+    def report(self, report: Report) -> Answer:
+        self.seen[report.step] = self.paths.checkpoint_steps()
+        return super().report(report)
+
+
+def saving(after: Callable[[], object] = lambda: None) -> Callable[[Path], Callable[[], None]]:
+    """A save function whose writing first does `after`."""
+
+    def save(folder: Path) -> Callable[[], None]:
+        def write() -> None:
+            after()
+            (folder / "model.safetensors").write_text(folder.name)
+
+        return write
+
+    return save
+
+
+def worker_of(folder: Path, channel: RecordingChannel, **options: object) -> Worker:
+    options = {"checkpoint_every": 1, **options}
+    return make_worker(folder, "digits", {}, channel=channel, **options)
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+    channel, written = Watching(tmp_path), threading.Event()
+    worker = worker_of(tmp_path, channel)
+    worker.report(step=1, metrics={}, checkpoint=saving(lambda: written.wait(60)))
+    assert channel.paths.checkpoint_steps() == []
+    written.set()
+    worker.report(step=2, metrics={}, checkpoint=saving())
+    assert channel.seen == {1: [], 2: [1]}
+    worker.close()
+    assert channel.paths.checkpoint_steps() == [1, 2]
+
+
+def test_no_report_is_made_before_the_checkpoint_of_an_earlier_one(tmp_path: Path) -> None:
+    channel = Watching(tmp_path)
+    worker, lines = worker_of(tmp_path, channel), []
+    reports = channel.paths.reports
+
+    def look() -> None:
+        lines.append(len(reports.read_text().splitlines()))
+
+    for step in (1, 2, 3):
+        worker.report(step=step, metrics={}, checkpoint=saving(look))
+    worker.close()
+    assert lines == [1, 2, 3]
+    assert all(before in channel.seen[before + 1] for before in (1, 2))
+
+
+def test_sync_waits_for_all_of_it(tmp_path: Path) -> None:
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel, checkpoint_async=False)
+    worker.report(step=1, metrics={}, checkpoint=saving())
+    assert channel.seen == {1: [1]}
+
+
+@pytest.mark.parametrize("answer", [Answer.STOP, Answer.PAUSE])
+def test_who_is_told_to_end_has_a_whole_checkpoint(tmp_path: Path, answer: Answer) -> None:
+    channel = Watching(tmp_path, {1: answer})
+    worker = worker_of(tmp_path, channel, checkpoint_every=10)
+    assert worker.report(step=1, metrics={}, checkpoint=saving()) is answer
+    newest = newest_whole(channel.paths)
+    assert newest is not None
+    assert newest.step == 1
+
+
+def test_the_driver_hears_of_the_end_when_the_checkpoint_is_there(tmp_path: Path) -> None:
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel, checkpoint_every=10)
+    worker.report(step=1, metrics={}, checkpoint=saving())
+    worker.report(step=2, metrics={}, checkpoint=saving(), final=True)
+    assert channel.seen == {1: [], 2: [2]}
+
+
+def test_what_goes_wrong_behind_is_raised_at_the_next_report(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise OSError("no room")
+
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel)
+    worker.report(step=1, metrics={}, checkpoint=saving(broken))
+    with pytest.raises(OSError, match="no room"):
+        worker.report(step=2, metrics={}, checkpoint=saving())
+    worker.close()
+    assert channel.paths.checkpoint_steps() == []
+    assert list(channel.seen) == [1]
+
+
+def test_storage_that_fails_for_a_moment_is_written_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results.storage.retry, "FIRST_PAUSE_S", 0.001)
+    flakes = iter([OSError(errno.ESTALE, "moved"), OSError(errno.EIO, "flaked")])
+
+    def flaky() -> None:
+        for flake in flakes:
+            raise flake
+
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel)
+    worker.report(step=1, metrics={}, checkpoint=saving(flaky))
+    worker.close()
+    assert next(flakes, None) is None
+    assert channel.paths.checkpoint_steps() == [1]
+
+
+def test_an_orphan_commits_nothing(tmp_path: Path) -> None:
+    channel, superseded = Watching(tmp_path), threading.Event()
+    worker = worker_of(tmp_path, channel)
+    worker.report(step=1, metrics={}, checkpoint=saving(lambda: superseded.wait(60)))
+    channel.paths.attempt(2).mkdir(parents=True)
+    superseded.set()
+    with pytest.raises(Superseded):
+        worker.report(step=2, metrics={})
+    assert channel.paths.checkpoint_steps() == []
+
+
+def test_the_good_one_stays_where_its_successor_is_not_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel, retention=Retention(newest=1))
+
+    def worn(folder: Path, final: Path, *, step: int) -> None:
+        commit(folder, final, step=step)
+        if step == 2:
+            (final / "model.safetensors").write_text("#" * len(folder.name))
+
+    monkeypatch.setattr(trainables.checkpointing.saver, "commit", worn)
+    for step, left in [(1, [1]), (2, [1, 2]), (3, [3])]:
+        worker.report(step=step, metrics={}, checkpoint=saving())
+        worker.saver.settle()
+        assert channel.paths.checkpoint_steps() == left
+    worker.close()
+
+
+def test_no_report_waits_for_the_deletion_of_older_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, go_on = Watching(tmp_path), threading.Event()
+    worker = worker_of(tmp_path, channel, retention=Retention(newest=1), checkpoint_every=2)
+
+    def slowly(paths: TrialPaths, keep: int, *, protected: Collection[int]) -> None:
+        assert go_on.wait(60)
+        prune(paths, keep, protected=protected)
+
+    monkeypatch.setattr(trainables.checkpointing.saver, "prune", slowly)
+    for step in (1, 2, 3):  # the second is saved, and the third waits until it is on the disk
+        worker.report(step=step, metrics={}, checkpoint=saving())
+    assert channel.seen[3] == [2]
+    go_on.set()
+    worker.close()
+    assert channel.paths.checkpoint_steps() == [2]
+
+
+def test_a_model_that_diverged_is_not_saved(tmp_path: Path) -> None:
+    channel = Watching(tmp_path, {2: Answer.STOP})
+    worker = worker_of(tmp_path, channel, retention=Retention(metric="loss"))
+    worker.report(step=1, metrics={"loss": 1.0}, checkpoint=saving())
+    worker.report(step=2, metrics={"loss": float("nan")}, checkpoint=saving(), final=True)
+    assert channel.paths.checkpoint_steps() == [1]
+
+
+def test_the_best_and_the_rungs_stay(tmp_path: Path) -> None:
+    keep = Retention(newest=1, best=1, metric="loss", rungs=(3.0,))
+    channel = Watching(tmp_path)
+    worker = worker_of(tmp_path, channel, retention=keep, checkpoint_every=2)
+    for step, loss in enumerate([5.0, 1.0, 4.0, 3.0, 2.0, 6.0, 7.0], 1):
+        worker.report(step=step, metrics={"loss": loss}, checkpoint=saving())
+    worker.close()
+    assert channel.paths.checkpoint_steps() == [2, 3, 7]

@@ -1,0 +1,135 @@
+"""Checkpoints on their way to object storage: training does not wait, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from results.checkpoints.commit import newest_whole
+from results.checkpoints.retention import Retention
+from results.checkpoints.trial_mirror import OWNER, Place, TrialMirror
+from results.paths import TrialPaths
+from results.records.trial import read_reports
+from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
+from trainables.checkpointing.uploads import restored
+from trainables.runtime.preemption import Preempted
+from trainables.worker import Worker
+
+TOKEN = "0123456789abcdef"
+CONFIG = {"hidden_units": 8, "num_layers": 1, "epochs": 6, "batch_size": 256, "dropout": 0.1}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place((tmp_path / "far").as_uri(), "sweep", TOKEN)
+    found.open().put(OWNER, json.dumps({"token": TOKEN}).encode())
+    return found
+
+
+def worker_of(folder: Path, place: Place, **options: object) -> Worker:
+    options = {"checkpoint_every": 1, "mirror": place, **options}
+    return make_worker(folder, "digits", {}, **options)
+
+
+def save(folder: Path) -> None:
+    (folder / "model.safetensors").write_text(folder.name)
+
+
+def steps_in(place: Place) -> set[str]:
+    keys = place.open().sizes("trials/t0000/checkpoints")
+    return {key[:13] for key in keys if key.endswith("manifest.json")}
+
+
+def test_training_does_not_wait_and_the_newest_is_sent_next(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, sent = threading.Event(), threading.Event(), []
+    send = TrialMirror.send
+
+    def slowly(self: TrialMirror, paths: TrialPaths, step: int) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        send(self, paths, step)
+        sent.append(step)
+
+    monkeypatch.setattr(TrialMirror, "send", slowly)
+    worker = worker_of(tmp_path / "t0000", place, retention=Retention(newest=1))
+    worker.report(step=1, metrics={}, checkpoint=save)
+    assert begun.wait(60)
+    for step in (2, 3, 4):
+        worker.report(step=step, metrics={}, checkpoint=save)
+    worker.report(step=5, metrics={}, checkpoint=save, final=True)  # all reported, nothing sent
+    paths = worker.job.paths
+    assert paths.checkpoint_steps() == [1, 5]  # what is being sent stays
+    go_on.set()
+    worker.close()
+    assert sent == [1, 5]
+    assert paths.checkpoint_steps() == [5]
+    assert steps_in(place) == {"step_00000005"}
+
+
+def test_a_storage_that_fails_costs_training_nothing(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: TrialMirror, paths: TrialPaths, step: int) -> None:
+        raise OSError("the network is gone, says https://me:pa55word@host")
+
+    monkeypatch.setattr(TrialMirror, "send", fails)
+    worker = worker_of(tmp_path / "t0000", place)
+    with caplog.at_level(logging.WARNING):
+        worker.report(step=1, metrics={}, checkpoint=save, final=True)
+        worker.close()
+    assert worker.job.paths.checkpoint_steps() == [1]
+    assert "step 1 was not sent (the network is gone, says https://me:***@host)" in caplog.text
+
+
+def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: Place) -> None:
+    whole = run_trial(tmp_path / "whole", "digits", CONFIG)
+    folder, gone = tmp_path / "t0000", threading.Event()
+
+    class Leaves(RecordingChannel):
+        def report(self, report):  # type: ignore[no-untyped-def]
+            answer = super().report(report)
+            if report.step == 3:
+                gone.set()
+                raise Preempted("the machine is gone")
+            return answer
+
+    with pytest.raises(Preempted):
+        run_trial(folder, "digits", CONFIG, channel=Leaves(), checkpoint_every=1, mirror=place)
+    shutil.rmtree(folder)
+    later = run_trial(folder, "digits", CONFIG, attempt=2, checkpoint_every=1, mirror=place)
+    assert sorted(later.curve) == [4, 5, 6]
+    reports = {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(folder))}
+    assert reports == whole.curve
+    assert {"step_00000005", "step_00000006"} == steps_in(place)
+
+
+def test_the_folder_is_enough_where_the_storage_is_not_there(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = worker_of(tmp_path / "t0000", place, attempt=2)
+
+    def unreachable(self: TrialMirror, paths: TrialPaths, newer_than: int) -> None:
+        raise OSError("AWS Error NETWORK_CONNECTION")
+
+    monkeypatch.setattr(TrialMirror, "fetch", unreachable)
+    with pytest.raises(OSError, match="NETWORK"):  # not from the beginning again
+        restored(worker.job, newest_whole(worker.job.paths))
+    worker.report(step=1, metrics={}, checkpoint=save, final=True)
+    worker.close()
+    here = restored(worker.job, newest_whole(worker.job.paths))
+    assert here is not None
+    assert here.step == 1
+
+
+def test_only_the_first_rank_sends(tmp_path: Path, place: Place) -> None:
+    worker = worker_of(tmp_path / "t0000", place, rank=1)
+    worker.saver._uploads.add(1)
+    worker.close()
+    assert steps_in(place) == set()

@@ -1,0 +1,112 @@
+"""Whatever a trial changes in its process is as before when it is over."""
+
+import logging
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from trainables.runtime.global_state import SETTINGS, put_back
+from trainables.runtime.memory import Held, leak
+from trainables.runtime.seeding import own_world
+
+CHANGES = {
+    "environment": lambda: os.environ.update(LEFT_BEHIND="1"),
+    "working directory": lambda: os.chdir("/"),
+    "sys.path": lambda: sys.path.insert(0, "/nowhere"),
+    "recursion limit": lambda: sys.setrecursionlimit(5000),
+    "log level": lambda: logging.root.setLevel(logging.CRITICAL),
+    "log handlers": lambda: logging.root.addHandler(logging.NullHandler()),
+    "logging disabled": lambda: logging.disable(),
+    "numpy errors": lambda: np.seterr(all="raise"),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "device": lambda: torch.set_default_device("meta"),
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True),
+    "autocast depth": lambda: torch.autocast("cpu").__enter__(),
+    "autocast on CPU": lambda: torch.autocast("cpu").__enter__(),
+    "autocast on CUDA": lambda: torch.set_autocast_enabled("cuda", True),
+    "float32 products": lambda: torch.set_float32_matmul_precision("medium"),
+    "cudnn": lambda: setattr(torch.backends.cudnn, "enabled", False),
+    "cudnn.benchmark": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "cudnn.deterministic": lambda: setattr(torch.backends.cudnn, "deterministic", True),
+    "flash attention": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "memory-efficient attention": lambda: torch.backends.cuda.enable_mem_efficient_sdp(False),
+    "plain attention": lambda: torch.backends.cuda.enable_math_sdp(False),
+    "cudnn attention": lambda: torch.backends.cuda.enable_cudnn_sdp(False),
+    "hooks _global_forward_hooks": lambda: register_module_forward_hook(lambda *_: None),
+    "hooks before optimizers": lambda: register_optimizer_step_pre_hook(lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_trial_changes_is_put_back(name):
+    setting = SETTINGS[name]
+    before = setting.read()
+    with own_world(0, 0, torch.device("cpu")):
+        CHANGES[name]()
+        assert setting.read() != before, "the change is one"
+    assert setting.read() == before
+
+
+def change_everything_and_fail():
+    for change in CHANGES.values():
+        change()
+    raise ValueError("the trial")
+
+
+def test_all_of_it_also_after_a_failure():
+    before = {name: s.read() for name, s in SETTINGS.items()}
+    with pytest.raises(ValueError, match="the trial"), own_world(0, 0, torch.device("cpu")):
+        change_everything_and_fail()
+    assert {name: s.read() for name, s in SETTINGS.items()} == before
+    assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
+
+
+def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast():
+    with own_world(0, 0, torch.device("cpu")):
+        torch.autocast("cpu").__enter__()
+    model = nn.Linear(2, 2, bias=False)
+    products = []
+    for value in (1.0, 2.0):
+        nn.init.constant_(model.weight, value)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            products.append(model(torch.ones(1, 2))[0, 0].item())
+    assert products == [2.0, 4.0]
+
+
+def test_generators_and_warnings_too():
+    state, filters = torch.get_rng_state(), list(warnings.filters)
+    with own_world(5, 1, torch.device("cpu")):
+        torch.rand(3)
+        warnings.simplefilter("ignore")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert warnings.filters == filters
+
+
+def test_processes_that_were_left_running_are_ended():
+    with put_back():
+        left = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        left.start()
+    assert left.exitcode == -9
+
+
+def test_a_leak_is_what_grew_beyond_the_limit():
+    mib = 2**20
+    baseline = Held(host=400 * mib, device=10 * mib)
+    assert leak(baseline, Held(500 * mib, 10 * mib), 100 * mib) is None
+    assert leak(baseline, Held(501 * mib, 10 * mib), 100 * mib) == (
+        "101 MiB of host memory beyond the 400 MiB after the first trial"
+    )
+    said = leak(baseline, Held(100 * mib, 120 * mib), 100 * mib)
+    assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"

@@ -1,0 +1,43 @@
+"""A worker's part of a device, as far as it can be told without one."""
+
+import os
+
+import pytest
+import torch
+
+from trainables.runtime import gpu_share
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", raising=False)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "mps"))
+
+
+def percentage():
+    return os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+
+
+def test_mps_is_told_the_part_where_it_is_on(tmp_path):
+    gpu_share.before_cuda(0.25)
+    assert percentage() is None
+    (tmp_path / "mps").mkdir()
+    gpu_share.before_cuda(1)
+    assert percentage() is None
+    gpu_share.before_cuda(0.25)
+    assert percentage() == "25"
+    gpu_share.before_cuda(0.5)
+    assert percentage() == "25", "what is set already is the user's"
+
+
+def test_only_shared_devices_get_a_limit(monkeypatch):
+    limits = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *given: limits.append(given)
+    )
+    device = torch.device("cuda", 1)
+    gpu_share.limit_memory(1.0, device)
+    gpu_share.limit_memory(0.25, torch.device("cpu"))
+    assert limits == []
+    gpu_share.limit_memory(0.25, device)
+    assert limits == [(0.25, device)]

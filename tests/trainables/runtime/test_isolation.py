@@ -1,0 +1,39 @@
+"""Who shares processes: what the sweep asks for, and what the trainable does."""
+
+from pathlib import Path
+
+import pytest
+
+from trainables.launch.worker_pool import Isolation
+
+CODE = """
+from trainables.base import Trainable
+
+class Alone(Trainable):
+    isolation = "trial"
+
+    def train(self, config, worker): ...
+
+    def evaluate(self, config, weights, split, cache): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "trainable", "expected"),
+    [
+        ("lane", "digits", 7),
+        ("trial", "digits", 1),
+        ("lane", "alone.py:Alone", 1),
+        ("trial", "alone.py:Alone", 1),
+    ],
+)
+def test_trials_of_a_lane(
+    kind: str, trainable: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "alone.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    assert Isolation(kind, max_trials=7, max_growth=1).trials_per_lane(trainable) == expected
+
+
+def test_any_number_by_default() -> None:
+    assert Isolation("lane", None, 1).trials_per_lane("digits") is None

@@ -1,0 +1,141 @@
+"""A worker that is told to go leaves with a whole checkpoint; one that hangs leaves its stacks."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.checkpoints.commit import newest_whole
+from results.paths import TrialPaths
+from results.records.failures import Cause, Remedy, classify
+from results.records.trial import read_reports
+from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
+from trainables.digits import loop
+from trainables.launch.ray_train import in_one_line
+from trainables.runtime.preemption import (
+    Preempted,
+    _asked,
+    asked_to_go,
+    heed_sigterm,
+    heed_sigterm_soon,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def heeding() -> Iterator[None]:
+    restore = heed_sigterm()
+    yield
+    restore()
+
+
+def save(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("weights")
+
+
+def test_it_leaves_at_the_next_report_with_a_checkpoint(tmp_path: Path, heeding: None) -> None:
+    channel = RecordingChannel()
+    worker = make_worker(tmp_path, "digits", {}, channel=channel, checkpoint_every=100)
+    worker.report(step=1, metrics={}, checkpoint=save)
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Preempted, match="left after step 2") as e:
+        worker.report(step=2, metrics={}, checkpoint=save)
+    worker.close()
+    newest = newest_whole(TrialPaths(tmp_path))
+    assert newest is not None
+    assert newest.step == 2
+    failure = classify(f"rank 0: {in_one_line(e.value)}")
+    assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.PREEMPTION)
+    with pytest.raises(Preempted):  # nothing begins here any more
+        make_worker(tmp_path, "digits", {}, attempt=2).resume()
+
+
+def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) -> None:
+    worker = make_worker(tmp_path, "digits", {})
+    os.kill(os.getpid(), signal.SIGTERM)
+    worker.report(step=1, metrics={}, checkpoint=save, final=True)
+    assert TrialPaths(tmp_path).checkpoint_steps() == [1]
+
+
+@pytest.mark.parametrize("when", ["make_network", "_epoch", "_judge"])
+def test_told_to_go_in_warm_up_training_or_evaluation(
+    tmp_path: Path, when: str, heeding: None
+) -> None:
+    config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
+    came_to = None if when == "make_network" else 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))
+        with pytest.raises(Preempted, match=f"left after step {came_to or 0}"):
+            run_trial(tmp_path / "t", "digits", config)
+    assert newest_step(tmp_path / "t") == came_to
+    _asked.clear()  # the trial goes on elsewhere
+    run_trial(tmp_path / "t", "digits", config, attempt=2)
+    whole = run_trial(tmp_path / "whole", "digits", config)
+    curve = {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(tmp_path / "t"))}
+    assert curve == whole.curve
+
+
+def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of the training in which a SIGTERM comes; a second one would end the process."""
+
+    def told(*args: Any) -> Any:
+        if not asked_to_go():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return phase(*args)
+
+    return told
+
+
+def newest_step(trial: Path) -> int | None:
+    newest = newest_whole(TrialPaths(trial))
+    return newest.step if newest else None
+
+
+def test_a_second_sigterm_does_what_it_always_did(heeding: None) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert asked_to_go()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_another_thread_can_ask_for_it(heeding: None) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)  # uses up the fixture's handler
+    thread = threading.Thread(target=heed_sigterm_soon)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+SILENT = """
+import sys, time
+from trainables.runtime.watchdog import Watchdog
+watchdog = Watchdog(0.2)
+watchdog.beat()
+watchdog.pause()
+print("alive", flush=True)
+watchdog.beat()
+
+def waits_for_ever():
+    time.sleep(100)
+
+waits_for_ever()
+"""
+
+
+def test_a_silent_rank_leaves_its_stacks_and_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SILENT], cwd=ROOT, capture_output=True, text=True, timeout=90
+    )
+    assert (done.returncode, done.stdout) == (1, "alive\n")
+    notice, end = done.stderr.split("Timeout (0:00:00")
+    assert notice.startswith("no sign of life for 0 s; all threads:\n")
+    assert all("in waits_for_ever" in part for part in (notice, end))
+    failure = classify("rank 0: ActorDiedError: the actor died", done.stderr)
+    assert failure.error.startswith("hung: ")
+    assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.BUG)

@@ -1,0 +1,116 @@
+"""A trial keeps off the machines on which it failed, where there are others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from results.records.machines import Machine
+from results.records.trial import TrialState
+from tests.tuning.crew import ELASTIC, Sweep
+from trainables.job import TrialJob
+from tuning.controller.resources.placement import Node
+
+SICK, WELL = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
+ECC = {"on_log": {"ECC error": "retry_elsewhere"}}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Sweep:
+    """A machine for one trial, and another."""
+    found = Sweep(tmp_path / "sweep", failure=ECC)
+    found.cluster.nodes = [Node(1, 0, SICK.id), Node(1, 0, WELL.id)]
+    return found
+
+
+def fail(sweep: Sweep, job: TrialJob, *machines: Machine) -> None:
+    at = dict(enumerate(machines))
+    sweep.run.on_failed(job.trial_id, "rank 0: RuntimeError: ECC error", machines=at)
+    sweep.hired.release(job, ruined=True)
+
+
+def test_a_trial_keeps_off_the_machine_on_which_it_failed(two: Sweep) -> None:
+    job = two.begin()
+    fail(two, job, SICK)
+    record = two.run.records[job.trial_id]
+    assert (record.state, record.blamed) == (TrialState.PENDING, (SICK,))
+    again = two.begin()
+    assert (again.trial_id, again.avoid) == (job.trial_id, (SICK.id,))
+    attempt = two.run.records[job.trial_id].attempts[-1]
+    assert (attempt.kept_off, attempt.where) == ((SICK,), "kept off alpha (a)")
+
+
+def test_it_waits_for_another_machine_while_others_run(two: Sweep) -> None:
+    job, other = two.begin(), two.begin()
+    two.lanes.at = {other.key: [WELL.id]}
+    fail(two, job, SICK)
+    third = two.begin()
+    assert third.trial_id not in (job.trial_id, other.trial_id), "the sick machine is not idle"
+    two.lanes.at[third.key] = [SICK.id]
+    two.end(other)
+    again = two.begin()
+    assert (again.trial_id, again.avoid) == (job.trial_id, (SICK.id,))
+
+
+def test_where_nobody_knows_who_runs_where_it_waits(two: Sweep) -> None:
+    job, other = two.begin(), two.begin()
+    fail(two, job, SICK)
+    assert two.hired.berth([SICK]) is None
+    two.end(other)
+    assert two.hired.berth([SICK]) is not None
+
+
+def test_where_there_is_no_other_machine_it_is_tried_there_again(two: Sweep) -> None:
+    job = two.begin()
+    fail(two, job, SICK)
+    fail(two, two.begin(), WELL)
+    again = two.begin()
+    attempt = two.run.records[job.trial_id].attempts[-1]
+    assert (again.avoid, attempt.in_place) == ((), True)
+    assert attempt.where == (
+        "there is no machine but alpha (a), beta (b), so it is tried there again"
+    )
+
+
+def test_a_machine_that_has_left_is_not_kept_off(two: Sweep) -> None:
+    job = two.begin()
+    fail(two, job, SICK)
+    two.cluster.nodes = [Node(1, 0, WELL.id)]
+    two.cluster.seconds += 10
+    again = two.begin()
+    assert (again.trial_id, again.avoid) == (job.trial_id, ())
+    assert not two.run.records[job.trial_id].attempts[-1].where
+
+
+def test_a_machine_that_comes_back_is_known_again(two: Sweep) -> None:
+    sick = SICK.model_copy(update={"address": "192.0.2.7"})
+    job = two.begin()
+    fail(two, job, sick)
+    two.cluster.nodes = [Node(1, 0, "c", sick.address), Node(1, 0, WELL.id, "192.0.2.8")]
+    two.cluster.seconds += 10
+    again = two.begin()
+    assert (again.trial_id, again.avoid) == (job.trial_id, ("c",))
+    assert two.run.records[job.trial_id].attempts[-1].where == "kept off alpha (c)"
+
+
+def test_an_elastic_trial_does_with_the_machines_that_are_left(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", failure=ECC, resources=ELASTIC)
+    sweep.cluster.nodes = [Node(1, 0, SICK.id), Node(1, 0, WELL.id)]
+    job = sweep.begin()
+    assert job.workers == 2
+    fail(sweep, job, SICK, WELL)
+    again = sweep.begin()
+    assert (again.workers, again.avoid) == (1, (SICK.id,)), "rank 0 failed"
+
+
+def test_when_only_waiting_trials_are_left_nothing_is_proposed(two: Sweep) -> None:
+    jobs = [two.begin(), two.begin()]
+    fail(two, jobs[0], SICK)
+    assert len(two.run.records) == 2
+    assert two.run.next_trial(lambda blamed: None) is None
+    two.end(jobs[1])
+    two.cluster.nodes = [Node(1, 0, WELL.id)]
+    assert [two.begin().trial_id] == [jobs[0].trial_id]
+    two.cluster.later(2)
+    assert two.begin().trial_id == "t0002", "no proposal was lost"

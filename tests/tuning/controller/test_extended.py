@@ -1,0 +1,59 @@
+"""A sweep that was extended after it ended decides as one that was so long from the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from search_spaces.spec.sweep import SweepSpec
+from tests.tuning.simulate import finish, make_spec, open_run, outcome
+
+SPACE = {
+    "x": {"uniform": [-1.0, 1.0]},
+    "y": {"uniform": [-1.0, 1.0]},
+    "opt": {"k": {"choice": [1, 2]}},
+}
+
+
+def spec(searcher: str, scheduler: str, trials: int) -> SweepSpec:
+    return make_spec(
+        space=SPACE,
+        search={"name": searcher, "startup_trials": 3, "population": 4},
+        scheduler={"name": scheduler, "grace_period": 1, "max_t": 9},
+        budget={"trials": trials},
+    )
+
+
+@pytest.mark.parametrize(
+    ("searcher", "scheduler"),
+    [
+        ("sobol", "asha"),
+        ("cmaes", "hyperband"),
+        ("nsga2", "asha"),
+        ("tpe", "hyperband"),
+        ("mfgp", "median"),
+        ("cmaes", "none"),
+    ],
+)
+def test_of_every_kind(tmp_path: Path, searcher: str, scheduler: str) -> None:
+    """One trial after another; those that pause are in `tests.tuning.controller.test_pausing`."""
+    whole = open_run(tmp_path / "whole", spec(searcher, scheduler, 11))
+    finish(whole)
+    finish(open_run(tmp_path / "grown", spec(searcher, scheduler, 6)))
+    grown = open_run(tmp_path / "grown", spec(searcher, scheduler, 11))
+    assert len(grown.records) == 6
+    finish(grown)
+    assert outcome(grown) == outcome(whole)
+
+
+@pytest.mark.parametrize("scheduler", ["pbt", "pb2"])
+def test_a_population_gets_new_members_and_keeps_the_old_ones_as_they_ended(
+    tmp_path: Path, scheduler: str
+) -> None:
+    short = open_run(tmp_path, spec("sobol", scheduler, 4))
+    finish(short)
+    grown = open_run(tmp_path, spec("sobol", scheduler, 8))
+    finish(grown)
+    assert outcome(grown)[:4] == outcome(short)
+    assert {record.end_step for record in grown.records.values()} == {9}

@@ -1,0 +1,179 @@
+"""What the books do about failures: budgets, shrinking, divergence, what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+from results.records.failures import Cause, Remedy
+from results.records.machines import Machine
+from results.records.trial import TrialState, read_trial
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.controller.failure_policy import count
+from tuning.controller.sweep import SweepRun
+from tuning.search.schedulers import Decision
+
+DIED = "rank 1: ActorDiedError: the actor died"
+PREEMPTED = "rank 0: Preempted: SIGTERM"
+OOM = "rank 0: OutOfMemoryError: CUDA out of memory"
+
+
+def fail(run: SweepRun, error: str, times: int, upto: int | None = None) -> str:
+    """Fail the same trial so often, each time a step further where `upto` is given."""
+    job = run.next_trial()
+    assert job is not None
+    for number in range(times):
+        if number:
+            job = run.next_trial()
+            assert job is not None
+        if upto is not None:
+            train(run, job, upto=upto + number)
+        run.on_failed(job.trial_id, error)
+    return job.trial_id
+
+
+def state_of(run: SweepRun, trial_id: str) -> TrialState:
+    return run.records[trial_id].state
+
+
+def test_each_cause_has_its_own_budget(tmp_path: Path) -> None:
+    limits = {"max_retries": 1, "max_preemptions": 3, "max_infrastructure": 2}
+    run = open_run(tmp_path / "s", make_spec(failure=limits, scheduler={"name": "none"}))
+    trial = fail(run, PREEMPTED, 3)
+    job = run.next_trial()
+    assert job is not None
+    for step in (2, 3):
+        train(run, job, upto=step)
+        run.on_failed(trial, DIED)
+        job = run.next_trial()
+        assert job is not None
+    run.on_failed(trial, "rank 0: ValueError: x")
+    assert state_of(run, trial) is TrialState.PENDING
+    assert run.next_trial() is not None
+    run.on_failed(trial, "rank 0: KeyError: 'y'")
+    record = run.records[trial]
+    assert record.state is TrialState.FAILED
+    assert record.reason == "rank 0: KeyError: 'y' (2 attempts failed, bug)"
+    causes = [a.cause for a in record.attempts]
+    assert causes == [Cause.PREEMPTION] * 3 + [Cause.INFRASTRUCTURE] * 2 + [Cause.BUG] * 2
+
+
+def test_a_poison_configuration_is_given_up_with_one_line(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 2}))
+    trial = fail(run, "rank 1: ValueError: bad shape 17", 3)
+    assert run.records[trial].reason == "rank 1: ValueError: bad shape 17 (the same error 3 times)"
+    finish(run)
+    assert [r.state for r in run.records.values()].count(TrialState.FAILED) == 1
+
+
+def test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 1}))
+    trial = fail(run, DIED, 3)
+    assert state_of(run, trial) is TrialState.FAILED
+    assert [a.cause for a in run.records[trial].attempts] == [
+        Cause.INFRASTRUCTURE,
+        Cause.BUG,
+        Cause.BUG,
+    ]
+    other = fail(run, DIED, 4, upto=1)
+    assert state_of(run, other) is TrialState.PENDING
+
+
+def test_a_smaller_micro_batch_until_there_is_none(tmp_path: Path) -> None:
+    spec = make_spec(
+        space={"batch_size": {"choice": [8, 12]}},
+        resources={"workers": 2},
+        failure={"max_retries": 0},
+        search={"name": "random"},
+    )
+    run = open_run(tmp_path / "s", spec)
+    job = run.next_trial()
+    assert job is not None
+    share = job.config["batch_size"] // 2
+    sizes: list[Any] = []
+    while state_of(run, job.trial_id) is not TrialState.FAILED:
+        assert run.on_failed(job.trial_id, OOM) in (Remedy.SHRINK, Remedy.INFEASIBLE)
+        if state_of(run, job.trial_id) is TrialState.PENDING:
+            run = open_run(tmp_path / "s", spec)  # also over a resume
+            again = run.next_trial()
+            assert again is not None
+            assert again.trial_id == job.trial_id
+            assert again.config["batch_size"] == job.config["batch_size"]
+            sizes.append(again.config["micro_batch_size"])
+    assert sizes == [share // 2, share // 4][: len(sizes)]
+    assert sizes[-1] == 1
+    record = read_trial(run.paths.trial(job.trial_id))
+    assert record.reason == f"infeasible: {OOM}"
+    assert "micro_batch_size" not in record.config
+    assert record.adjusted == {"micro_batch_size": 1}
+    told = run._study._study.trials[0]
+    assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
+    assert count(run.records.values()) == {"shrink": len(sizes), "infeasible": 1}
+
+
+@pytest.mark.parametrize("policy", ["infeasible", "fail_trial"])
+def test_what_follows_a_lack_of_memory_is_chosen(tmp_path: Path, policy: str) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"on_oom": policy}))
+    trial = fail(run, OOM, 1)
+    assert state_of(run, trial) is TrialState.FAILED
+    assert run.records[trial].attempts[0].remedy == policy
+
+
+def test_a_bound_of_divergence(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"diverged_above": 50.0}))
+    job = run.next_trial()
+    assert job is not None
+    assert train(run, job, value=lambda c, s: 10.0**s) is Decision.STOP
+    record = run.records[job.trial_id]
+    assert (record.reason, record.end_step) == ("diverged: loss is 100.0", 2)
+
+
+def test_a_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    trial = fail(run, "rank 0: OSError: [Errno 28] No space left on device", 1)
+    assert run.gave_up
+    assert run.problem == f"{trial}: rank 0: OSError: [Errno 28] No space left on device"
+    assert run.next_trial() is None
+    run.release()
+    resumed = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    again = resumed.next_trial()
+    assert again is not None
+    assert again.trial_id == trial
+
+
+def test_a_pattern_in_the_log_decides(tmp_path: Path) -> None:
+    failure = {"on_log": {"ECC error": "retry_elsewhere", "no licence": "fail_trial"}}
+    run = open_run(tmp_path / "s", make_spec(failure=failure))
+    for said, remedy in (("an ECC error", Remedy.RETRY_ELSEWHERE), ("no licence", "fail_trial")):
+        job = run.next_trial()
+        assert job is not None
+        job.paths.log(job.attempt, 1).write_text(f"step 1\n{said}\nbye\n")
+        assert run.on_failed(job.trial_id, "rank 0: RuntimeError: x") == remedy
+    assert state_of(run, job.trial_id) is TrialState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "logs", "blamed"),
+    [
+        ("rank 1: RuntimeError: ECC error", {}, ["b"]),
+        ("rank 0: RuntimeError: Connection closed by peer", {1: "x\nECC error\n"}, ["b"]),
+        ("ActorDiedError", {0: "ECC error", 1: "ECC error"}, ["a", "b"]),
+        ("AcceleratorError: CUDA error: unspecified launch failure", {}, ["a", "b"]),
+        ("rank 0: ValueError: no", {}, []),
+    ],
+)
+def test_the_machine_to_blame_is_the_one_whose_rank_said_so(
+    tmp_path: Path, error: str, logs: dict[int, str], blamed: list[str]
+) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"on_log": {"ECC error": "retry_elsewhere"}}))
+    job = run.next_trial()
+    assert job is not None
+    for rank, text in logs.items():
+        job.paths.log(job.attempt, rank).write_text(text)
+    machines = {0: Machine(id="a", name="one"), 1: Machine(id="b", name="two")}
+    run.on_failed(job.trial_id, error, machines=machines)
+    record = read_trial(job.paths)
+    assert [m.id for m in record.blamed] == blamed

@@ -1,0 +1,228 @@
+"""What a report costs does not grow with the trials of a sweep, nor with the reports of a trial.
+
+Counted, not timed: a thousand trials of twenty reports must not be slower than ten of them.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from results.analysis.replicates import Families
+from results.records.trial import Report, TrialRecord, append_report
+from results.storage.atomic import write_atomic
+from search_spaces.loading.sweep_file import dump_sweep
+from search_spaces.spec.sweep import SchedulerSpec
+from tests.trainables.local import make_worker
+from tests.tuning.hot_path import Cost, costs
+from tests.tuning.simulate import make_spec, open_run, train
+from trainables.job import TrialJob
+from trainables.launch.broker import Mailbox
+from tuning.cli.run.live_view import Board, LineView
+from tuning.controller.session import _taken_over
+from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep_dir.folder import Session, write_state
+from tuning.search.schedulers import Decision, make_scheduler
+
+FEW, MANY = 5, 60
+
+
+def report_of(job: TrialJob, step: int) -> Report:
+    return Report(step=step, metrics={"loss": 1 / step}, attempt=job.attempt, time=time.time())
+
+
+def finished_trials(run: SweepRun, count: int) -> None:
+    for _ in range(count):
+        job = run.next_trial()
+        assert job is not None
+        if train(run, job, upto=2) is Decision.CONTINUE:
+            run.on_ended(job.trial_id)
+
+
+def cost_of_a_report(run: SweepRun, job: TrialJob, step: int) -> Cost:
+    report = report_of(job, step)
+    append_report(job.paths, report)
+    with costs() as cost:
+        assert run.on_report(job.trial_id, report) is Decision.CONTINUE
+    return cost
+
+
+LIMITS = [
+    {"cpu_hours": 1000.0},
+    {"gpu_hours": 1000.0},
+    {"target": -1.0},
+    {"patience": 1000},
+    {"min_improvement": 1e-9},
+]
+
+
+@pytest.fixture(params=[{}, *LIMITS], ids=lambda limit: next(iter(limit), "trials"))
+def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """A sweep with a view and a budget, to which trials are added."""
+    spec = make_spec(
+        budget={"trials": 1000, **request.param},
+        search={"name": "random"},
+        scheduler={"name": "none", "max_t": 999},
+    )
+    run = open_run(tmp_path / "sweep", spec)
+    with open(tmp_path / "out", "w") as out:
+        run.observers.append(LineView(Board(spec), Console(file=out)))
+        yield run
+
+
+def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepRun) -> None:
+    finished_trials(big, FEW)
+    job = big.next_trial()
+    assert job is not None
+    cost_of_a_report(big, job, 1)  # imports
+    few = cost_of_a_report(big, job, 2)
+    finished_trials(big, MANY)
+    many = cost_of_a_report(big, job, 3)
+    assert (few.opened, few.synced) == (many.opened, many.synced) == (0, 0)
+    assert many.calls <= few.calls + 20, "something is done for each trial at each report"
+
+
+def test_nor_does_asking_whether_the_sweep_is_over(big: SweepRun) -> None:
+    """Ray Tune's loop asks again and again."""
+
+    def cost_of_asking() -> Cost:
+        with costs() as cost:
+            assert not big.finished
+        return cost
+
+    finished_trials(big, FEW)
+    cost_of_asking()
+    few = cost_of_asking()
+    finished_trials(big, MANY)
+    cost_of_asking()  # the bound on what is left to gain is computed once after each trial
+    many = cost_of_asking()
+    assert many.calls <= few.calls + 20
+
+
+@pytest.mark.parametrize("scheduler", ["median", "asha"])
+def test_nor_do_schedulers_that_compare_trials(scheduler: str) -> None:
+    """At a rung, which a trial comes to a few times in its life, ASHA looks at all."""
+    settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 20, "max_t": 99}
+    judge = make_scheduler(SchedulerSpec.model_validate(settings))
+
+    def cost_of_deciding(trials: range) -> Cost:
+        for trial in trials:
+            for step in range(1, 5):
+                judge.decide(f"t{trial}", step, (1.0,))
+        with costs() as cost:
+            assert judge.decide(f"t{trials[-1]}", 5, (1.0,)) is Decision.CONTINUE
+        return cost
+
+    few = cost_of_deciding(range(FEW))
+    judge.decide("t0", 5, (1.0,))
+    assert cost_of_deciding(range(FEW, MANY)).calls <= few.calls + 10
+
+
+@pytest.mark.parametrize("big", [{}], indirect=True)
+def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
+    job = big.next_trial()
+    assert job is not None
+    first = [cost_of_a_report(big, job, step) for step in range(1, 4)][-1]
+    last = [cost_of_a_report(big, job, step) for step in range(4, 200)][-1]
+    assert last.calls <= first.calls + 20
+    assert (last.opened, last.synced) == (0, 0)
+
+
+def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
+    families = Families(3)
+
+    def cost_of_a_trial(number: int) -> Cost:
+        trial = TrialRecord(id="t", number=number, params={}, config={}, seed=0, created=0)
+        with costs() as cost:
+            for replicate in range(3):
+                families.adopted(trial.model_copy(update={"replicate": replicate}))
+                due = families.due()
+        assert due is None
+        return cost
+
+    few = cost_of_a_trial(0)
+    for number in range(1, MANY):
+        cost_of_a_trial(number)
+    assert cost_of_a_trial(MANY).calls == few.calls
+
+
+@pytest.mark.parametrize("big", [{}, *LIMITS[:-1]], indirect=True)
+def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
+    """But for the models that propose or bound what is left to gain, which learn from all."""
+
+    def cost_of_a_trial() -> Cost:
+        with costs() as cost:
+            finished_trials(big, 1)
+        return cost
+
+    finished_trials(big, FEW)
+    few = cost_of_a_trial()
+    finished_trials(big, MANY)
+    many = cost_of_a_trial()
+    assert (few.opened, few.synced) == (many.opened, many.synced)
+    assert many.synced <= 10, "what belongs together is synced together"
+    assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast may look at each trial"
+
+
+def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
+    spec = make_spec(tracking={"name": "none"})
+    run = open_run(tmp_path / "sweep", spec)
+    write_atomic(run.paths.spec, dump_sweep(spec).encode())
+    write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    finished_trials(run, FEW)
+    train(run, run.next_trial(), upto=1)
+    board = Board(spec)
+    with costs() as cost, ExitStack() as stack:
+        resumed, _ = _taken_over(run.paths, spec, stack, board)
+    files = {str(run.paths.trial(i).reports) for i in resumed.records}
+    assert len(files) == FEW + 1
+    assert {cost.names[file] for file in files} == {1}
+    assert {i: step for i, (step, _) in board.last.items()} == {
+        i: resumed._last_step(i) for i in resumed.records
+    }
+
+
+def test_a_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
+    worker = make_worker(tmp_path / "t0000", "digits", {})
+    worker.report(step=1, metrics={"loss": 1.0})
+    every = []
+    for step in range(2, 50):
+        with costs() as cost:
+            worker.report(step=step, metrics={"loss": 1.0})
+        every.append((cost.opened, cost.synced))
+    worker.close()
+    assert set(every) == {(1, 1)}
+
+
+def test_a_mailbox_keeps_nothing_of_reports_that_were_answered() -> None:
+    import asyncio
+
+    from trainables.job import Answer
+
+    async def scenario() -> None:
+        box, heard = Mailbox(), 0
+        await box.begin("t.1")
+
+        async def driver() -> None:
+            nonlocal heard
+            while heard < 100:
+                await box.event("t.1")
+                heard += 1
+                await box.answer("t.1", Answer.CONTINUE)
+
+        async def worker() -> None:
+            for step in range(1, 101):
+                said = Report(step=step, metrics={}, attempt=1, time=0.0)
+                assert await box.report("t.1", said) is Answer.CONTINUE
+
+        await asyncio.gather(driver(), worker())
+        talk = box._talks["t.1"]
+        assert talk.events.empty()
+        assert talk.answers.empty()
+
+    asyncio.run(scenario())

@@ -1,0 +1,58 @@
+"""What comes late, twice, or from another clock: the newest attempt's word counts, once."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from results.records.trial import Report, append_report, read_reports
+from search_spaces.checksum import seal_yaml
+from search_spaces.loading.sweep_file import dump_sweep
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tuning.controller.session import _taken_over
+from tuning.controller.sweep_dir.folder import Session, read_state, write_state
+
+
+def test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing(tmp_path: Path) -> None:
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    train(run, job, upto=3)
+    again = open_run(tmp_path / "s", make_spec())
+    finish(again)
+    said = read_reports(job.paths)
+    for step in (2, 3, 5):  # an orphan that was cut off, and wakes up
+        for _ in range(2):
+            append_report(job.paths, Report(step=step, metrics={"loss": 9.9}, attempt=1, time=9e9))
+    newer = [r for r in read_reports(job.paths) if r.attempt == 2]
+    assert newer == [r for r in said if r.attempt == 2]
+    once_more = open_run(tmp_path / "s", make_spec())
+    assert once_more.next_trial() is None
+    assert outcome(once_more) == outcome(whole)
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """Between two sessions, and within the second."""
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    spec = make_spec(budget={"trials": 6, "time": 3600.0})
+    run = open_run(tmp_path / "s", spec)
+    train(run, run.next_trial())
+    train(run, run.next_trial(), upto=2)
+    write_state(run.paths, Session("key", (time.time(),), (1.0,)))
+    run.paths.spec.write_text(seal_yaml(dump_sweep(spec)))
+
+    real, off = time.time, [hours * 3600.0]
+    monkeypatch.setattr(time, "time", lambda: real() + off[0])
+    with ExitStack() as stack:
+        resumed, spent = _taken_over(run.paths, spec, stack)
+        assert spent == 1.0
+        train(resumed, resumed.next_trial())
+        off[0] = -off[0]
+        finish(resumed)
+    assert outcome(resumed) == outcome(whole)
+    assert 1.0 <= sum(s or 0.0 for s in read_state(run.paths).spent) < 1000.0
+    assert all(a.seconds >= 0.0 for r in resumed.records.values() for a in r.attempts)

@@ -1,0 +1,189 @@
+"""Trials that are paused in the books: continued when called, cloned, and never forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from results.records.trial import TrialState, read_reports, read_trials
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tuning.search.schedulers import Decision
+
+PROMOTE = {"name": "asha_promote", "grace_period": 1, "max_t": 9}
+PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
+
+
+def spec(scheduler=PROMOTE, trials=9, **changes):
+    return make_spec(scheduler=scheduler, budget={"trials": trials}, **changes)
+
+
+def weights(run, trial_id, step):
+    return (run.paths.trial(trial_id).checkpoint(step) / "weights.txt").read_text()
+
+
+def test_the_best_are_continued_and_the_rest_keep_waiting(tmp_path):
+    run = open_run(tmp_path, spec())
+    finish(run)
+    ends = Counter((r.state, r.reason) for r in run.records.values())
+    assert ends[TrialState.COMPLETED, "max_t at step 9"] >= 1
+    assert ends[TrialState.PAUSED, "asha_promote at step 1"] >= 3
+    assert ends.total() == 9
+    assert {state for state, _ in ends} == {TrialState.COMPLETED, TrialState.PAUSED}
+    assert {t.state.name for t in run._study._study.trials} == {"COMPLETE", "RUNNING"}
+    assert open_run(tmp_path, spec()).finished
+
+
+@pytest.mark.parametrize("searcher", ["random", "mfgp"])
+def test_a_longer_sweep_decides_as_if_it_had_been_so_long_from_the_start(tmp_path, searcher):
+    """One after another, and the short one brought a trial to its end without being hurried."""
+    search = {"name": searcher, "startup_trials": 3}
+    short, long = (spec(search=search, trials=n) for n in (9, 15))
+    whole = open_run(tmp_path / "whole", long)
+    finish(whole)
+    finish(open_run(tmp_path / "grown", short))
+    grown = open_run(tmp_path / "grown", long)
+    paused = {r.id for r in grown.records.values() if r.state is TrialState.PAUSED}
+    finish(grown)
+    assert outcome(grown) == outcome(whole)
+    promoted = [grown.records[i] for i in paused if len(grown.records[i].attempts) > 1]
+    assert promoted
+    for record in promoted:  # from its checkpoint: no step is done twice
+        files = grown.paths.trial(record.id)
+        assert [line.attempt for line in read_reports(files)][:2] == [1, 2]
+        assert weights(grown, record.id, 1) == f"{record.id} at 1"
+
+
+def test_a_sweep_that_was_too_short_for_any_promotion_differs_by_that_one(tmp_path):
+    """Its best trial was hurried to the end, ahead of what the longer one would have done."""
+    finish(open_run(tmp_path / "grown", spec(trials=2)))
+    grown = open_run(tmp_path / "grown", spec(trials=9))
+    (hurried,) = (r for r in grown.records.values() if r.state is TrialState.COMPLETED)
+    finish(grown)
+    assert grown.records[hurried.id] == hurried
+    assert len(grown.records) == 9
+
+
+def test_a_hard_limit_leaves_paused_trials_to_a_longer_budget(tmp_path):
+    short = make_spec(scheduler=PROMOTE, budget={"trials": 9, "target": 0.1})
+    run = open_run(tmp_path, short)
+    while not run.finished:
+        train(run, run.next_trial(), value=lambda c, s: 0.5 - 0.1 * s)
+    run.release()
+    assert {r.state for r in run.records.values()} == {TrialState.PAUSED, TrialState.STOPPED}
+    longer = open_run(tmp_path, spec())
+    before = {i for i, r in longer.records.items() if r.state is TrialState.PAUSED}
+    finish(longer)
+    assert any(len(longer.records[i].attempts) > 1 for i in before)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "ends"),
+    [
+        ({"name": "none", "max_t": 9}, {(TrialState.COMPLETED, 9)}),
+        ({"name": "none", "max_t": 1}, {(TrialState.COMPLETED, 1), (TrialState.COMPLETED, 3)}),
+        ({**PROMOTE, "name": "asha"}, {(TrialState.COMPLETED, 9), (TrialState.STOPPED, 1)}),
+    ],
+    ids=["none", "shorter", "asha"],
+)
+def test_another_scheduler_decides_about_what_was_paused(tmp_path, scheduler, ends):
+    first = open_run(tmp_path, spec())
+    for _ in range(3):
+        train(first, first.next_trial())
+    assert {r.state for r in first.records.values()} == {TrialState.PAUSED}
+    run = open_run(tmp_path, make_spec(scheduler=scheduler, budget={"trials": 1}))
+    finish(run)
+    assert {(r.state, r.end_step) for r in run.records.values()} <= ends
+    assert not any(r.state is TrialState.PAUSED for r in run.records.values())
+
+
+def test_a_paused_trial_that_breaks_an_outcome_constraint_cannot_win(tmp_path):
+    run = open_run(tmp_path, spec(search={"name": "random"}, outcome_constraints=["size <= 0.5"]))
+    finish(run)
+    rests = [r for r in run.records.values() if r.state is TrialState.PAUSED]
+    assert {r.eligible for r in rests} == {True, False}
+    for record in rests:
+        assert record.eligible == (abs(record.params["x"]) <= 0.5)
+        assert record.eligible or "breaks size <= 0.5" in record.reason
+
+
+def test_a_paused_trial_waits_with_its_checkpoint(tmp_path):
+    run = open_run(tmp_path, spec())
+    job = run.next_trial()
+    assert train(run, job) is Decision.PAUSE
+    (record,) = read_trials(run.paths)
+    assert (record.state, record.reason) == (TrialState.PAUSED, "asha_promote at step 1")
+    assert record.attempts[-1].ended is not None
+    assert weights(run, job.trial_id, 1) == "t0000 at 1"
+    assert run.next_trial().trial_id == "t0001"
+
+
+@pytest.mark.parametrize("scheduler", [PROMOTE, PBT], ids=lambda s: s["name"])
+@pytest.mark.parametrize("moves", [1, 8, 14])
+@pytest.mark.parametrize("lost", [False, True], ids=["decided", "undecided"])
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, lost):
+    """The driver dies between two attempts, or before it acted on the last report."""
+    whole = open_run(tmp_path / "whole", spec(scheduler))
+    finish(whole)
+    killed = open_run(tmp_path / "killed", spec(scheduler))
+    for _ in range(moves):
+        if (job := killed.next_trial()) is not None:
+            before = killed.paths.trial(job.trial_id).record.read_bytes()
+            train(killed, job)
+            if lost:
+                killed.paths.trial(job.trial_id).record.write_bytes(before)
+                killed = open_run(tmp_path / "killed", spec(scheduler))
+    resumed = open_run(tmp_path / "killed", spec(scheduler))
+    finish(resumed)
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_an_interrupted_sweep_keeps_its_paused_trials(tmp_path):
+    run = open_run(tmp_path, spec())
+    for _ in range(2):
+        train(run, run.next_trial())
+    run.interrupt()
+    run.release()
+    assert {r.state for r in read_trials(run.paths)} == {TrialState.PAUSED}
+
+
+def test_a_population_takes_over_weights_and_parameters(tmp_path):
+    run = open_run(tmp_path, spec(PBT))
+    finish(run)
+    records = read_trials(run.paths)
+    assert {(r.state, r.end_step) for r in records} == {(TrialState.COMPLETED, 9)}
+    taken = [(r, i) for r in records for i in r.lineage]
+    assert {i.step for _, i in taken} == {3, 6}
+    for record, inherited in taken:
+        donor = next(r for r in records if r.id == inherited.donor)
+        assert inherited.donor_step == inherited.step
+        assert inherited.before != inherited.after
+        assert donor.id != record.id
+        if inherited is record.lineage[-1]:
+            assert record.params == inherited.after
+            assert record.config["x"] == inherited.after["x"]
+    last = [(r, r.lineage[-1]) for r in records if r.lineage]
+    for record, inherited in last:
+        assert weights(run, record.id, inherited.step).endswith(f"at {inherited.donor_step}")
+        assert not weights(run, record.id, inherited.step).startswith(record.id)
+
+
+def test_several_objectives_are_told_and_stopped_by(tmp_path):
+    several = make_spec(
+        metric=["loss", "size"],
+        mode=["min", "max"],
+        scheduler={**PROMOTE, "name": "asha"},
+        budget={"trials": 9},
+    )
+    run = open_run(tmp_path, several)
+    finish(run)
+    states = Counter(r.state for r in run.records.values())
+    assert states[TrialState.COMPLETED] >= 1
+    assert states[TrialState.STOPPED] >= 1
+    complete = [t for t in run._study._study.trials if t.state.name == "COMPLETE"]
+    assert all(len(t.values) == 2 for t in complete)
+    run.paths.study.unlink()
+    again = open_run(tmp_path, several)
+    assert [t.values for t in again._study._study.trials] == [
+        t.values for t in run._study._study.trials
+    ]

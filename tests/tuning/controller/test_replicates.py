@@ -1,0 +1,156 @@
+"""Each configuration under several seeds: judged, told and compared by the mean."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+from results.analysis.leaderboard import summaries
+from results.analysis.replicates import family
+from results.analysis.selection import decide
+from results.records.trial import TrialRecord, TrialState
+from results.report.page import write_report
+from results.report.sweep_data import read as read_report
+from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from tests.search_spaces.test_sweep_file import MINIMAL
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tuning.controller.sweep import SweepRun
+from tuning.search.schedulers import Decision
+
+NONE = {"name": "none", "max_t": STEPS}
+Value = Any
+
+
+def spec_of(**changes: Any) -> Any:
+    return make_spec(**{"replicates": 3, "budget": {"trials": 12}, "scheduler": NONE, **changes})
+
+
+def noisy(run: SweepRun, job: Any) -> Value:
+    """Loss by configuration, with noise by seed."""
+    return lambda config, step: (config["x"] - 0.3) ** 2 + job.seed % 97 / 97 + 1 / step
+
+
+def run_all(run: SweepRun, at_once: int = 3) -> None:
+    """Trials side by side, a step of each in turn, as they would run on a cluster."""
+    live: dict[str, Any] = {}
+    while not run.finished:
+        while len(live) < at_once and (job := run.next_trial()) is not None:
+            live[job.trial_id] = job
+        for trial, job in list(live.items()):
+            step = (run._last_step(trial) or 0) + 1
+            if train(run, job, upto=step, value=noisy(run, job)) is not Decision.CONTINUE:
+                del live[trial]
+
+
+def groups_of(run: SweepRun) -> dict[int, list[TrialRecord]]:
+    """The replicates of each configuration, by its number."""
+    groups: dict[int, list[TrialRecord]] = {}
+    for record in sorted(run.records.values(), key=lambda r: (r.number, r.replicate)):
+        groups.setdefault(record.number, []).append(record)
+    return groups
+
+
+def told(run: SweepRun) -> Any:
+    return run._study._study.trials
+
+
+def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path: Path) -> None:
+    run = open_run(tmp_path, spec_of())
+    run_all(run)
+    groups = groups_of(run)
+    assert [len(g) for g in groups.values()] == [3, 3, 3, 3]
+    assert [r.id for r in groups[1]] == ["t0001", "t0001-2", "t0001-3"]
+    for number, group in groups.items():
+        assert len({r.seed for r in group}) == 3
+        assert len({str(r.config) for r in group}) == 1
+        curves = [dict(run._curves[r.id]) for r in group]
+        mean = statistics.fmean(curve[STEPS] for curve in curves)
+        assert told(run)[number].value == pytest.approx(mean)
+        assert told(run)[number].intermediate_values[2] == pytest.approx(
+            statistics.fmean(curve[2] for curve in curves)
+        )
+    assert len(told(run)) == 4
+
+
+def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: Path) -> None:
+    run = open_run(tmp_path, spec_of())
+    run_all(run)
+    board = summaries(run.paths, "loss", "min")
+    means = {
+        group[0].id: statistics.fmean(run._curves[r.id][-1][1] for r in group)
+        for group in groups_of(run).values()
+    }
+    order = list(dict.fromkeys(family(line.record.id) for line in board))
+    assert order == sorted(means, key=means.__getitem__)
+    assert [family(line.record.id) for line in board] == [i for i in order for _ in range(3)]
+    assert board[0].mean == pytest.approx(means[order[0]])
+    assert (board[0].half_width or 0) > 0
+    choice = decide(run.paths, run.spec)
+    assert family(choice.line.record.id) == order[0]
+    assert choice.line.value == min(line.value for line in board[:3] if line.value is not None)
+    assert f"± {board[0].half_width:.3g}" in choice.why
+    assert "mean over 3 seeds" in choice.why
+    run.paths.spec.write_text(dump_sweep(run.spec))
+    write_report(read_report(run.paths), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert f"{board[0].mean:.5g} ± {board[0].half_width:.2g} of 3" in page
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("killed_after", [1, 2, 3, 5])
+def test_a_kill_changes_nothing(tmp_path: Path, killed_after: int, lost: bool) -> None:
+    whole = open_run(tmp_path / "whole", spec_of(budget={"trials": 6}))
+    finish(whole)
+    killed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
+    for _ in range(killed_after):
+        train(killed, killed.next_trial())
+    if lost:
+        killed.paths.study.unlink()
+    resumed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
+    finish(resumed)
+    assert outcome(resumed) == outcome(whole)
+    assert [t.values for t in told(resumed)] == [t.values for t in told(whole)]
+
+
+def test_the_scheduler_judges_the_mean_and_stops_every_seed(tmp_path: Path) -> None:
+    asha = {"name": "asha", "grace_period": 2, "max_t": STEPS}
+    run = open_run(tmp_path, spec_of(scheduler=asha, budget={"trials": 30}))
+    run_all(run)
+    groups = groups_of(run)
+    stopped = [g for g in groups.values() if any(r.state is TrialState.STOPPED for r in g)]
+    assert stopped
+    for group in stopped:
+        assert all(r.state is TrialState.STOPPED for r in group)
+        assert told(run)[group[0].number].state is OptunaState.PRUNED
+    again = open_run(tmp_path, spec_of(scheduler=asha, budget={"trials": 30}))
+    assert outcome(again) == outcome(run)
+
+
+def test_one_failed_seed_fails_the_configuration(tmp_path: Path) -> None:
+    run = open_run(tmp_path, spec_of(failure={"max_retries": 0}, budget={"trials": 3}))
+    jobs = [run.next_trial() for _ in range(2)]
+    train(run, jobs[0])
+    assert told(run)[0].state is OptunaState.RUNNING
+    run.on_failed(jobs[1].trial_id, "rank 0: RuntimeError: boom")
+    assert told(run)[0].state is OptunaState.FAIL
+    assert (run.next_trial().trial_id, len(told(run))) == ("t0001", 2)
+
+
+def test_a_configuration_that_was_begun_gets_all_its_seeds(tmp_path: Path) -> None:
+    run = open_run(tmp_path, spec_of(budget={"trials": 4}))
+    finish(run)
+    assert [len(g) for g in groups_of(run).values()] == [3, 3]
+
+
+def test_schedulers_that_pause_take_no_replicates(tmp_path: Path) -> None:
+    from search_spaces.errors import UserError
+
+    path = tmp_path / "small.yaml"
+    path.write_text(MINIMAL.replace("{max_t: 9}", "{name: asha_promote, max_t: 9}"))
+    load_sweep(path)
+    with pytest.raises(UserError, match="asha_promote takes no replicates"):
+        load_sweep(path, ["replicates=2"])

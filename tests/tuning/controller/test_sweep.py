@@ -1,0 +1,221 @@
+"""The books of a sweep: proposals, outcomes, retries, and what a killed driver leaves behind."""
+
+import math
+
+import optuna
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+from results.paths import SweepPaths
+from results.records.failures import Remedy
+from results.records.trial import TrialState, read_trials
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tuning.search.schedulers import Decision
+from tuning.search.study import SweepStudy
+
+
+def study_of(run):
+    return run._study._study
+
+
+def test_a_sweep_runs_to_its_budget(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    finish(run)
+    states = [r.state for r in run.records.values()]
+    assert len(states) == 6
+    assert set(states) <= {TrialState.COMPLETED, TrialState.STOPPED}
+    assert TrialState.COMPLETED in states
+    told = [t.state for t in study_of(run).trials]
+    assert told == [
+        {TrialState.COMPLETED: OptunaState.COMPLETE, TrialState.STOPPED: OptunaState.PRUNED}[s]
+        for s in states
+    ]
+
+
+def test_same_seed_same_sweep(tmp_path):
+    runs = [open_run(tmp_path / n, make_spec()) for n in "ab"]
+    for run in runs:
+        finish(run)
+    assert outcome(runs[0]) == outcome(runs[1])
+    other = open_run(tmp_path / "c", make_spec(seed=4))
+    finish(other)
+    assert outcome(other) != outcome(runs[0])
+
+
+@pytest.mark.parametrize("killed_after", range(6))
+@pytest.mark.parametrize("at_step", [0, 2, 5])
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, killed_after, at_step):
+    """The driver dies in mid-trial: nothing but the folder remains."""
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    killed = open_run(tmp_path / "killed", make_spec())
+    for _ in range(killed_after):
+        job = killed.next_trial()
+        train(killed, job)
+    job = killed.next_trial()
+    train(killed, job, upto=at_step)
+    finished = {r.id for r in read_trials(killed.paths) if r.state.finished}
+    del killed
+
+    resumed = open_run(tmp_path / "killed", make_spec())
+    again = []
+    while (job := resumed.next_trial()) is not None:
+        again.append(job.trial_id)
+        train(resumed, job)
+    assert not finished & set(again)
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_resume_without_the_study_rebuilds_it(tmp_path):
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    run = open_run(tmp_path / "s", make_spec())
+    for _ in range(3):
+        train(run, run.next_trial())
+    train(run, run.next_trial(), upto=1)
+    run.paths.study.unlink()
+    resumed = open_run(tmp_path / "s", make_spec())
+    finish(resumed)
+    assert outcome(resumed) == outcome(whole)
+    assert len(study_of(resumed).trials) == 6
+
+
+def test_a_torn_journal_line_is_cut_off(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    for _ in range(3):
+        train(run, run.next_trial())
+    with open(run.paths.study, "ab") as f:
+        f.write(b'{"op_code": 4, "worker_')
+    resumed = open_run(tmp_path / "s", make_spec())
+    finish(resumed)
+    assert len(read_trials(resumed.paths)) == 6
+
+
+def test_killed_between_proposal_and_record(tmp_path):
+    spec = make_spec()
+    run = open_run(tmp_path / "s", spec)
+    number, params = run._study.ask()
+    resumed = open_run(tmp_path / "s", spec)
+    job = resumed.next_trial()
+    assert job.trial_id == f"t{number:04d}"
+    assert resumed.records[job.trial_id].params == params
+    finish_one = train(resumed, job)
+    assert finish_one in (Decision.COMPLETE, Decision.STOP)
+    finish(resumed)
+    assert len(resumed.records) == 6
+
+
+def test_a_crash_is_retried_then_fails(tmp_path):
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 1}))
+    job = run.next_trial()
+    train(run, job, upto=2)
+    run.on_failed(job.trial_id, "rank 1: RuntimeError: boom")
+    again = run.next_trial()
+    assert (again.trial_id, again.attempt) == (job.trial_id, 2)
+    assert again.config == job.config
+    run.on_failed(job.trial_id, "rank 1: RuntimeError: boom")
+    record = run.records[job.trial_id]
+    assert record.state is TrialState.FAILED
+    assert record.reason == "rank 1: RuntimeError: boom (the same error 2 times)"
+    assert [a.error for a in record.attempts] == ["rank 1: RuntimeError: boom"] * 2
+    assert study_of(run).trials[0].state is OptunaState.FAIL
+    assert run.next_trial().trial_id != job.trial_id
+
+
+def test_an_interruption_is_no_failure(tmp_path):
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    job = run.next_trial()
+    train(run, job, upto=2)
+    run.interrupt()
+    assert run.next_trial() is None
+    run.release()
+    assert run.records[job.trial_id].state is TrialState.PENDING
+    resumed = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    again = resumed.next_trial()
+    assert again.attempt == 2
+    train(resumed, again)
+    finish(resumed)
+    assert TrialState.FAILED not in {r.state for r in resumed.records.values()}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_metric_that_is_no_number_fails_the_trial(tmp_path, bad):
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    assert train(run, job, value=lambda c, s: bad if s == 3 else 1.0) is Decision.STOP
+    record = run.records[job.trial_id]
+    assert (record.state, record.end_step) == (TrialState.FAILED, 3)
+    assert record.reason == f"diverged: loss is {bad}"
+    assert record.attempts[0].remedy is Remedy.DIVERGED
+    told = study_of(run).trials[0]
+    assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
+    finish(run)
+    assert len(run.records) == 6
+
+
+def test_a_metric_that_never_comes_fails_the_trial(tmp_path):
+    run = open_run(tmp_path / "s", make_spec(metric="los"))
+    job = run.next_trial()
+    assert train(run, job) is Decision.CONTINUE
+    run.on_ended(job.trial_id)
+    record = run.records[job.trial_id]
+    assert record.state is TrialState.FAILED
+    assert record.reason == "never reported los (did you mean 'loss'?)"
+
+
+def test_late_reports_change_nothing(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    train(run, job)
+    before = outcome(run)
+    assert train(run, job, upto=STEPS + 2) is Decision.STOP
+    run.on_ended(job.trial_id)
+    run.on_failed(job.trial_id, "too late")
+    assert outcome(run) == before
+
+
+def test_grid_values_are_all_tried(tmp_path):
+    space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
+    run = open_run(tmp_path / "s", make_spec(space=space))
+    finish(run)
+    tried = [r.params["opt.k"] for r in sorted(run.records.values(), key=lambda r: r.number)]
+    assert tried == [1, 2, 3, 1, 2, 3]
+
+
+def test_the_time_budget_counts_earlier_sessions(tmp_path):
+    spec = make_spec(budget={"time": 100.0})
+    run = open_run(tmp_path / "s", spec)
+    job = run.next_trial()
+    late = open_run(tmp_path / "s", spec)
+    late._started -= 100.0
+    assert late.next_trial() is None
+    assert job is not None
+
+
+def test_the_study_opens_as_an_optuna_study(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    finish(run)
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(run.paths.study))
+    )
+    study = optuna.load_study(study_name="simulated", storage=storage)
+    assert len(study.trials) == 6
+    assert study.best_trial.params["opt.k"] in (1, 2)
+
+
+def test_told_twice_is_told_once(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    train(run, run.next_trial())
+    record = run.records["t0000"]
+    study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())
+    study.tell(record, run._curves["t0000"])
+    assert len(study._study.trials) == 1
+
+
+def test_a_trial_that_had_not_begun_is_not_to_blame(tmp_path):
+    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
+    job = run.next_trial()
+    run.on_failed(job.trial_id, "the lane went", began=False)
+    again = run.next_trial()
+    assert (again.trial_id, again.attempt) == (job.trial_id, 2)
+    assert run.records[job.trial_id].attempts[0].error is None

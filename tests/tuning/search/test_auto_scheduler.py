@@ -1,0 +1,72 @@
+"""What the scheduler `auto` picks, and that a sweep keeps it."""
+
+import pytest
+
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
+from tests.tuning.simulate import finish, make_spec, open_run
+from tuning.controller.sweep_dir.amend import change
+from tuning.controller.sweep_dir.folder import create
+from tuning.search.auto_scheduler import choose_scheduler
+
+AUTO = {"grace_period": 1, "max_t": 9}
+LOOP = "def train(config): ...\n"
+
+
+def freeze(folder, **changes):
+    spec = make_spec(scheduler=AUTO, tracking={"name": "none"}, **changes)
+    loaded = LoadedSweep(spec, Source("simulated.yaml"), folder / "simulated.yaml", ())
+    return create(loaded, None, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "asha_promote"),
+        ({"metric": ["a", "b"]}, "asha_promote"),
+        ({"replicates": 3}, "asha"),
+        ({"trainable": "loop.py:train"}, "asha"),
+        ({"trainable": "loop.py:Own"}, "asha_promote"),
+    ],
+)
+def test_it_is_the_default_and_picks_by_what_can_pause(tmp_path, monkeypatch, changes, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(LOOP + "class Own: ...\n")
+    choice = choose_scheduler(make_spec(scheduler=AUTO, **changes))
+    assert choice.name == name
+    assert str(choice).startswith(f"{name} (auto: ")
+
+
+def test_one_that_is_named_is_kept():
+    choice = choose_scheduler(make_spec(scheduler={**AUTO, "name": "hyperband"}))
+    assert str(choice) == "hyperband (as the sweep file says)"
+
+
+def test_a_trainable_that_is_not_there_is_a_mistake(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="no such file"):
+        choose_scheduler(make_spec(scheduler=AUTO, trainable="gone.py:train"))
+
+
+def test_the_record_says_what_was_picked_and_why_and_trials_pause(tmp_path):
+    paths = freeze(tmp_path)
+    said = paths.spec.read_text()
+    assert "# scheduler asha_promote (auto: its trials can pause" in said
+    spec = load_sweep(paths.spec).spec
+    assert (spec.scheduler.name, spec.scheduler.max_t) == ("asha_promote", 9)
+    run = open_run(paths.root, spec)
+    finish(run)
+    assert any(r.reason.startswith("asha_promote at step") for r in run.records.values())
+
+
+def test_a_longer_sweep_keeps_what_was_picked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    paths = freeze(tmp_path, trainable="loop.py:train")
+    assert change(paths, "+4", None, ()) is not None
+    assert load_sweep(paths.spec).spec.scheduler.name == "asha"
+    assert paths.spec.read_text().count("# scheduler asha (auto: a Ray Train loop") == 1
+    change(paths, None, None, ("scheduler.name=median",))
+    change(paths, None, None, ("scheduler.name=auto",))
+    assert load_sweep(paths.spec).spec.scheduler.name == "asha"

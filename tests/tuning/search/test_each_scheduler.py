@@ -1,0 +1,155 @@
+"""What each scheduler decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.tune.schedulers import AsyncHyperBandScheduler
+
+from tests.tuning.scheduler_simulator import DOMAINS, MAX_T, PARAMS, Play, make
+from tuning.search.schedulers import Decision
+
+
+class TestAsha:
+    @given(
+        st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(-10, 10)), max_size=120),
+        st.sampled_from([2, 3, 4]),
+    )
+    @settings(deadline=None)
+    def test_decides_as_ray_tune_does(self, history, reduction_factor):
+        ours = make(reduction_factor=reduction_factor)
+        rays = AsyncHyperBandScheduler(
+            time_attr="step",
+            metric="score",
+            mode="max",
+            max_t=MAX_T,
+            grace_period=1,
+            reduction_factor=reduction_factor,
+        )
+        trials, steps, over = {}, Counter(), set()
+        for trial, score in history:
+            if trial in over:
+                continue
+            steps[trial] += 1
+            if trial not in trials:
+                trials[trial] = SimpleNamespace(trial_id=trial)
+                rays.on_trial_add(None, trials[trial])
+            result = {"step": steps[trial], "score": score}
+            said = rays.on_trial_result(None, trials[trial], result)
+            decision = ours.decide(trial, steps[trial], (score,))
+            assert (said == "CONTINUE") == (decision is Decision.CONTINUE), (trial, steps[trial])
+            over |= set() if decision is Decision.CONTINUE else {trial}
+
+    def test_stops_what_is_not_in_the_best_third(self):
+        asha = make()
+        assert [asha.decide(f"t{i}", 1, (float(9 - i),)) for i in range(3)] == [
+            Decision.CONTINUE,
+            Decision.STOP,
+            Decision.STOP,
+        ]
+
+    def test_keeps_the_front_of_two_objectives(self):
+        asha = make(reduction_factor=2)
+        front = [(0.0, 4.0), (4.0, 0.0)]
+        assert {asha.decide(f"f{i}", 1, s) for i, s in enumerate(front)} == {Decision.CONTINUE}
+        assert asha.decide("dominated", 1, (1.0, 1.0)) is Decision.STOP
+        assert asha.decide("beyond", 1, (5.0, 5.0)) is Decision.CONTINUE
+
+
+class TestPromote:
+    def test_a_trial_is_called_when_its_rung_has_room(self):
+        asha = make("asha_promote")
+        for i, score in enumerate([0.3, 0.9]):
+            assert asha.decide(f"t{i}", 1, (score,)) is Decision.PAUSE
+            assert asha.call(more=True, idle=True) is None
+        asha.decide("t2", 1, (0.1,))
+        assert asha.call(more=True, idle=True) == "t1"
+        asha.went_on("t1")
+        assert asha.call(more=True, idle=True) is None
+        for i in range(3, 6):
+            asha.decide(f"t{i}", 1, (0.2,))
+        assert asha.call(more=True, idle=True) == "t0"
+
+    def test_the_highest_rung_comes_first(self):
+        asha = make("asha_promote")
+        for i in range(9):
+            asha.decide(f"t{i}", 1, (float(i),))
+        for i in (8, 7, 6):
+            asha.went_on(f"t{i}")
+            asha.decide(f"t{i}", 3, (float(i),))
+        assert asha.call(more=True, idle=False) == "t8"
+
+    def test_too_few_for_a_promotion_still_give_a_complete_one(self):
+        play = Play("asha_promote", 3, trials=2).run()
+        assert Counter(play.over.values()) == {Decision.COMPLETE: 1}
+
+    def test_checkpoints_are_due_at_the_rungs(self):
+        assert make("asha_promote", reduction_factor=2.5).rungs == (1, 3, 7, 16)
+
+
+class TestHyperband:
+    def test_brackets_begin_to_stop_at_different_steps(self):
+        stopped = Counter()
+        hyperband = make("hyperband")
+        for i in range(60):
+            for step in range(1, MAX_T):
+                if hyperband.decide(f"t{i}", step, (-float(i),)) is Decision.STOP:
+                    stopped[step] += 1
+                    break
+        assert set(stopped) == {1, 3, 9}
+        assert stopped[1] > stopped[3] > stopped[9]
+
+
+class TestMedian:
+    def test_stops_below_the_median_of_averages(self):
+        median = make("median", grace_period=2)
+        for i in range(3):
+            for step in (1, 2, 3):
+                assert median.decide(f"t{i}", step, (float(i + step),)) is Decision.CONTINUE
+        assert median.decide("bad", 1, (0.0,)) is Decision.CONTINUE
+        assert median.decide("bad", 2, (2.4,)) is Decision.STOP  # averages: 1.5, 2.5, 3.5
+        assert median.decide("good", 2, (2.6,)) is Decision.CONTINUE
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+class TestPopulation:
+    def generation(self, name, at=9, **kw):
+        population = make(name, interval=3, **kw)
+        for step in range(3, at + 1, 3):
+            for i in range(8):
+                assert population.decide(f"t{i}", step, (i * float(step),)) is Decision.PAUSE
+                if step < at:
+                    population.went_on(f"t{i}")
+        return population
+
+    def test_the_worst_take_weights_from_the_best_before_anybody_goes_on(self, name):
+        population, eras = self.generation(name), Play(name, 0).histories()
+        order, exploits = [], {}
+        while (called := population.call(more=False, idle=False)) is not None:
+            order.append(called)
+            exploits[called] = population.exploit(called, eras)
+            population.went_on(called)
+        assert order == [f"t{i}" for i in range(8)]
+        assert [t for t, e in exploits.items() if e] == ["t0", "t1"]
+        for exploit in (exploits["t0"], exploits["t1"]):
+            assert exploit.donor in ("t6", "t7")
+            assert exploit.params["layers"] == PARAMS["layers"]
+            assert exploit.params["lr"] != PARAMS["lr"]
+            assert all(DOMAINS[k].contains(v) for k, v in exploit.params.items())
+
+    def test_nobody_goes_on_before_the_last_has_come(self, name):
+        population = self.generation(name)
+        population.went_on("late")
+        assert population.call(more=False, idle=False) is None
+        population.gone("late")
+        assert population.call(more=True, idle=False) is None
+        assert population.call(more=False, idle=False) == "t0"
+
+    def test_only_named_parameters_change(self, name):
+        population, eras = self.generation(name, mutate=["momentum"]), Play(name, 0).histories()
+        params = population.exploit("t0", eras).params
+        assert {k for k in params if params[k] != PARAMS[k]} == {"momentum"}

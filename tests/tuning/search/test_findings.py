@@ -1,0 +1,159 @@
+"""Warm starts: what other sweeps found out, frozen at the start."""
+
+import pytest
+from pydantic import ValidationError
+
+from results.records.trial import TrialState, read_reports, read_trials
+from search_spaces.errors import UserError
+from tests.tuning.simulate import finish, make_spec, outcome, train
+from tests.tuning.sources import seen, session, sweep, warm
+from tuning.controller.sweep_dir.warm_start import evidence, frozen, same_task, sources
+from tuning.search.transfer.findings import value_at
+
+
+def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
+    first = sweep(tmp_path, "first", budget={"trials": 8})
+    run = session(sweep(tmp_path, run=False, **warm("first")))
+    known = seen(run)
+    assert [t.number for t in known] == list(range(-8, 0))
+    theirs = {r.params["x"]: r for r in read_trials(first)}
+    for trial in known:
+        record = theirs[trial.params["x"]]
+        complete = record.state is TrialState.COMPLETED
+        assert trial.state.name == ("COMPLETE" if complete else "PRUNED")
+        curve = [r.metrics["loss"] for r in read_reports(first.trial(record.id), record.end_step)]
+        assert list(trial.intermediate_values.values()) == curve
+    # its own trials are counted by themselves
+    job = run.next_trial()
+    assert job.trial_id == "t0000"
+    assert len(run._study._study.trials) == 1
+
+
+def test_it_makes_a_difference(tmp_path):
+    """With enough evidence the model proposes from the first trial on, and near the optimum."""
+    sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
+    changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
+    cold = session(sweep(tmp_path, "cold", **changes))
+    hot = session(sweep(tmp_path, "hot", **changes, **warm("first", name="tpe")))
+
+    def miss(run):
+        return sum(abs(r.params["x"] - 0.3) for r in run.records.values())
+
+    assert miss(hot) < miss(cold)
+
+
+def test_what_they_find_out_later_changes_nothing(tmp_path):
+    first = sweep(tmp_path, "first", run=False)
+    early = session(first)
+    for _ in range(3):
+        train(early, early.next_trial())
+    whole = sweep(tmp_path, "whole", **warm("first"))
+    cut = sweep(tmp_path, "cut", run=False, **warm("first"))
+    run = session(cut)
+    train(run, run.next_trial())
+    frozen_then = cut.evidence.read_bytes()
+    assert frozen_then == whole.evidence.read_bytes()
+
+    finish(session(first))
+    assert len(read_trials(first)) == 6
+    again = session(cut)
+    finish(again)
+    assert cut.evidence.read_bytes() == frozen_then
+    assert outcome(again) == outcome(session(whole))
+
+
+def test_spaces_may_differ(tmp_path):
+    space = {"x": {"uniform": [-1.0, 0.5]}, "opt": {"k": {"choice": [1, 2]}}}
+    searched = {**space, "old": {"uniform": [0.0, 1.0]}}
+    first = sweep(tmp_path, "first", space=searched, budget={"trials": 20})
+    k = {"k": {"choice": [2, 3]}}
+    other = {"x": {"uniform": [0.0, 2.0]}, "opt": k, "new": {"uniform": [0.0, 1.0]}}
+    run = session(sweep(tmp_path, run=False, space=other, **warm("first")))
+    theirs = [r.params for r in read_trials(first)]
+    inside = sorted(p["x"] for p in theirs if p["x"] >= 0 and p["opt.k"] == 2)
+    assert inside
+    assert sorted(t.params["x"] for t in seen(run)) == inside
+    assert all(t.params.keys() == {"x", "opt.k"} for t in seen(run))
+    assert evidence(first, run.spec) == (
+        f"warm start {len(inside)} of {len(theirs)} trials of first (values count)"
+    )
+    finish(run)
+    nothing = {"y": {"uniform": [0.0, 1.0]}}
+    assert (
+        seen(session(sweep(tmp_path, "strange", run=False, space=nothing, **warm("first")))) == []
+    )
+
+
+def test_of_another_task_only_the_order_counts(tmp_path):
+    sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
+    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first", name="tpe"))
+    run = session(paths)
+    ranked = sorted(frozen(paths, run.spec), key=lambda f: f.ranks)
+    assert [f.ranks for f in ranked] == [[(i + 0.5) / 8] for i in range(8)]
+    complete = [f.complete for f in ranked]
+    assert complete == sorted(complete, reverse=True)
+    finals = [f.curve[-1][1] for f in ranked if f.complete]
+    assert finals == sorted(finals)
+
+    by_x = {t.params["x"]: t for t in seen(run)}
+    values = [by_x[f.params["x"]].value for f in ranked]
+    assert {t.state.name for t in by_x.values()} == {"COMPLETE"}
+    assert values == sorted(values)
+    finish(run)
+    own = [t.value for t in run._study._study.trials if t.state.name == "COMPLETE"]
+    assert len(own) > 1
+    values = [t.value for t in seen(run)]
+    assert min(own) <= min(values) <= max(values) <= max(own)
+
+
+def test_a_rank_has_a_value_among_ones_own():
+    assert value_at(0.0, [3.0, 1.0, 2.0], "min") == 1.0
+    assert value_at(1.0, [3.0, 1.0, 2.0], "min") == 3.0
+    assert value_at(0.0, [3.0, 1.0, 2.0], "max") == 3.0
+    assert value_at(0.25, [], "min") < value_at(0.75, [], "min")
+    assert value_at(0.25, [7.0], "max") > 7.0 > value_at(0.75, [7.0], "max")
+
+
+def test_what_makes_a_task():
+    spec = make_spec(fixed={"data": "a", "deep": {"er": 1}})
+    assert same_task(spec, make_spec(fixed={"data": "a", "deep": {"er": 1}}, seed=9))
+    assert not same_task(spec, make_spec(fixed={"data": "b", "deep": {"er": 1}}))
+    assert not same_task(spec, make_spec(fixed={"data": "a"}))
+    longer = make_spec(
+        fixed={"data": "a", "deep": {"er": 1}}, scheduler={"name": "asha", "max_t": 99}
+    )
+    assert not same_task(spec, longer)
+    # one of them searches it: it is of the search
+    searched = make_spec(
+        fixed={"deep": {"er": 1}},
+        space={"x": {"uniform": [0.0, 1.0]}, "data": {"choice": ["a", "b"]}},
+    )
+    assert same_task(spec, searched)
+
+
+def test_sources_are_named_or_refused(tmp_path):
+    paths = sweep(tmp_path, "first", run=False)
+    elsewhere = str(tmp_path / "first")
+    spec = make_spec(**warm("first", elsewhere))
+    assert [p.root for p in sources(spec, str(tmp_path))] == [paths.root] * 2
+    with pytest.raises(UserError, match=r"search\.warm_start: no sweep 'frist'.*'first'"):
+        sources(make_spec(**warm("frist")), str(tmp_path))
+    with pytest.raises(ValidationError, match="reuse needs warm_start"):
+        make_spec(search={"reuse": True})
+
+
+def test_a_relative_folder_is_frozen_as_an_absolute_one(tmp_path, monkeypatch):
+    sweep(tmp_path / "there", "first")
+    monkeypatch.chdir(tmp_path)
+    paths = sweep(tmp_path / "here", run=False, **warm("there/first"))
+    monkeypatch.chdir("/")
+    assert len(seen(session(paths))) == 6
+
+
+def test_a_damaged_file_of_evidence_is_told(tmp_path):
+    sweep(tmp_path, "first")
+    paths = sweep(tmp_path, run=False, **warm("first"))
+    session(paths)
+    paths.evidence.write_text('[{"source": 1}]')
+    with pytest.raises(UserError, match=r"evidence.json: not readable .* remove it"):
+        session(paths)

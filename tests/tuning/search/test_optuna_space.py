@@ -1,0 +1,129 @@
+"""Every domain, compiled and sampled, gives values that the domain allows."""
+
+import math
+import random
+from statistics import NormalDist
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.sampling import draw_value
+from tests.tuning.simulate import make_spec
+from tuning.search.optuna_space import OptunaSpace, decode, distribution, encode
+from tuning.search.schedulers.perturbation import at, perturb, share
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+FORMS = [
+    {"uniform": [-1.5, 2.0]},
+    {"quniform": [0.0, 1.0, 0.25]},
+    {"loguniform": [1e-5, 1e-1]},
+    {"qloguniform": [0.1, 10.0, 0.1]},
+    {"randint": [3, 9]},
+    {"qrandint": [8, 128, 8]},
+    {"lograndint": [1, 1000]},
+    {"qlograndint": [8, 128, 8]},
+    {"randn": []},
+    {"randn": [-40.0, 0.3]},
+    {"qrandn": [0.1, 0.05, 0.15]},
+    {"choice": ["a", 1, 2.5, None, False]},
+    {"choice": [[64, 64], {"kind": "wide", "n": 2}]},
+    {"grid_search": [1, 2, 3]},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+def test_samples_are_in_the_domain(form):
+    domain = Domain.model_validate(form)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    seen = [decode(domain, study.ask({"x": distribution(domain)}).params["x"]) for _ in range(200)]
+    assert all(domain.contains(v) for v in seen)
+    if domain.is_categorical or domain.kind in ("randint", "qrandint"):
+        expected = domain.categories or range(domain.lower, domain.high + 1, domain.q or 1)
+        assert all(v in seen for v in expected)
+
+
+@given(
+    low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99)
+)
+@settings(max_examples=60, deadline=None)
+def test_quantised_and_logarithmic_at_once(low, steps, q, seed):
+    domain = Domain.model_validate({"qlograndint": [low * q, (low + steps) * q, q]})
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+    value = decode(domain, study.ask({"x": distribution(domain)}).params["x"])
+    assert domain.contains(value)
+    assert value % q == 0
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+def test_a_value_survives_encoding(form):
+    domain = Domain.model_validate(form)
+    values = domain.categories or [domain.lower, domain.high]
+    for value in values:
+        back = decode(domain, encode(domain, value))
+        assert back == value or math.isclose(back, value)
+        assert type(back) is type(value)
+
+
+NORMAL = [("randn", [1.5, 0.5]), ("qrandn", [-3.0, 2.0, 0.1])]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), NORMAL)
+@pytest.mark.parametrize("by", ["searcher", "draw", "share"])
+def test_normal_domains_are_drawn_normally(kind, arguments, by):
+    domain = Domain.model_validate({kind: arguments})
+    rng, even = random.Random(0), distribution(domain)
+    draws = {
+        "searcher": lambda: decode(domain, rng.uniform(even.low, even.high)),
+        "draw": lambda: draw_value(domain, rng),
+        "share": lambda: at(domain, rng.random()),
+    }
+    values = [draws[by]() for _ in range(4000)]
+    assert all(map(domain.contains, values))
+    drawn, wanted = NormalDist.from_samples(values), NormalDist(*arguments[:2])
+    assert abs(drawn.mean - wanted.mean) < 0.05 * wanted.stdev  # three standard errors
+    assert abs(drawn.stdev / wanted.stdev - 1) < 0.04
+    within = sum(abs(v - wanted.mean) < wanted.stdev for v in values) / len(values)
+    assert within == pytest.approx(0.6827, abs=0.03)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+def test_a_perturbed_value_stays_in_the_domain(form):
+    domains = {"x": Domain.model_validate(form)}
+    rng, params = np.random.default_rng(0), {"x": at(domains["x"], 0.5)}
+    for _ in range(100):
+        params = perturb(params, domains, 0.25, rng)
+        assert domains["x"].contains(params["x"])
+
+
+@given(mean=st.integers(-99, 99), sd=st.integers(1, 99), z=st.integers(-400, 400))
+@settings(max_examples=100, deadline=None)
+def test_a_round_value_of_a_normal_domain_comes_back_exactly(mean, sd, z):
+    domain = Domain.model_validate({"randn": [mean / 100, sd / 100]})
+    value = round((100 * mean + z * sd) / 10_000, 4)
+    assert decode(domain, encode(domain, value)) == value
+    assert at(domain, share(domain, value)) == pytest.approx(value, abs=1e-9)
+
+
+def test_the_bounds_of_a_normal_domain_come_from_the_ends_of_its_distribution():
+    for form in ({"randn": []}, {"qrandn": [3.0, 1.0, 8.0]}):
+        domain = Domain.model_validate(form)
+        even = distribution(domain)
+        assert decode(domain, even.low) == domain.lower == at(domain, 0.0)
+        assert decode(domain, even.high) == domain.upper == at(domain, 1.0)
+
+
+def test_a_sample_agrees_with_what_it_was_decoded_to():
+    forms = {"a": {"qlograndint": [8, 128, 8]}, "b": {"randn": []}, "c": {"choice": ["x", [1]]}}
+    space = OptunaSpace(make_spec(space=forms))
+    sampled = {"a": 37, "b": 0.8, "c": "[1]"}
+    params = space.params(sampled)
+    assert params == {"a": 40, "b": pytest.approx(0.841621234), "c": [1]}
+    assert space.agrees(sampled, params)
+    for other in ({"a": 48}, {"b": 0.8416}, {"c": "x"}):
+        assert not space.agrees(sampled, {**params, **other})
+    assert not space.agrees({"a": 37}, params)

@@ -1,0 +1,105 @@
+"""Points that are tried first, and constraints on what trials report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState as OptunaState
+
+from results.analysis.leaderboard import summaries
+from results.analysis.selection import decide
+from results.records.trial import TrialState
+from search_spaces.errors import UserError
+from search_spaces.formulas.outcomes import violations
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+
+SPACE = {
+    "x": {"uniform": [-1.0, 1.0]},
+    "opt": {"k": {"choice": [1, 2]}},
+    "optimizer": {"choice": {"adam": {}, "sgd": {"momentum": {"quniform": [0, 0.9, 0.1]}}}},
+}
+POINTS = [{"x": 0, "opt": {"k": 2}, "optimizer": "adam"}, {"momentum": 0.3}, {"opt.k": 1}]
+
+
+def test_points_are_made_whole_and_flat() -> None:
+    spec = make_spec(space=SPACE, points=POINTS)
+    assert spec.points == [
+        {"x": 0.0, "opt.k": 2, "optimizer": "adam"},
+        {"optimizer": "sgd", "momentum": 0.3},
+        {"opt.k": 1},
+    ]
+    assert make_spec(**spec.model_dump(exclude_unset=True)).points == spec.points
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("killed_after", [0, 1, 2, 4])
+def test_points_come_first_once_also_after_a_kill(
+    tmp_path: Path, killed_after: int, lost: bool
+) -> None:
+    spec = make_spec(space=SPACE, points=POINTS)
+    whole = open_run(tmp_path / "whole", spec)
+    finish(whole)
+    tried = [r.params for r in whole.records.values()]
+    assert all(tried[i].items() >= point.items() for i, point in enumerate(spec.points))
+    killed = open_run(tmp_path / "killed", spec)
+    for _ in range(killed_after):
+        train(killed, killed.next_trial())
+    if lost:
+        killed.paths.study.unlink()
+    resumed = open_run(tmp_path / "killed", spec)
+    finish(resumed)
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_a_grid_goes_on_with_what_the_points_left(tmp_path: Path) -> None:
+    space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
+    run = open_run(tmp_path, make_spec(space=space, points=[{"x": 0.5, "opt.k": 3}]))
+    finish(run)
+    assert [r.params["opt.k"] for r in run.records.values()] == [3, 1, 2, 1, 2, 3]
+
+
+def test_by_how_much_a_constraint_is_broken() -> None:
+    texts = ["a <= 3", "a * 2 > b", "a == 1 or b < 0", "missing < 3", "a / 0 < 1", "a < b"]
+    told = violations(texts, {"a": 5.0, "b": 10.0})
+    assert list(told.values()) == [2.0, 1.0, 1.0, 1.0, 1.0, -5.0]
+    assert violations(["a <= 3"], {"a": float("nan")}) == {"a <= 3": 1.0}
+    assert violations(["a <= 3"], {"a": 3.0}) == {"a <= 3": 0.0}
+
+
+def infeasible_below(limit: float) -> dict[str, Any]:
+    return {"outcome_constraints": [f"loss >= {limit}"], "scheduler": {"name": "none", "max_t": 9}}
+
+
+def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path) -> None:
+    plain = open_run(tmp_path / "plain", make_spec(scheduler={"name": "none", "max_t": 9}))
+    finish(plain)
+    values = sorted(curve[-1][1] for curve in plain._curves.values())
+    limit = (values[0] + values[1]) / 2
+    run = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
+    finish(run)
+    board = summaries(run.paths, "loss", "min")
+    best = min(run.records.values(), key=lambda r: run._curves[r.id][-1][1])
+    assert best.broken == (f"loss >= {limit}",)
+    assert f"; breaks loss >= {limit}" in best.reason
+    assert decide(run.paths, run.spec).line.record.id == board[0].record.id != best.id
+    assert [bool(line.record.broken) for line in board] == sorted(
+        bool(line.record.broken) for line in board
+    )
+    told = run._study._study.trials
+    assert [t.constraints for t in told] == [r.violations for r in run.records.values()]
+    run.paths.study.unlink()
+    again = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
+    rebuilt = again._study._study.trials
+    assert [t.constraints for t in rebuilt] == [t.constraints for t in told]
+    assert {t.state for t in rebuilt} == {OptunaState.COMPLETE}
+
+
+def test_where_all_are_infeasible_nobody_wins(tmp_path: Path) -> None:
+    run = open_run(tmp_path, make_spec(outcome_constraints=["los < 3"], budget={"trials": 2}))
+    finish(run)
+    assert all(r.state is not TrialState.FAILED for r in run.records.values())
+    assert "never reported los (did you mean 'loss'?)" in run.records["t0000"].reason
+    with pytest.raises(UserError, match="keeps the outcome constraints"):
+        decide(run.paths, run.spec)

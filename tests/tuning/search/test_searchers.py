@@ -1,0 +1,184 @@
+"""What every searcher must do: stay in the space, repeat itself by seed, and go on after a kill."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from results.records.trial import TrialState
+from search_spaces.spec.sweep import SearchSpec
+from tests.tuning.simulate import finish, loss, make_spec, open_run, outcome, train
+from tuning.search.auto_searcher import choose
+from tuning.search.schedulers import Decision
+from tuning.search.searchers import SEARCHERS
+
+SPACE = {
+    "x": {"uniform": [-1.0, 1.0]},
+    "lr": {"qloguniform": [0.01, 1.0, 0.01]},
+    "opt": {"k": {"choice": [1, 2]}, "width": {"qlograndint": [8, 64, 8]}},
+}
+FINITE = {
+    "x": {"quniform": [-1.0, 1.0, 1.0]},
+    "opt": {"k": {"choice": [1, 2]}, "width": {"qlograndint": [8, 24, 8]}},
+}
+EVERY_DOMAIN = {
+    "x": {"uniform": [-1.0, 1.0]},
+    "a": {"quniform": [0.0, 1.0, 0.25]},
+    "b": {"loguniform": [1e-5, 1e-1]},
+    "c": {"qloguniform": [0.1, 10.0, 0.1]},
+    "d": {"randint": [3, 9]},
+    "e": {"qrandint": [8, 128, 8]},
+    "f": {"lograndint": [1, 1000]},
+    "g": {"qlograndint": [8, 128, 8]},
+    "h": {"choice": ["a", 1, 2.5, None, False, [64, 64], {"n": 2}]},
+    "i": {"grid_search": [1, 2, 3]},
+    "j": {"ordinal": ["s", "m", "l"]},
+    "l": {"randn": [1.0, 0.5]},
+    "m": {"qrandn": [0.0, 1.0, 4.0]},
+    "opt": {"k": {"choice": [1, 2]}},
+}
+SCHEDULER = {"name": "asha_promote", "grace_period": 1, "max_t": 9}
+
+
+@pytest.mark.parametrize("name", sorted([*SEARCHERS, "auto"]))
+class TestConformance:
+    def spec(self, name, **changes):
+        search = {"name": name, "startup_trials": 3}
+        space = FINITE if name == "grid" else SPACE
+        settings = {"space": space, "budget": {"trials": 8}, "scheduler": SCHEDULER, **changes}
+        return make_spec(search=search, **settings)
+
+    def test_proposals_are_in_the_space_and_differ(self, tmp_path, name):
+        spec = self.spec(name)
+        run = open_run(tmp_path, spec)
+        finish(run)
+        for record in run.records.values():
+            assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
+        assert len({str(r.params) for r in run.records.values()}) == 8
+
+    def test_every_domain(self, tmp_path, name):
+        space = dict(EVERY_DOMAIN)
+        if name == "grid":  # what can be listed
+            space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("h", "i", "j", "m", "opt")}
+            space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
+            space |= {"d": {"randint": [3, 5]}}
+        spec = self.spec(name, space=space)
+        run = open_run(tmp_path, spec)
+        finish(run)
+        for record in run.records.values():
+            assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
+
+    def test_the_seed_decides(self, tmp_path, name):
+        runs = [
+            open_run(tmp_path / str(i), self.spec(name, seed=seed))
+            for i, seed in enumerate((1, 1, 2))
+        ]
+        for run in runs:
+            finish(run)
+        assert outcome(runs[0]) == outcome(runs[1])
+        same = [r.params for r in runs[0].records.values()] == [
+            r.params for r in runs[2].records.values()
+        ]
+        assert same == (name == "grid")
+
+    @pytest.mark.parametrize("asked", [False, True], ids=["between trials", "ask and tell"])
+    def test_proposals_go_on_after_a_kill(self, tmp_path, name, asked):
+        whole = open_run(tmp_path / "whole", self.spec(name))
+        finish(whole)
+        killed = open_run(tmp_path / "killed", self.spec(name))
+        for _ in range(5):
+            train(killed, killed.next_trial())
+        if asked and killed._called(killed.limit) is None:
+            killed._study.ask(killed._judge.curves)
+        resumed = open_run(tmp_path / "killed", self.spec(name))
+        finish(resumed)
+        assert outcome(resumed) == outcome(whole)
+
+    def test_parallel_proposals_differ(self, tmp_path, name):
+        run = open_run(tmp_path, self.spec(name))
+        jobs = [run.next_trial() for _ in range(6)]
+        assert len({str(j.config) for j in jobs}) == 6
+
+    def test_failures_and_values_that_never_come_are_survived(self, tmp_path, name):
+        run = open_run(tmp_path, self.spec(name, failure={"max_retries": 0}))
+        for _ in range(3):
+            run.on_failed(run.next_trial().trial_id, "boom")
+        for _ in range(2):
+            assert train(run, run.next_trial(), value=lambda c, s: math.nan) is Decision.STOP
+        run.on_ended(run.next_trial().trial_id)
+        finish(run)
+        states = [r.state for r in sorted(run.records.values(), key=lambda r: r.number)]
+        assert states[:6] == [TrialState.FAILED] * 6
+        assert len(states) == 8
+        assert TrialState.COMPLETED in states
+
+
+def test_the_schema_names_every_searcher():
+    names = SearchSpec.model_json_schema()["properties"]["name"]["enum"]
+    assert set(names) == {*SEARCHERS, "auto"}
+
+
+class TestGrid:
+    def test_every_point_once_even_after_a_kill(self, tmp_path):
+        spec = make_spec(search={"name": "grid"}, space=FINITE, budget={})
+        run = open_run(tmp_path, spec)
+        for _ in range(7):
+            train(run, run.next_trial())
+        run = open_run(tmp_path, spec)
+        finish(run)
+        points = [str(r.params) for r in run.records.values()]
+        assert len(points) == len(set(points)) == spec.budget.trials == 3 * 2 * 3
+
+    def test_over_a_part_of_the_space(self, tmp_path):
+        space = {**SPACE, "opt": {"k": {"grid_search": [1, 2, 3]}}}
+        run = open_run(tmp_path, make_spec(space=space, search={"name": "sobol"}))
+        finish(run)
+        records = sorted(run.records.values(), key=lambda r: r.number)
+        assert [r.params["opt.k"] for r in records] == [1, 2, 3, 1, 2, 3]
+        assert len({r.params["x"] for r in records}) == 6
+
+    def test_what_cannot_be_listed_is_refused(self):
+        with pytest.raises(ValueError, match=r"x is uniform; write \{grid_search"):
+            make_spec(search={"name": "grid"})
+        with pytest.raises(ValueError, match=r"x is randn; write \{grid_search"):
+            make_spec(search={"name": "grid"}, space={"x": {"randn": []}})
+        make_spec(search={"name": "grid"}, space={"x": {"qrandn": [0, 1, 0.5]}})
+
+
+class TestMultiFidelity:
+    @pytest.mark.parametrize(("name", "near"), [("mfgp", 1.0), ("tpe", 2.5), ("cmaes", 2.5)])
+    def test_learns_from_trials_that_are_paused(self, tmp_path, name, near):
+        """Of 27 trials, 18 get no further than the first rung; the model still finds x = 0.3."""
+        changes = {"space": {"x": {"uniform": [-9.0, 9.0]}, "opt": {"k": {"choice": [1, 2]}}}}
+        spec = make_spec(
+            search={"name": name, "startup_trials": 6, "random_share": 0.0},
+            scheduler=SCHEDULER,
+            budget={"trials": 27},
+            **changes,
+        )
+        run = open_run(tmp_path, spec)
+        while not run.finished:
+            train(run, run.next_trial(), value=loss)
+        late = [abs(r.params["x"] - 0.3) for r in run.records.values() if r.number >= 20]
+        assert sorted(late)[len(late) // 2] < near
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"space": SPACE}, "mfgp"),
+        ({"space": {"a": {"choice": [1, 2]}, "b": {"choice": [1, 2]}}}, "tpe"),
+        ({"space": {"a": {"choice": {"p": {"x": {"uniform": [0, 1]}}, "q": {}}}}}, "tpe"),
+        ({"space": {"a": {"grid_search": [1, 2]}}}, "random"),
+        ({"budget": {"trials": 5000}}, "tpe"),
+        ({"metric": ["a", "b"]}, "tpe"),
+        ({"metric": ["a", "b"], "budget": {"trials": 500}}, "nsga2"),
+        ({"metric": ["a", "b", "c", "d"]}, "nsga3"),
+        ({"scheduler": {"name": "pbt", "max_t": 9}}, "sobol"),
+    ],
+)
+def test_auto_picks_by_space_budget_and_objectives(changes, name):
+    choice = choose(make_spec(search={"name": "auto"}, **changes))
+    assert choice.name == name
+    assert str(choice).startswith(f"{name} (auto: ")

@@ -1,0 +1,195 @@
+"""Warm starts through every searcher: who can learn from other sweeps does, and the rest go on as
+they would have; with one objective and with several.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from results.records.trial import Report, append_report, read_trials
+from tests.tuning.search.test_findings import seen, session, sweep, warm
+from trainables.job import TrialJob
+from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep_dir.amend import change
+from tuning.controller.sweep_dir.warm_start import evidence, findings
+from tuning.search.schedulers import Decision
+from tuning.search.searchers import SEARCHERS
+
+SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
+NONE = {"name": "none", "max_t": 2}
+LEARN = ("cmaes", "gp", "mfgp", "nsga2", "nsga3", "tpe")
+EACH = [pytest.param(n, marks=pytest.mark.slow) if n == "gp" else n for n in LEARN]
+OF_SEVERAL = ("gp", "nsga2", "nsga3", "tpe")
+TRADE_OFF = {"metric": ["loss", "size"], "mode": ["min", "min"]}
+MANY = 20
+
+
+def loss(config: dict[str, Any]) -> float:
+    return (config["x"] - 0.6) ** 2 + (config["y"] + 0.5) ** 2
+
+
+def size(config: dict[str, Any]) -> float:
+    """Least beside the least loss, so that the front is a short line."""
+    return (config["x"] - 0.6) ** 2 + (config["y"] + 0.3) ** 2
+
+
+def train(run: SweepRun, job: TrialJob, **metrics: Callable[[dict[str, Any]], float]) -> None:
+    """Two reports of what functions of the configuration say."""
+    for step in (1, 2):
+        values = {name: value(job.config) + 1 / step for name, value in metrics.items()}
+        report = Report(step=step, metrics=values, attempt=job.attempt, time=time.time())
+        append_report(job.paths, report)
+        if run.on_report(job.trial_id, report) is not Decision.CONTINUE:
+            return
+
+
+def explored(storage: Path, name: str = "first", **changes: Any) -> Any:
+    """A sweep of random trials, which reported loss and size."""
+    return run_out(begun(storage, name, "random", **changes), killed=False).paths
+
+
+def run_out(run: SweepRun, *, killed: bool) -> SweepRun:
+    """Run trial after trial, perhaps with a new driver for each."""
+    while (job := run.next_trial()) is not None:
+        train(run, job, loss=loss, size=size)
+        run = session(run.paths) if killed else run
+    return run
+
+
+def begun(storage: Path, name: str, searcher: str, *sources: str, **changes: Any) -> SweepRun:
+    """The first session of a sweep, warm from others."""
+    settings = {"space": SPACE, "scheduler": NONE, "budget": {"trials": MANY}, **changes}
+    how = {"name": searcher, "startup_trials": 5, "population": MANY, "random_share": 0.0}
+    return session(sweep(storage, name, run=False, **settings, **warm(*sources, **how)))
+
+
+def proposed(run: SweepRun, count: int = 3) -> list[dict[str, Any]]:
+    """The first configurations, of trials of which none has reported."""
+    jobs = [run.next_trial() for _ in range(count)]
+    return [job.config for job in jobs if job]
+
+
+def distance(run: SweepRun) -> float:
+    """How far the first proposals are from the optimum."""
+    return sum(loss(config) for config in proposed(run))
+
+
+@pytest.mark.parametrize("fixed", [{}, {"width": 3}], ids=["same task", "another task"])
+@pytest.mark.parametrize("name", EACH)
+class TestConformance:
+    """What every searcher does that can learn from other sweeps."""
+
+    def test_it_proposes_nearer_from_the_first_trial_on(
+        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+    ) -> None:
+        explored(tmp_path)
+        warm_one = begun(tmp_path, "hot", name, "first", fixed=fixed)
+        assert distance(warm_one) < distance(begun(tmp_path, "cold", name, fixed=fixed))
+
+    def test_so_it_does_with_several_objectives(
+        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+    ) -> None:
+        if name not in OF_SEVERAL:  # refused
+            return
+        explored(tmp_path)
+        changes = {**TRADE_OFF, "fixed": fixed}
+        warm_one = begun(tmp_path, "hot", name, "first", **changes)
+        assert distance(warm_one) < distance(begun(tmp_path, "cold", name, **changes))
+
+    def test_killed_between_any_two_proposals_it_goes_on_as_if_it_had_not_been(
+        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+    ) -> None:
+        explored(tmp_path)
+        several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
+        changes = {**several, "fixed": fixed, "budget": {"trials": 4}}
+        whole = run_out(begun(tmp_path, "whole", name, "first", **changes), killed=False)
+        killed = run_out(begun(tmp_path, "killed", name, "first", **changes), killed=True)
+        told = [[(t.params, t.values) for t in r._study._study.trials] for r in (whole, killed)]
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name: str) -> None:
+    """And from what another searcher proposed: `auto` may pick another for a longer budget."""
+    several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
+    loop = tmp_path / "loop.py"
+    loop.write_text("def train(config): ...\n")
+    paths = explored(tmp_path, trainable=f"{loop}:train", **several)
+    narrower = "space.x={uniform: [-0.8, 1.0]}"
+    changed = change(paths, "+5", None, [narrower, f"search.name={name}"])
+    assert changed is not None
+    assert changed.misfits == tuple(r.id for r in read_trials(paths) if r.params["x"] < -0.8)
+    assert 0 < len(changed.misfits) < MANY / 2
+    space = {**SPACE, "x": {"uniform": [-0.8, 1.0]}}
+    cold = begun(tmp_path, "cold", name, space=space, **several)
+    assert distance(session(paths)) < distance(cold)
+
+
+@pytest.mark.parametrize("name", ["random", "sobol"])
+def test_what_learns_nothing_proposes_the_same(tmp_path: Path, name: str) -> None:
+    explored(tmp_path)
+    hot, cold = begun(tmp_path, "hot", name, "first"), begun(tmp_path, "cold", name)
+    assert proposed(hot) == proposed(cold)
+
+
+def test_every_searcher_is_one_or_the_other() -> None:
+    assert {*LEARN, "random", "sobol", "grid"} == SEARCHERS.keys()
+
+
+class TestSeveral:
+    def test_values_count_where_the_task_is_the_same(self, tmp_path: Path) -> None:
+        """Also those of a metric that the other sweep reported, and did not search by."""
+        first = explored(tmp_path)
+        run = begun(tmp_path, "mine", "tpe", "first", **TRADE_OFF)
+        assert (
+            evidence(first, run.spec)
+            == f"warm start {MANY} of {MANY} trials of first (values count)"
+        )
+        values = {t.params["x"]: t.values for t in seen(run)}
+        for record in read_trials(first):
+            expected = [loss(record.config) + 0.5, size(record.config) + 0.5]
+            assert values[record.params["x"]] == pytest.approx(expected)
+
+    def test_of_another_task_each_objective_counts_by_its_own_ranks(self, tmp_path: Path) -> None:
+        first = explored(tmp_path, fixed={"width": 3})
+        modes = {**TRADE_OFF, "mode": ["min", "max"]}
+        run = begun(tmp_path, "mine", "tpe", "first", **modes)
+        assert "another task: ranks count" in evidence(first, run.spec)
+        by_x = {r.params["x"]: r.config for r in read_trials(first)}
+        trials = seen(run)
+        by_loss = sorted(trials, key=lambda t: t.values[0])
+        assert by_loss == sorted(trials, key=lambda t: loss(by_x[t.params["x"]]))
+        by_size = sorted(trials, key=lambda t: t.values[1])
+        assert by_size == sorted(trials, key=lambda t: size(by_x[t.params["x"]]))
+        while (job := run.next_trial()) is not None:
+            train(run, job, loss=loss, size=lambda config: 100 + size(config))
+        own = zip(*(t.values for t in run._study._study.trials), strict=True)
+        theirs = zip(*(t.values for t in seen(run)), strict=True)
+        for column, ours in zip(theirs, own, strict=True):
+            assert min(ours) <= min(column) <= max(column) <= max(ours)
+
+    def test_what_the_other_sweep_does_not_know_counts_as_in_the_middle(
+        self, tmp_path: Path
+    ) -> None:
+        """For the first objective what it searched by stands in, in its own direction."""
+        first = explored(tmp_path)
+        goals = {"metric": ["error", "latency"], "mode": ["max", "min"]}
+        run = begun(tmp_path, "mine", "tpe", "first", **goals)
+        assert "(ranks count: it reports no error, latency)" in evidence(first, run.spec)
+        found = findings(first, run.spec)
+        assert [f.ranks for f in found] == [[(i + 0.5) / MANY, 0.5] for i in range(MANY)]
+        assert [f.curve[-1][1] for f in found] == sorted(f.curve[-1][1] for f in found)
+        assert len({t.values[1] for t in seen(run)}) == 1
+
+    def test_one_objective_learns_from_a_sweep_of_several(self, tmp_path: Path) -> None:
+        first = explored(tmp_path, **TRADE_OFF)
+        run = begun(tmp_path, "mine", "tpe", "first", metric="size", mode="min")
+        assert evidence(first, run.spec).endswith("(values count)")
+        values = {t.params["x"]: t.value for t in seen(run)}
+        sizes = {r.params["x"]: size(r.config) + 0.5 for r in read_trials(first)}
+        assert values == pytest.approx(sizes)

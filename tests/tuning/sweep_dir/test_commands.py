@@ -1,0 +1,194 @@
+"""Commands to a running sweep: carried out once, whenever the driver dies, and within a report."""
+
+import pytest
+
+from results.records.trial import TrialState
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.controller.sweep_dir.commands import Attendant, send, waiting
+from tuning.search.schedulers import Decision
+
+GIVEN = {"x": 0.25, "opt.k": 2}
+POINT = {"x": 0.25, "opt": {"k": 2}}
+
+
+def reopen(run):
+    """The next session, after the driver was killed."""
+    again = open_run(run.paths.root, run.spec)
+    Attendant(again).begin()
+    return again
+
+
+def added(run):
+    return [r for r in run.records.values() if r.params["x"] == 0.25]
+
+
+def test_an_added_configuration_is_next(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    attend = Attendant(run)
+    train(run, run.next_trial())
+    send(run.paths, "add", params=GIVEN)
+    attend()
+    job = run.next_trial()
+    assert job.trial_id == "t0001"
+    assert run.records["t0001"].config == POINT
+    assert waiting(run.paths) == []
+    train(run, job)
+    finish(run)
+    assert len(run.records) == 6  # it counts
+
+
+def test_missing_parameters_are_proposed(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    send(run.paths, "add", params={"x": 0.25})
+    send(run.paths, "add", params={"opt.k": 2})
+    Attendant(run).begin()
+    first, second = run.next_trial(), run.next_trial()
+    assert first.config["x"] == 0.25
+    assert first.config["opt"]["k"] in (1, 2)
+    assert second.config["opt"]["k"] == 2
+    assert -1 <= second.config["x"] <= 1
+
+
+def test_a_finished_sweep_takes_one_more(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    finish(run)
+    send(run.paths, "add", params=GIVEN)
+    again = reopen(run)
+    assert not again.finished
+    finish(again)
+    assert [r.id for r in again.records.values()] == [f"t{i:04d}" for i in range(7)]
+    assert again.records["t0006"].config == POINT
+    assert reopen(again).finished
+
+
+def test_what_was_added_takes_no_point_from_a_grid(tmp_path):
+    space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
+    run = open_run(tmp_path / "s", make_spec(space=space, budget={"trials": 4}))
+    train(run, run.next_trial())
+    send(run.paths, "add", params={"x": 0.25, "opt.k": 3})
+    Attendant(run)()
+    train(run, run.next_trial())
+    finish(run)
+    assert [r.params["opt.k"] for r in run.records.values()] == [1, 3, 2, 1]
+
+
+@pytest.mark.parametrize("killed", ["enqueued", "asked", "recorded", "begun", "finished"])
+def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
+    run = open_run(tmp_path / "s", make_spec())
+    train(run, run.next_trial())
+    command = send(run.paths, "add", params=GIVEN)
+    run._study.enqueue(GIVEN, command.id)
+    if killed == "asked":
+        run._study.ask()
+    if killed in ("recorded", "begun", "finished"):
+        run.add(GIVEN, command.id)
+    if killed in ("begun", "finished"):
+        job = run.next_trial()
+        train(run, job, upto=3 if killed == "begun" else 9)
+    again = reopen(run)
+    assert waiting(run.paths) == []
+    finish(again)
+    assert [r.number for r in added(again)] == [1]
+    assert len(again.records) == 6
+
+
+def test_what_no_longer_fits_is_not_added(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    send(run.paths, "add", params={"x": 5.0})
+    again = reopen(run)
+    assert again.records == {}
+    assert waiting(run.paths) == []
+    assert again.problem == (
+        "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0"
+    )
+
+
+def test_a_running_trial_stops_at_its_next_report(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    attend = Attendant(run)
+    first, second = run.next_trial(), run.next_trial()
+    assert train(run, first, upto=2) is Decision.CONTINUE
+    send(run.paths, "stop", trial=first.trial_id)
+    attend()
+    assert waiting(run.paths)  # it is still to be told
+    assert train(run, second, upto=2, value=lambda c, s: 0.0) is Decision.CONTINUE
+    assert train(run, first, value=lambda c, s: 0.0) is Decision.STOP
+    record = run.records[first.trial_id]
+    assert (record.state, record.reason) == (TrialState.STOPPED, "by hand at step 3")
+    attend._attend()
+    assert not waiting(run.paths)
+    assert not run.finished
+    assert run.limit is None
+
+
+def test_killed_before_it_stopped_the_trial_is_stopped(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    train(run, job, upto=2)
+    send(run.paths, "stop", trial=job.trial_id)
+    Attendant(run)()
+    again = reopen(run)
+    record = again.records[job.trial_id]
+    assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
+    assert waiting(run.paths) == []
+    assert again.next_trial().trial_id == "t0001"
+
+
+def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    send(run.paths, "stop", trial=job.trial_id)
+    attend = Attendant(run)
+    attend()
+    run.on_failed(job.trial_id, "boom")
+    assert run.records[job.trial_id].state is TrialState.STOPPED
+    assert run.next_trial().trial_id == "t0001"
+    attend._attend()
+    assert waiting(run.paths) == []
+
+
+def test_the_sweep_stops_and_can_go_on(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    attend = Attendant(run)
+    jobs = [run.next_trial(), run.next_trial()]
+    train(run, jobs[0], upto=2)
+    send(run.paths, "stop")
+    attend()
+    assert run.next_trial() is None
+    assert not run.finished
+    for job in jobs:
+        assert train(run, job, value=lambda c, s: 0.0) is Decision.STOP
+    attend._attend()
+    assert waiting(run.paths) == []
+    assert run.finished
+    assert run.limit.why == "tune stop"
+    assert {r.state for r in run.records.values()} == {TrialState.STOPPED}
+    again = reopen(run)
+    finish(again)
+    assert len(again.records) == 6
+
+
+def test_a_pause_ends_this_session_and_no_other(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    train(run, job, upto=2)
+    send(run.paths, "pause")
+    Attendant(run)()
+    assert run.interrupted
+    assert run.next_trial() is None
+    run.release()
+    assert run.records[job.trial_id].state is TrialState.PENDING
+    assert waiting(run.paths) == []
+    send(run.paths, "pause")  # to a driver that was ending
+    again = reopen(run)
+    assert not again.interrupted
+    assert again.next_trial().trial_id == job.trial_id
+
+
+def test_a_file_that_is_no_command_harms_nobody(tmp_path):
+    run = open_run(tmp_path / "s", make_spec())
+    send(run.paths, "add", params=GIVEN)
+    for name, text in (("0.json", "{"), ("1.json", '{"do": "dance"}'), (".2.json.tmp", "")):
+        (run.paths.inbox / name).write_text(text)
+    again = reopen(run)
+    assert len(added(again)) == 1

@@ -1,0 +1,178 @@
+"""A driver that was frozen and taken for dead, and its orphans, write nothing more."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records.trial import read_reports, read_trials
+from results.storage.fencing import Lost, Owner
+from results.tracking import Ending, SweepFacts, mlflow_tracker
+from search_spaces.errors import UserError
+from tests.chaos import in_mlflow
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tuning.controller.sweep_dir.lock import STALE_S, own
+
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
+
+DRIVER = """
+import socket, sys, time
+socket.gethostname = lambda: "elsewhere"
+from pathlib import Path
+from results.paths import SweepPaths
+from tests.tuning.simulate import make_spec, open_run, train
+from tuning.controller.sweep_dir.lock import own
+from tuning.search.schedulers import Decision
+root = Path(sys.argv[1])
+root.mkdir()
+with own(SweepPaths(root).lock) as tenure:
+    run = open_run(root, make_spec())
+    run.tenure = tenure
+    job = run.next_trial()
+    train(run, job, upto=2)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print("superseded" if job.superseded else "valid", flush=True)
+    for act in (lambda: train(run, job), run.release, run.next_trial):
+        try:
+            act()
+        except Exception as e:
+            print(type(e).__name__, str(e).splitlines()[0], flush=True)
+        else:
+            print("wrote", flush=True)
+"""
+
+
+def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    paths = SweepPaths(tmp_path / "s")
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(paths.root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    ) as frozen:
+        assert frozen.stdout.readline() == "ready\n"
+        frozen.send_signal(signal.SIGSTOP)
+        os.waitpid(frozen.pid, os.WUNTRACED)
+        with pytest.raises(UserError, match=f"driven by process {frozen.pid} on elsewhere"):
+            own(paths.lock).__enter__()
+        heard = paths.lock.stat().st_mtime - STALE_S - 1
+        os.utime(paths.lock, (heard, heard))
+        with own(paths.lock) as tenure:
+            assert tenure.fence == 2
+            run = open_run(paths.root, make_spec())
+            run.tenure = tenure
+            before = _contents(paths.root)
+            frozen.send_signal(signal.SIGCONT)
+            said, _ = frozen.communicate("go on\n", timeout=100)
+            lines = said.splitlines()
+            assert lines[0] == "superseded"
+            assert len(lines) == 4
+            told = f"taken over by process {os.getpid()} on "
+            assert all(s.startswith("Lost ") and told in s for s in lines[1:]), lines
+            assert _contents(paths.root) == before
+            finish(run)
+        assert outcome(run) == outcome(whole)
+    assert json.loads(paths.lock.read_bytes())["fence"] == 2
+
+
+def _contents(root: Path) -> dict[Path, bytes]:
+    """All files but the reports, which the worker of an attempt guards (see below)."""
+    files = [p for p in root.rglob("*") if p.is_file() and p.name != "reports.jsonl"]
+    return {p: p.read_bytes() for p in files}
+
+
+def test_an_orphan_is_shut_out_before_its_reports_are_read(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s", make_spec())
+    job = run.next_trial()
+    train(run, job, upto=2)
+    assert not job.superseded
+    again = open_run(tmp_path / "s", make_spec())
+    assert job.superseded  # its workers ask before they write
+    next_job = again.next_trial()
+    assert (next_job.trial_id, next_job.attempt) == (job.trial_id, 2)
+    assert not next_job.superseded
+    assert [r.step for r in read_reports(job.paths)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "damage", [None, b"", b"{", b'{"pid": 1}', b'{"pid":1,"host":2,"fence":"x"}']
+)
+def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes | None) -> None:
+    lock = tmp_path / "owner.lock"
+    with own(lock) as first:
+        if damage is None:
+            lock.unlink()
+        else:
+            lock.write_bytes(damage)
+        with pytest.raises(Lost, match="without owner"):
+            first.check()
+        with own(lock) as second:
+            second.check()
+            assert second.fence == 1  # begins again, but the token is another
+            with pytest.raises(Lost):
+                first.check()
+    assert not Owner(lock, first.token, 1).holds
+
+
+def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
+    """MLflow is slow, and the sweep is taken over while a delivery is under way."""
+    run = open_run(tmp_path / "s", make_spec())
+    uri, paths = f"sqlite:///{tmp_path}/mlflow.db", run.paths
+    train(run, run.next_trial())
+    train(run, run.next_trial(), upto=2)
+    facts = SweepFacts("key", "s", {"folder": str(paths.root)}, {})
+    with own(paths.lock) as mine:
+
+        def taken_over() -> None:
+            held = json.loads(paths.lock.read_bytes())
+            paths.lock.write_text(json.dumps({**held, "fence": 2, "token": "another"}))
+
+        stale = mlflow_tracker(paths, uri, tmp_path, "e", facts, Until(mine, 4, taken_over))
+        assert not stale._round()
+        assert not stale._round()  # nor does it try again
+        sent = _in_mlflow(tmp_path)
+        assert sent
+        assert not paths.delivered.exists()
+        said = stale.close(Ending("FINISHED", {}), timeout=60.0)
+        assert "taken over by process" in (said or "")
+        assert _in_mlflow(tmp_path) == sent
+        assert not paths.delivered.exists()
+
+    fresh = mlflow_tracker(paths, uri, tmp_path, "e", facts)
+    assert fresh.close(Ending("FINISHED", {}), timeout=60.0) is None
+    records = {r.id: r for r in read_trials(paths)}
+    assert list(in_mlflow.differences(paths, records, tmp_path / "mlflow.db")) == []
+
+
+@dataclass
+class Until:
+    """A tenure that is taken away when it is asked for the n-th time."""
+
+    mine: Owner
+    asked: int
+    take: Callable[[], None]
+
+    def check(self) -> None:
+        self.asked -= 1
+        if not self.asked:
+            self.take()
+        self.mine.check()
+
+
+def _in_mlflow(folder: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(folder / "mlflow.db")) as db:
+        tables = ("runs", "tags", "params", "metrics")
+        return [row for table in tables for row in db.execute(f"select * from {table}")]

@@ -1,0 +1,102 @@
+"""A disk that fills up: a limit on the size of a file does to a process what a full disk does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.checkpoints.cleanup import remove_leftovers
+from results.checkpoints.commit import commit, newest_whole, open_staging, staging
+from results.paths import SweepPaths, TrialPaths
+from results.records.failures import Remedy, classify
+from results.records.trial import read_trials
+from results.storage.atomic import append_line, read_lines, write_atomic
+from tests.tuning.simulate import finish, make_spec, open_run, outcome
+
+ROOT = Path(__file__).parents[3]
+LIMITED = """
+import resource, sys
+from pathlib import Path
+root, size = Path(sys.argv[1]), int(sys.argv[2])
+from tests.tuning.simulate import finish, make_spec, open_run
+from results.storage.atomic import append_line, write_atomic
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+try:
+    {what}
+except OSError as e:
+    sys.exit(f"OSError {{e.errno}} {{e}}")
+except Exception as e:
+    sys.exit(f"{{type(e).__name__}} {{e}}")
+"""
+
+
+def limited(what: str, root: Path, size: int) -> str:
+    """Runs a statement in a process whose files cannot grow beyond `size` bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED.format(what=what), str(root), str(size)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr.strip()
+
+
+def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
+    file = tmp_path / "trial.json"
+    write_atomic(file, b"good")
+    said = limited("write_atomic(root / 'trial.json', b'x' * 5000)", tmp_path, 1000)
+    assert said.startswith(f"UserError {file}: No space left on device for 5000 bytes (")
+    assert said.endswith("make room, then go on with tune resume")
+    assert [p.name for p in tmp_path.iterdir()] == ["trial.json"]
+    assert file.read_bytes() == b"good"
+
+
+def test_a_line_that_does_not_fit_costs_only_itself(tmp_path: Path) -> None:
+    file = tmp_path / "reports.jsonl"
+    append_line(file, '{"a": 1}')
+    said = limited(
+        "append_line(root / 'reports.jsonl', '{\"b\": \"' + 'x' * 99 + '\"}')", tmp_path, 50
+    )
+    assert "No space left on device" in said
+    assert list(read_lines(file)) == [{"a": 1}]
+    append_line(file, '{"c": 3}')
+    assert list(read_lines(file)) == [{"a": 1}, {"c": 3}]
+
+
+def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+    """What is said of it is taken for a full disk, which ends the session and no trial."""
+    made = "from tests.tuning.sweep_dir.test_full_disk import save; save(root, {step}, {size})"
+    assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
+    said = limited(made.format(step=2, size=5000), tmp_path, 1000)
+    assert classify(f"rank 0: {said}").remedy is Remedy.STOP_SWEEP, said
+    newest = newest_whole(TrialPaths(tmp_path))
+    assert newest is not None
+    assert newest.step == 1
+    TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next one clears up
+    remove_leftovers(TrialPaths(tmp_path))
+    assert [p.name for p in TrialPaths(tmp_path).checkpoints.iterdir()] == ["step_00000001"]
+
+
+def save(root: Path, step: int, size: int) -> None:
+    """A checkpoint of one file."""
+    paths = TrialPaths(root)
+    folder = staging(paths, step, 1)
+    open_staging(folder)
+    (folder / "weights.bin").write_bytes(bytes(size))
+    commit(folder, paths.checkpoint(step), step=step)
+
+
+@pytest.mark.parametrize("size", [600, 1500, 4000])
+def test_a_sweep_goes_on_where_the_disk_was_full(tmp_path: Path, size: int) -> None:
+    """Whichever file it was (the study's journal, a record, the reports): nothing is lost."""
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    root = tmp_path / "s"
+    said = limited("finish(open_run(root, make_spec()))", root, size)
+    assert said.startswith(("UserError", "OSError")), said
+    before = {r.id: r for r in read_trials(SweepPaths(root)) if r.state.finished}
+    again = open_run(root, make_spec())
+    finish(again)
+    assert outcome(again) == outcome(whole)
+    assert all(again.records[i] == r for i, r in before.items())

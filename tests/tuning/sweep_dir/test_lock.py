@@ -1,0 +1,73 @@
+"""One driver per sweep."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from search_spaces.errors import UserError
+from tuning.controller.sweep_dir import lock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from tuning.controller.sweep_dir.lock import own
+with own(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    lock = tmp_path / "owner.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield lock, process
+        process.kill()
+
+
+def test_a_second_driver_is_refused_and_told_who_holds_it(holder):
+    lock, process = holder
+    assert lock.held_by(lock).startswith(f"process {process.pid} on ")
+    with pytest.raises(UserError, match=f"driven by process {process.pid} on "), lock.own(lock):
+        pass
+
+
+def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
+    lock, process = holder
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert lock.held_by(lock) is None
+    with lock.own(lock) as tenure:
+        assert tenure.fence == 2
+
+
+def test_released_and_taken_again(tmp_path):
+    lock = tmp_path / "owner.lock"
+    for expected in (1, 2, 3):
+        with lock.own(lock) as tenure:
+            assert tenure.fence == expected
+            assert lock.held_by(lock)
+        assert lock.held_by(lock) is None
+
+
+@pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (lock.STALE_S + 1, False)])
+def test_another_machine_lives_by_its_heartbeat(tmp_path, age_s, alive):
+    lock = tmp_path / "owner.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
+    os.utime(lock, (time.time() - age_s,) * 2)
+    assert (lock.held_by(lock) is not None) == alive
+
+
+def test_a_damaged_lock_holds_nobody(tmp_path):
+    lock = tmp_path / "owner.lock"
+    lock.write_text('{"host": "x", "pi')
+    with lock.own(lock) as tenure:
+        assert tenure.fence == 1

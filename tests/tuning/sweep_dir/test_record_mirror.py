@@ -1,0 +1,199 @@
+"""A sweep whose machine and disk are lost goes on elsewhere, from object storage."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import tuning.controller.sweep_dir.record_mirror as mirroring
+from results.checkpoints.trial_mirror import OWNER, TrialMirror
+from results.paths import SweepPaths
+from results.records.trial import read_reports, read_trials
+from results.storage.object_store import open_objects
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import LoadedSweep, Source
+from search_spaces.spec.sweep import SweepSpec
+from tests.object_store import BUCKET, CANARY, s3_server
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, save, train
+from trainables.job import TrialJob
+from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.record_mirror import Mirror, mirrored
+from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TUNE_STORAGE", str(tmp_path / "sweeps"))
+    return tmp_path / "sweeps"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "file"])
+def spec(request: pytest.FixtureRequest, tmp_path: Path) -> SweepSpec:
+    if request.param == "s3":
+        request.getfixturevalue("server")
+    address = f"s3://{BUCKET}/{tmp_path.name}" if request.param == "s3" else tmp_path.as_uri()
+    scheduler = {"name": "none", "max_t": STEPS}
+    return make_spec(checkpoint={"mirror": f"{address}/far"}, scheduler=scheduler)
+
+
+def made(spec: SweepSpec) -> SweepPaths:
+    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
+    return create(loaded, None, os.environ["TUNE_STORAGE"])
+
+
+def driven(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, Mirror]:
+    """A sweep that is owned, mirrored and driven by hand."""
+    tenure = stack.enter_context(own(paths.lock))
+    mirror = stack.enter_context(mirrored(paths, spec, tenure))
+    assert isinstance(mirror, Mirror)
+    run = open_run(paths.root, spec)
+    run.tenure, run.mirror = tenure, mirror.watch(run)
+    return run, mirror
+
+
+def send(job: TrialJob, step: int) -> None:
+    save(job, step)
+    assert job.mirror is not None
+    TrialMirror(job.mirror, job.trial_id, job.attempt).send(job.paths, step)
+
+
+def test_what_is_lost_goes_on_elsewhere(storage: Path, spec: SweepSpec) -> None:
+    whole = open_run(storage.parent / "whole", spec)
+    finish(whole)
+    paths, trial_id = _lost(spec)
+    before = [r for r in read_trials(paths) if r.state.finished]
+    shutil.rmtree(storage)
+    _forget_the_driver(spec)
+
+    paths = restore(f"{spec.checkpoint.mirror}/simulated", None)
+    assert [r for r in read_trials(paths) if r.state.finished] == before
+    unfinished = paths.trial(trial_id)
+    assert [r.step for r in read_reports(unfinished)] == [1, 2]  # came with the checkpoint
+    assert fetch_checkpoints(paths, read_trials(paths))[trial_id] == 2
+    assert (unfinished.checkpoint(2) / "weights.txt").read_text() == f"{trial_id} at 2"
+    with ExitStack() as stack:
+        again, _ = driven(paths, spec, stack)
+        finish(again)
+    assert outcome(again) == outcome(whole)
+    assert not _has_driver(spec)
+
+
+def _lost(spec: SweepSpec) -> tuple[SweepPaths, str]:
+    """A sweep whose machine goes away in the midst of its third trial; gives that one's id."""
+    with ExitStack() as stack:
+        paths = made(spec)
+        run, mirror = driven(paths, spec, stack)
+        for _ in range(2):
+            job = run.next_trial()
+            assert job is not None
+            train(run, job)
+        job = run.next_trial()
+        assert job is not None
+        mirror.send()
+        train(run, job, upto=2)
+        send(job, 2)
+        mirror._lost = True  # nothing more is sent
+    return paths, job.trial_id
+
+
+def _has_driver(spec: SweepSpec) -> bool:
+    objects = open_objects(f"{spec.checkpoint.mirror}/simulated")
+    return mirroring._drives(objects, json.loads(objects.read(OWNER) or b""))
+
+
+def _forget_the_driver(spec: SweepSpec) -> None:
+    """As on a machine that has been silent for long enough: here its process still lives."""
+    objects = open_objects(f"{spec.checkpoint.mirror}/simulated")
+    held = json.loads(objects.read(OWNER) or b"")
+    objects.put(OWNER, json.dumps({**held, "born": 0.0}).encode())
+
+
+def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
+    storage: Path, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        paths = made(spec)
+        run, mirror = driven(paths, spec, stack)
+        job = run.next_trial()
+        assert job is not None
+        mirror.send()
+        copy = storage / "copy"
+        shutil.copytree(paths.root, copy, ignore=shutil.ignore_patterns("owner.lock*"))
+        with own(SweepPaths(copy).lock) as tenure:
+            with pytest.raises(UserError, match=r": driven by process \d+ on .*; end it, or wait"):
+                stack.enter_context(mirrored(SweepPaths(copy), spec, tenure))
+            monkeypatch.setattr(mirroring, "lives", lambda *_: False)
+            with mirrored(SweepPaths(copy), spec, tenure), pytest.raises(mirroring.Usurped):
+                mirror.send()
+        other = made(spec)
+        assert other.name == "simulated-2"
+        tenure = stack.enter_context(own(other.lock))
+        with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
+            stack.enter_context(mirrored(other, spec, tenure))
+        mirror._lost = True
+
+
+def test_a_driver_that_lost_the_sweep_ends(
+    storage: Path, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirroring, "PERIOD_S", 0.01)
+    with ExitStack() as stack:
+        paths = made(spec)
+        run, mirror = driven(paths, spec, stack)
+        assert run.next_trial() is not None
+        mirror._objects.put(OWNER, b'{"token": "another"}')
+        mirror._thread.join(60)
+        assert run.interrupted
+        assert run.gave_up
+        assert "another driver has taken the sweep over" in str(run.problem)
+
+
+def test_a_sweep_that_never_began_leaves_its_name_free(storage: Path, spec: SweepSpec) -> None:
+    paths = made(spec)
+    with ExitStack() as stack:
+        stack.enter_context(mirrored(paths, spec, stack.enter_context(own(paths.lock))))
+    assert open_objects(f"{spec.checkpoint.mirror}/simulated").sizes("") == {}
+
+
+@pytest.mark.slow
+def test_no_secret_reaches_the_mirror_the_folder_or_the_log(
+    storage: Path, server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == CANARY
+    spec = make_spec(checkpoint={"mirror": f"s3://{BUCKET}/secrets"})
+    with ExitStack() as stack, caplog.at_level(logging.DEBUG):
+        paths = made(spec)
+        run, mirror = driven(paths, spec, stack)
+        finish(run)
+        mirror.send()
+    far = open_objects(f"s3://{BUCKET}/secrets")
+    there = [far.read(key) or b"" for key in far.sizes("")]
+    here = [p.read_bytes() for p in paths.root.rglob("*") if p.is_file()]
+    assert len(there) > 10
+    assert not any(CANARY.encode() in data for data in [*there, *here, caplog.text.encode()])
+
+
+def test_what_cannot_be_restored_is_said_in_one_line(storage: Path, spec: SweepSpec) -> None:
+    address = f"{spec.checkpoint.mirror}"
+    with pytest.raises(UserError, match="/nothing: holds no sweep; give MIRROR/NAME of one"):
+        restore(f"{address}/nothing", None)
+    made(spec)
+    with pytest.raises(UserError, match="exists; go on with it: tune resume "):
+        restore(f"{address}/simulated", None)
+    with pytest.raises(UserError, match="is in no object storage"):
+        fetch_checkpoints(made(make_spec(name="plain")), [])

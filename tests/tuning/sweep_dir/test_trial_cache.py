@@ -1,0 +1,146 @@
+"""Trials that another sweep ran already are taken from it."""
+
+import json
+import os
+from types import SimpleNamespace
+
+from results.checkpoints.commit import newest_whole
+from results.records.trial import TrialState, read_reports, read_trial, read_trials
+from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from tests.tuning.simulate import make_spec, outcome
+from tests.tuning.sources import session, sweep, warm
+from trainables.runtime.fingerprint import code_digest, identity
+from tuning.controller.sweep_dir.trial_cache import Reuse
+from tuning.controller.sweep_dir.warm_start import findings
+
+GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
+PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
+
+
+def checkpointed(paths):
+    """Give each trial a checkpoint."""
+    from results.checkpoints.commit import commit, open_staging, staging
+
+    for trial in map(paths.trial, paths.trial_ids()):
+        folder = staging(trial, 9, 1)
+        open_staging(folder)
+        (folder / "model.safetensors").write_bytes(trial.root.name.encode())
+        commit(folder, trial.checkpoint(9), step=9)
+
+
+def test_the_same_trial_is_taken_not_run(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    checkpointed(first)
+    told = []
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    run = session(paths)
+    run.observers.append(
+        SimpleNamespace(
+            trial_started=lambda r: told.append(("started", r.id)),
+            reported=lambda r, p: None,
+            trial_ended=lambda r: told.append((r.state, r.id)),
+        )
+    )
+    assert run.next_trial() is None
+    assert run.finished
+    assert told[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]
+    for ours, theirs in zip(read_trials(paths), read_trials(first), strict=True):
+        assert ours.reason == f"reused from first/{theirs.id}"
+        assert (ours.config, ours.seed, ours.end_step) == (
+            theirs.config,
+            theirs.seed,
+            theirs.end_step,
+        )
+        assert ours.attempts == ()
+        curves = [
+            [(p.step, p.metrics) for p in read_reports(s.trial(ours.id))] for s in (paths, first)
+        ]
+        assert curves[0] == curves[1] != []
+        taken = newest_whole(paths.trial(ours.id)).folder / "model.safetensors"
+        assert taken.read_bytes() == ours.id.encode()
+        assert os.stat(taken).st_nlink == 2
+    assert outcome(session(paths)) == outcome(run)
+
+
+def test_only_what_is_the_same_is_taken(tmp_path):
+    sweep(tmp_path, "first", **PLAIN)
+    for name, changes in {
+        "seed": {"seed": 4},
+        "workers": {"resources": {"workers": 2}},
+        "length": {"scheduler": {"name": "none", "max_t": 12}},
+        "fixed": {"fixed": {"width": 3}},
+    }.items():
+        paths = sweep(
+            tmp_path, name, run=False, **{**PLAIN, **warm("first", reuse=True), **changes}
+        )
+        assert session(paths).next_trial() is not None, name
+    unasked = sweep(tmp_path, "unasked", run=False, **PLAIN, **warm("first"))
+    assert session(unasked).next_trial() is not None
+    more = {**PLAIN, "space": {**GRID["space"], "x": {"grid_search": [0.0, 0.5, 2.0]}}}
+    partly = session(sweep(tmp_path, "partly", run=False, **more, **warm("first", reuse=True)))
+    job = partly.next_trial()
+    assert (job.trial_id, job.config["x"]) == ("t0002", 2.0)
+
+
+def test_killed_while_it_takes_it_takes_it_again(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    checkpointed(first)
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    run = session(paths)
+    record = run._new_record(*run._study.ask())
+    run._adopt(record)
+    half = paths.trial(record.id).checkpoint(9)
+    half.mkdir(parents=True)
+    (half / "model.safetensors").write_bytes(b"ha")
+    again = session(paths)
+    assert again.next_trial() is None
+    assert [r.reason for r in again.records.values()] == [
+        f"reused from first/t000{i}" for i in range(3)
+    ]
+    assert newest_whole(paths.trial(record.id)) is not None
+
+
+def test_a_source_that_is_gone_is_run(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    session(paths)
+    first.root.rename(tmp_path / "moved")
+    assert session(paths).next_trial().trial_id == "t0000"
+
+
+def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
+    script = tmp_path / "loop.py"
+    script.write_text("def train(config): ...\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.txt").write_text("a")
+    loop, config = f"{script}:train", {"path": str(data), "lr": 0.1}
+    base = identity(loop, config, 1, 2)
+    assert identity(loop, dict(reversed(config.items())), 1, 2) == base
+    assert len({base, identity(loop, config, 2, 2), identity(loop, config, 1, 3)}) == 3
+    assert identity(loop, {**config, "lr": 0.2}, 1, 2) != base
+    (data / "b.txt").write_text("b")
+    assert identity(loop, config, 1, 2) != base
+    (data / "b.txt").unlink()
+    assert identity(loop, config, 1, 2) == base
+    script.write_text("def train(config): pass\n")
+    code_digest.cache_clear()
+    assert identity(loop, config, 1, 2) != base
+
+
+def test_old_records_are_no_match(tmp_path):
+    first = sweep(tmp_path, "first", **PLAIN)
+    for trial_id in first.trial_ids():
+        file = first.trial(trial_id).record
+        raw = json.loads(file.read_text())
+        del raw["identity"]
+        file.write_text(json.dumps(raw))
+    assert read_trial(first.trial("t0000")).identity == ""
+    found = findings(first, load_sweep(first.spec).spec)
+    assert Reuse(found).find(read_trial(first.trial("t0000"))) is None
+
+
+def test_the_frozen_file_keeps_the_names(tmp_path):
+    spec = make_spec(**warm("first", reuse=True))
+    (tmp_path / "sweep.yaml").write_text(dump_sweep(spec))
+    assert load_sweep(tmp_path / "sweep.yaml").spec == spec

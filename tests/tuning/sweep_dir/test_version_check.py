@@ -1,0 +1,85 @@
+"""Resumed under other versions: it goes on and says so, or one line says why not."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records import environment
+from results.records.environment import Environment
+from results.records.trial import read_trial
+from search_spaces.checksum import is_whole_json, seal_json
+from search_spaces.errors import UserError
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from trainables.runtime.provenance import versions
+from tuning.controller.session import _taken_over
+from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep_dir.folder import Session, write_state
+from tuning.controller.sweep_dir.version_check import other_versions
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> SweepPaths:
+    """A sweep in its third trial; the newest attempt that noted its versions is the second's."""
+    run = open_run(tmp_path / "s", make_spec())
+    for number in range(2):
+        job = run.next_trial()
+        train(run, job)
+        note(run, job.trial_id, "1.0" if number else "0.9")
+    train(run, run.next_trial(), upto=1)
+    write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    run.paths.spec.write_text("name: s\n")
+    return run.paths
+
+
+def note(run: SweepRun, trial: str, torch: str) -> None:
+    ran = Environment(source={}, versions={**dict(versions()), "torch": torch}, hardware={})
+    environment.write(run.paths.trial(trial), 1, ran)
+
+
+def resumed(paths: SweepPaths) -> SweepRun:
+    with ExitStack() as stack:
+        run, _ = _taken_over(paths, make_spec(), stack)
+        finish(run)
+        return run
+
+
+def test_it_goes_on_and_says_so(paths: SweepPaths, tmp_path: Path) -> None:
+    whole = open_run(tmp_path / "whole", make_spec())
+    finish(whole)
+    run = resumed(paths)
+    assert outcome(run) == outcome(whole)
+    [said] = other_versions(paths, run.records)
+    now = dict(versions())["torch"]
+    assert said == (
+        f"other versions: torch 1.0 then, {now} now; trials go on, and may differ in the last bits"
+    )
+    assert other_versions(paths, {"t0002": run.records["t0002"]}) == []
+
+
+def change(record: Path, **members: object) -> bytes:
+    """A record as another version would have written it."""
+    raw = json.loads(record.read_bytes())
+    del raw["crc32"]
+    data = seal_json(json.dumps({**raw, **members})).encode()
+    record.write_bytes(data)
+    return data
+
+
+def test_what_a_newer_version_wrote_beside_is_passed_over(paths: SweepPaths) -> None:
+    change(paths.trial("t0000").record, colour="green")
+    before = read_trial(paths.trial("t0000"))
+    assert resumed(paths).mended == []
+    assert read_trial(paths.trial("t0000")) == before
+
+
+def test_a_record_that_is_whole_but_not_understood_is_left_alone(paths: SweepPaths) -> None:
+    record = paths.trial("t0000").record
+    data = change(record, state="hibernating")
+    assert is_whole_json(data)
+    with pytest.raises(UserError, match="another version of tune wrote it") as e:
+        resumed(paths)
+    assert e.value.problems[0].startswith(f"{record}: not a readable trial record (")
+    assert record.read_bytes() == data

@@ -1,0 +1,49 @@
+"""What trackers are told of a sweep: the code it ran from, and its file."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from search_spaces.loading.sweep_file import LoadedSweep, Source
+from tests.tuning.simulate import make_spec
+from tuning.controller.sweep_dir.folder import create, read_state
+from tuning.controller.tracking.sweep_facts import git_tags, sweep_facts
+
+
+def git(folder: Path, *args: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", "-C", str(folder), *who, *args]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+    assert git_tags(tmp_path) == {}
+    git(tmp_path, "init")
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "a")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert git_tags(tmp_path) == {"mlflow.source.git.commit": commit, "tune.git.dirty": "false"}
+    (tmp_path / "new.py").write_text("1")  # what git was never told of is no difference
+    assert git_tags(tmp_path)["tune.git.dirty"] == "false"
+    (tmp_path / "a.py").write_text("2")
+    assert git_tags(tmp_path)["tune.git.dirty"] == "true"
+
+
+def test_the_sweep_file_and_where_it_comes_from_go_along_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "sesame-open-sesame")
+    search = {"name": "tpe", "warm_start": ["earlier"]}
+    spec = make_spec(description="opened by sesame-open-sesame", search=search)
+    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
+    paths = create(loaded, None, str(tmp_path))
+    facts = sweep_facts(paths, spec)
+    assert facts.key == read_state(paths).key
+    assert "sesame" not in facts.artifacts["sweep.yaml"]
+    assert facts.tags["goal"] == "min loss"
+    assert facts.tags["tune.warm_start"] == "earlier"
+    assert "tune.version.torch" in facts.tags

@@ -1,0 +1,1 @@
+"""How a trial's state is copied, written, uploaded and read back."""

@@ -1,0 +1,76 @@
+"""Tensors in the safetensors format, written from where they lie in memory.
+
+The library's own writer copies each tensor twice first; what is written here is what it would have
+written, byte for byte (https://huggingface.co/docs/safetensors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from results.checkpoints.streaming_hash import write_hashed
+from results.checkpoints.tensor_layout import Planned, header_bytes
+
+_NAMES = {
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+    torch.float32: "F32",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e8m0fnu: "F8_E8M0",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""As the format calls them, in the order in which the library writes them: the wide ones first, so
+that each begins at a multiple of its size."""
+_ORDER = {dtype: place for place, dtype in enumerate(_NAMES)}
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a safetensors file into a checkpoint; a large one is hashed meanwhile.
+
+    Args:
+        path: in the folder of a checkpoint that is being saved.
+        tensors: by name, dense, on any device. Those that share memory are written one by one.
+        metadata: free-form, of the file.
+
+    Raises:
+        ValueError: the format has no such dtype.
+        OSError: the disk is full, or broken.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NAMES:
+            raise ValueError(f"safetensors cannot hold '{name}': it is {tensor.dtype}")
+    names = sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name))
+    planned = {name: _planned(tensors[name]) for name in names}
+    head = header_bytes(planned, dict(metadata or {}))
+    write_hashed(path, [memoryview(head), *(tensor_bytes(tensors[name]) for name in names)])
+
+
+def _planned(tensor: torch.Tensor) -> Planned:
+    size = tensor.numel() * tensor.element_size()
+    return Planned(_NAMES[tensor.dtype], tuple(tensor.shape), size)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
+    """A tensor's elements in C order; no copy is made of one that has them so."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if not flat.numel():
+        return memoryview(b"")  # an empty one may have any strides
+    return flat.view(torch.uint8).numpy().data

@@ -1,0 +1,1 @@
+"""Parts of training loops that several trainables share."""

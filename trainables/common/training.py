@@ -1,0 +1,157 @@
+"""What every trainable of ours shares: data parallelism, and the parts of a checkpoint.
+
+A checkpoint folder holds the model (each trainable's own way, always with `model.safetensors`),
+optimizer and scheduler (rank 0), the generators of each rank, and `lineage.json`: which initial
+weights it descends from. Averages make sense only within one lineage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from trainables.checkpointing.saver import Rest
+from trainables.checkpointing.tensor_file import tensor_bytes
+from trainables.checkpointing.training_state import copy_tree, load_tree, rng_state, set_rng_state
+from trainables.common.data_sampler import Rows
+from trainables.runtime.seeding import seed_everything
+from trainables.worker import Worker
+
+LINEAGE = "lineage.json"
+
+
+def parallel(model: nn.Module, worker: Worker) -> nn.Module:
+    """The model as the training step calls it: gradients averaged over the ranks, if many."""
+    if worker.world_size == 1:
+        return model
+    devices = [worker.device] if worker.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+
+
+def backward(
+    model: nn.Module, rows: Rows, most: int | None, loss: Callable[[Rows], torch.Tensor]
+) -> torch.Tensor:
+    """Add the gradients of the mean loss over rows, some rows at a time.
+
+    They are what one pass over all rows gives, but for rounding.
+
+    Args:
+        model: as `parallel` made it: ranks exchange gradients once.
+        rows: numbers of the samples of this rank's share, shape [samples].
+        most: samples at once; None for all.
+        loss: mean over the samples it is given, a scalar.
+
+    Returns:
+        The mean loss over all rows, detached.
+    """
+    parts = np.split(rows, range(most, len(rows), most)) if most else [rows]
+    shares = []
+    for part in parts:
+        with nullcontext() if part is parts[-1] else _unsynchronised(model):
+            share = loss(part) * (len(part) / len(rows))
+            share.backward()  # type: ignore[no-untyped-call]
+        shares.append(share.detach())
+    return torch.stack(shares).sum()
+
+
+def _unsynchronised(model: nn.Module) -> AbstractContextManager[None]:
+    many: Any = model
+    return many.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of a model's weights, tied ones once."""
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+    for name, tensor in sorted(model.state_dict().items()):
+        if tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
+def read_lineage(folder: Path) -> str:
+    """Digest of the initial weights that a checkpoint descends from."""
+    return str(json.loads((folder / LINEAGE).read_text())["init"])
+
+
+def copy_progress(
+    folder: Path,
+    worker: Worker,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    lineage: str,
+) -> Rest:
+    """Copy this rank's part of a checkpoint out, the model excepted.
+
+    Returns:
+        Writes it into the folder: a save function returns it, so that training need not wait.
+    """
+    generators = copy_tree(rng_state(worker.device))
+    state: dict[str, Any] = {}
+    if worker.rank == 0:
+        state = {"optimizer": optimizer.state_dict()}
+        if scheduler is not None:
+            state["scheduler"] = scheduler.state_dict()
+    progress = copy_tree(state)
+
+    def write() -> None:
+        generators.write(folder, f"rng_{worker.rank}")
+        if worker.rank == 0:
+            progress.write(folder, "progress")
+            (folder / LINEAGE).write_text(json.dumps({"init": lineage}))
+
+    return write
+
+
+def load_progress(
+    folder: Path,
+    worker: Worker,
+    step: int,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+) -> None:
+    """Put optimizer, scheduler and this rank's generators back to where the checkpoint has them.
+
+    Settings that differ from the checkpoint's are those of `optimizer` as it is given: a trial that
+    took over another's weights has parameters of its own.
+    """
+    state = load_tree(folder, "progress")
+    asked = [_settings(group) for group in optimizer.param_groups]
+    optimizer.load_state_dict(state["optimizer"])
+    if scheduler is not None:
+        scheduler.load_state_dict(state["scheduler"])
+    for group, settings in zip(optimizer.param_groups, asked, strict=True):
+        _change(group, settings)
+    if scheduler is not None:
+        scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+    if (folder / f"rng_{worker.rank}.json").exists():
+        set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
+    else:  # resumed with more workers than before
+        seed_everything(worker.seed + step, worker.rank)
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer's group was made with: `lr` before any schedule."""
+    made = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
+    return {**made, "lr": group.get("initial_lr", group["lr"])}
+
+
+def _change(group: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    """Give a group other settings; the learning rate keeps its place in the schedule."""
+    before = _settings(group)["lr"]
+    now = group["lr"] if settings["lr"] == before else group["lr"] * settings["lr"] / before
+    group.update({**settings, "lr": now})
+    if "initial_lr" in group:
+        group["initial_lr"] = settings["lr"]

@@ -1,0 +1,95 @@
+"""What a worker is told of a trial, and how it reports: plain data that crosses processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from results.checkpoints.retention import Retention
+from results.checkpoints.trial_mirror import Place
+from results.paths import TrialPaths
+from results.records.trial import Report, read_reports
+
+
+class Answer(StrEnum):
+    """What a trial is told after each report."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    PAUSE = "pause"
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """Everything a worker must know of a trial. Plain data: it crosses processes and machines.
+
+    Attributes:
+        trial_id: as in the sweep folder.
+        folder: the trial's folder (see `TrialPaths`).
+        trainable: registered name, `path/to/script.py:function` or `package.module:function`.
+        config: the trainable's hyperparameters, nested.
+        seed: of the trial.
+        attempt: number of this launch, from 1.
+        cache: folder for prepared data that trials share.
+        workers: ranks of this attempt.
+        avoid: ids of machines that none of them may be on.
+        checkpoint_every: steps between checkpoints.
+        checkpoint_async: whether checkpoints are written behind the training.
+        retention: which checkpoints stay; its metric is the sweep's objective.
+        max_t: the scheduler's step at which the trial is complete.
+        time_attr: the metric that the scheduler counts by.
+        rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
+        hang_timeout_s: a rank that is silent for so long is ended; None watches nothing.
+        wait_for_room_s: how long a checkpoint waits on a full disk.
+        mirror: where checkpoints are kept beside the folder, in object storage.
+    """
+
+    trial_id: str
+    folder: str
+    trainable: str
+    config: dict[str, Any]
+    seed: int
+    attempt: int
+    cache: str
+    checkpoint_every: int
+    workers: int = 1
+    avoid: tuple[str, ...] = ()
+    checkpoint_async: bool = True
+    retention: Retention = field(default_factory=Retention)
+    max_t: int | None = None
+    time_attr: str = "step"
+    rungs: tuple[int, ...] = ()
+    hang_timeout_s: float | None = None
+    wait_for_room_s: float = 0.0
+    mirror: Place | None = None
+
+    @property
+    def key(self) -> str:
+        """Names this attempt within its sweep."""
+        return f"{self.trial_id}.{self.attempt}"
+
+    @property
+    def paths(self) -> TrialPaths:
+        """The trial's files."""
+        return TrialPaths(Path(self.folder))
+
+    @property
+    def superseded(self) -> bool:
+        """A newer attempt of the trial was begun: this one is an orphan and must not write."""
+        return self.paths.attempt(self.attempt + 1).exists()
+
+    def protected(self, steps: Sequence[int]) -> frozenset[int]:
+        """Of the steps that have a checkpoint, ascending, those that stay though they are old."""
+        reports = {r.step: r for r in read_reports(self.paths)} if self.retention.selects else {}
+        return self.retention.protected(steps, reports)
+
+
+class Channel(Protocol):
+    """Who listens to rank 0: a lane's mailbox under Ray, the terminal in `tune trial`."""
+
+    def report(self, report: Report) -> Answer:
+        """Deliver a report and wait for what to do next."""
+        ...

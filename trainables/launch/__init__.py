@@ -1,0 +1,1 @@
+"""Worker pools: the processes that run attempts, and the broker that connects them to the driver."""

@@ -1,0 +1,92 @@
+"""Loops written for Ray Train share nothing: each attempt has processes of its own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from trainables.job import TrialJob
+from trainables.launch.broker import Mailbox, is_there
+from trainables.launch.ray_train import Shape, in_one_line
+from trainables.launch.trial_outcome import Leak
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+
+class ForeignCrew:
+    """A fresh `TorchTrainer` for each attempt."""
+
+    def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
+        self._shape, self._mailbox = shape, mailbox
+        self._runs: dict[str, tuple[Any, Any]] = {}  # actors of ForeignRun, and how they end
+
+    def start(self, job: TrialJob) -> None:
+        """Begin an attempt in an actor of its own."""
+        import ray
+
+        from trainables.launch.fresh_run import ForeignRun
+
+        with suppress(ray.exceptions.RayError):  # see `hears`
+            ray.get(self._mailbox.begin.remote(job.key))  # before its first word
+        actor: Any = ray.remote(ForeignRun)
+        run = actor.options(num_cpus=0).remote()
+        shape = replace(self._shape, avoid=job.avoid)
+        self._runs[job.key] = run, run.fit.remote(job, shape, self._mailbox)
+
+    def release(self, key: str, *, ruined: bool = False) -> None:
+        """End the attempt's processes: the loop cannot be told.
+
+        Ray Train's own cleaner of what a killed run held needs the State API, which only
+        `ray[default]` serves; without it the CPUs would be lost to the sweep.
+        """
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
+        ray.kill(self._runs.pop(key)[0])
+        try:
+            group: Any = ray.get(self._mailbox.forget.remote(key))
+        except ray.exceptions.RayError:  # the mailbox died; Ray Train frees what it can
+            return
+        if group is not None:
+            remove_placement_group(group)
+
+    def keep(self, idle: int) -> None:
+        """Nothing: no process outlives its attempt."""
+
+    def up(self) -> int:
+        """Workers of attempts under way: each comes up by itself."""
+        return len(self._runs) * self._shape.workers
+
+    def machines(self) -> dict[str, list[str]]:
+        """Nothing is known before an attempt has failed."""
+        return {}
+
+    def recall(self) -> None:
+        """Nothing: what waits for room has been told so by Ray Train, or will be."""
+
+    def hears(self) -> bool:
+        """Whether the mailbox is there."""
+        return is_there(self._mailbox)
+
+    def why_gone(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line, where they do within some seconds."""
+        import ray
+
+        try:
+            failed: str | None = ray.get(self._runs[key][1], timeout=wait_s)
+        except ray.exceptions.GetTimeoutError:
+            return None
+        except ray.exceptions.RayError as e:
+            return in_one_line(e)
+        return failed
+
+    def leaks(self) -> list[Leak]:
+        """None: a process runs one attempt."""
+        return []
+
+    def close(self) -> None:
+        """End what is under way."""
+        for key in list(self._runs):
+            self.release(key)

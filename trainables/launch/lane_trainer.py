@@ -1,0 +1,87 @@
+"""A `TorchTrainer` that starts the workers of a lane, and nothing beside them but one light actor.
+
+Each process that imports Ray Train takes seconds of CPU before the workers' imports get a core. So
+the controller of a lane, which Ray Train has in an actor of its own, is in the driver, in the
+thread that waits for the lane. The actor in which workers meet (`trainables.launch.sync_actor`) imports
+nothing. And these are left out: the actor for Ray Data's data sets, the one that frees the
+placement group of a controller that was killed (by asking the State API, which only `ray[default]`
+serves), and the one that tells autoscalers what a run wants. Lanes have no Ray Data sets, the
+driver frees a lane's group itself, and autoscalers see pending placement groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any
+
+import ray
+from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.controller.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
+from ray.train.v2._internal.execution.worker_group import worker_group
+
+from trainables.launch.sync_actor import Meeting
+
+
+class LaneTrainer(TorchTrainer):
+    """Ray Train's own trainer, with one light actor instead of five."""
+
+    def _create_default_callbacks(self) -> list[Any]:
+        unused = (DatasetsCallback, PlacementGroupCleanerCallback)
+        every = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
+        return [callback for callback in every if not isinstance(callback, unused)]
+
+    def _initialize_and_run_controller(self, **given: Any) -> Any:
+        given["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
+        # A controller takes its process's log over; what it says of failures is in trials' records.
+        os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"
+        logging.getLogger("ray.train").setLevel(logging.CRITICAL)
+        controller: Any = LaneController(**given)
+        asyncio.run(controller.run())
+        return controller.get_result()
+
+
+class LaneGroup(worker_group.WorkerGroup):
+    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints."""
+
+    def _init_train_context_on_workers(
+        self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
+    ) -> None:
+        told = [
+            worker.actor.init_train_context.remote(
+                train_run_context=self._train_run_context,
+                distributed_context=worker.distributed_context,
+                synchronization_actor=sync_actor,
+                storage_context=self._storage_context,
+                worker_callbacks=self._worker_callbacks_to_propagate,
+                controller_actor=None,
+                **{name: values[i] for name, values in train_context_args.items()},
+            )
+            for i, worker in enumerate(workers)
+        ]
+        ray.get(told)
+        self._decorate_worker_log_file_paths(workers)
+
+
+class LaneController(TrainController):
+    """Ray Train's controller, in the process that made it."""
+
+    worker_group_cls = LaneGroup
+
+
+class LaneScaling(FixedScalingPolicy):
+    """A fixed number of workers, of which no autoscaler is told beforehand."""
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Nothing: Ray's own starts the actor that speaks to autoscalers."""
+
+    def _maybe_send_resource_request(self) -> None: ...
+
+
+# There is no setting for it. Only lanes have their controller in this process.
+_GROUPS: Any = worker_group
+_GROUPS.SynchronizationActor = ray.remote(num_cpus=0)(Meeting)

@@ -1,0 +1,1 @@
+"""One process that runs trial after trial: seeding, global state, memory, preemption."""

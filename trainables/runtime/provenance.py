@@ -1,0 +1,174 @@
+"""What a trial runs with, written down so that it can be run again and compared."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+import socket
+import time
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.paths import TrialPaths
+from results.records import environment
+from results.records.environment import Environment
+from trainables.user_code import loader
+
+if TYPE_CHECKING:
+    import psutil
+    import torch
+
+_LIBRARIES = ("tune-platform", "ray", "torch", "numpy", "transformers", "scikit-learn")
+_SAMPLE_S = 10.0
+"""Seconds between two looks at what the process takes."""
+
+
+def gather(trainable: str, device: torch.device, workers: int) -> Environment:
+    """What this process would run a trainable with.
+
+    Args:
+        trainable: as a sweep file names it.
+        device: where rank 0 computes.
+        workers: ranks of the trial.
+    """
+    import torch
+
+    from trainables.registry import TRAINABLES
+
+    cuda = device.type == "cuda"
+    hardware = {
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        "processor": _processor(),
+        "workers": str(workers),
+        "threads": str(torch.get_num_threads()),
+    }
+    return Environment(
+        source=dict(_source(TRAINABLES.get(trainable, trainable))),
+        versions=dict(versions()),
+        hardware=hardware,
+        host=socket.gethostname(),
+    )
+
+
+class Notes:
+    """Rank 0's notes on an attempt, beside its logs: what it runs with, and what it takes."""
+
+    def __init__(self, paths: TrialPaths, attempt: int, device: torch.device, workers: int) -> None:
+        self._paths, self._attempt, self._device, self._workers = paths, attempt, device, workers
+        self._environment: Environment | None = None
+        self._process: psutil.Process | None = None
+        self._next = 0.0
+
+    def begin(self, trainable: str) -> None:
+        """Write down what the attempt runs with."""
+        import psutil
+
+        self._environment = gather(trainable, self._device, self._workers)
+        environment.write(self._paths, self._attempt, self._environment)
+        self._process = psutil.Process()
+        self._process.cpu_percent(None)  # counts from here
+
+    def data(self, fingerprint: str) -> None:
+        """Add what the attempt trains on."""
+        if self._environment is not None:
+            update = {"data": fingerprint}
+            self._environment = self._environment.model_copy(update=update)
+            environment.write(self._paths, self._attempt, self._environment)
+
+    def look(self, step: int) -> None:
+        """Note what this process takes, if the last look was some seconds ago."""
+        now = time.monotonic()
+        if self._process is None or now < self._next:
+            return
+        self._next = now + _SAMPLE_S
+        values = {
+            "system/cpu_percent": self._process.cpu_percent(None),
+            "system/memory_mb": self._process.memory_info().rss / 1e6,
+        }
+        if self._device.type == "cuda":
+            values |= self._gpu()
+        with open(self._paths.samples(self._attempt), "a", encoding="utf-8") as f:
+            f.write(environment.sample_line(step, time.time(), values))  # no fsync: for the eye
+
+    def _gpu(self) -> dict[str, float]:
+        import torch
+
+        values = {"system/gpu_memory_mb": torch.cuda.memory_reserved(self._device) / 1e6}
+        if find_spec("pynvml") is not None:
+            values["system/gpu_percent"] = float(torch.cuda.utilization(self._device))
+        return values
+
+
+@cache
+def versions() -> tuple[tuple[str, str], ...]:
+    """(name, version) of Python and of the libraries that compute, those that are installed."""
+    found = [("python", platform.python_version())]
+    for name in _LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+@cache
+def _processor() -> str:
+    """The processor's name, by which instructions and so the last bits of sums differ."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+@cache
+def _source(name: str) -> tuple[tuple[str, str], ...]:
+    """SHA-256 of every file that a trainable's file imports from its own package, or folder.
+
+    Looked up once per process: what was imported is what runs.
+    """
+    where = name.rpartition(":")[0]
+    file = loader.find(name)
+    root = file.parent
+    if "/" not in where and not where.endswith(".py"):
+        for _ in range(where.count(".") - (file.name != "__init__.py")):
+            root = root.parent
+    found: dict[Path, str] = {}
+    _collect(file, root, found)
+    return tuple(sorted((path.relative_to(root).as_posix(), sha) for path, sha in found.items()))
+
+
+def _collect(file: Path, root: Path, found: dict[Path, str]) -> None:
+    if file in found:
+        return
+    text = file.read_bytes()
+    found[file] = hashlib.sha256(text).hexdigest()
+    for module in _imported(ast.parse(text)):
+        for path in _files(module, root):
+            _collect(path, root, found)
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def _files(module: str, root: Path) -> list[Path]:
+    """Where a module's source lies below the root: of a script beside it, or of its package."""
+    parts = module.split(".")
+    if parts[0] == root.name and (root / "__init__.py").is_file():
+        parts = parts[1:]
+    elif (root / "__init__.py").is_file() or not parts:
+        return []
+    path = root.joinpath(*parts)
+    return [p for p in (path.with_suffix(".py"), path / "__init__.py") if parts and p.is_file()]

@@ -1,0 +1,1 @@
+"""Training code of users: found, loaded, and its checkpoints verified."""

@@ -1,0 +1,1 @@
+"""Commands that look: before a sweep, and into the storage."""

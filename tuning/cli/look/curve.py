@@ -1,0 +1,40 @@
+"""A curve in the terminal: Braille characters are eight dots each. No package is needed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuning.cli.formatting import number
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bit of each dot by row and column (Unicode, block U+2800)."""
+
+
+def draw(points: Sequence[tuple[float, float]], width: int = 60, height: int = 10) -> list[str]:
+    """Lines of text that show points, joined by straight lines, with the ends of both axes.
+
+    Args:
+        points: (x, y) by ascending x, all finite, at least one.
+        width, height: of the curve itself (characters); two lines at least.
+    """
+    xs, ys = zip(*points, strict=True)
+    low, high = min(ys), max(ys)
+    across, up = 2 * width - 1, 4 * height - 1
+    dots = [
+        (
+            round((x - xs[0]) / ((xs[-1] - xs[0]) or 1) * across),
+            round((high - y) / ((high - low) or 1) * up),
+        )
+        for x, y in points
+    ]
+    cells = [[0x2800] * width for _ in range(height)]
+    for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], dots[-1]], strict=True):
+        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for i in range(steps + 1):
+            x, y = x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)
+            cells[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
+    names = [number(high), *[""] * (height - 2), number(low)]
+    margin = max(map(len, names))
+    lines = [f"{n:>{margin}} {''.join(map(chr, row))}" for n, row in zip(names, cells, strict=True)]
+    first, last = number(xs[0]), number(xs[-1])
+    return [*lines, f"{'':{margin}} {first}{last:>{width - len(first)}}"]

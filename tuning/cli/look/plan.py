@@ -1,0 +1,230 @@
+"""`tune plan`, `tune trial` and `tune schema`: before, or without, a sweep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.options import Address, File, Insecure, Set, StorageDir
+
+if TYPE_CHECKING:
+    from results.records.trial import Report
+    from search_spaces.spec.sweep import BudgetSpec, SweepSpec
+    from trainables.job import Answer, TrialJob
+    from tuning.controller.resources.placement import Node, Placement
+
+
+def plan(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    storage: StorageDir = None,
+    address: Address = None,
+    insecure: Insecure = False,
+    samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 3,
+) -> None:
+    """Check a sweep file and say what it would take, without training anything.
+
+    Example: tune plan search_spaces/llm.yaml
+    """
+    from rich.text import Text
+
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.cli.formatting import make_console
+    from tuning.cli.look.space_table import rules_of, space_table
+    from tuning.controller.preflight import preflight
+    from tuning.controller.resources.budget import check_spendable
+    from tuning.controller.resources.cluster import cluster
+    from tuning.controller.resources.placement import place
+    from tuning.controller.resources.trust import check_trust
+
+    check_trust(address, insecure)
+    loaded = load_sweep(file, set_)
+    spec = loaded.spec
+    sampled = preflight(loaded)
+    notes = [*rules_of(spec), *_sources(spec, storage)]
+    goals = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
+    console, goal = make_console(), f": {spec.trainable}, {goals}"
+    console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
+    console.print(space_table(spec, sampled[:samples]))
+    for line in notes:
+        console.print(line, soft_wrap=True)
+    with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
+        placement = place(spec.resources, nodes)
+    for line in _placed(placement, nodes):
+        console.print(line, soft_wrap=True)
+    check_spendable(spec.budget, placement)
+    for line in _costs(spec, sampled, storage):
+        console.print(line, soft_wrap=True)
+    console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
+
+
+def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
+    """What a trial needs, and what the cluster has for it."""
+    from tuning.controller.resources.placement import describe_nodes
+
+    yield f"trial      {placement.need}"
+    yield f"cluster    {describe_nodes(nodes)}"
+    yield f"at once    {placement.concurrency} of {placement.fits} that fit"
+    if placement.spread:
+        yield f"workers    {placement.spread}"
+    if placement.sharing:
+        yield f"GPUs       {placement.sharing}"
+
+
+def _sources(spec: SweepSpec, storage: str | None) -> list[str]:
+    """What the sweep would learn from others before it begins, and the mirror it would have."""
+    from tuning.controller.sweep_dir.record_mirror import check_mirror
+    from tuning.controller.sweep_dir.warm_start import evidence, sources
+
+    learned = [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
+    return [*learned, *check_mirror(spec)]
+
+
+def _costs(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
+    """What the budget comes to: trials, and bytes of checkpoints."""
+    from results.storage.atomic import free_bytes
+    from trainables.registry import checkpoint_bytes
+    from tuning.cli.formatting import size
+    from tuning.controller.sweep_dir.folder import storage_of
+
+    trials = spec.budget.trials
+    lines = _search_and_budget(spec)
+    each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
+    if not each:
+        return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]
+    kept = max(each) * spec.checkpoint.keep
+    total = f", {size(kept * trials)} for {trials} trials" if trials else ""
+    lines.append(
+        f"disk       about {size(max(each))} a checkpoint, {spec.checkpoint.keep} kept: "
+        f"{size(kept)} a trial{total}"
+    )
+    root = storage_of(storage or spec.storage).root
+    free = free_bytes(root)
+    if trials and kept * trials > free:
+        lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
+    return lines
+
+
+def _limits(budget: BudgetSpec) -> str:
+    """Every limit of a budget, in words."""
+    from tuning.cli.formatting import duration, number
+
+    words = {
+        "trials": "{} trials",
+        "cpu_hours": "{} CPU-hours",
+        "gpu_hours": "{} GPU-hours",
+        "target": "a value of {}",
+        "patience": "{} trials without a new best",
+        "min_improvement": "less than {} to gain",
+    }
+    given = budget.model_dump(exclude_none=True)
+    limits = [words[key].format(number(v)) for key, v in given.items() if key != "time"]
+    limits += [f"{duration(budget.time)} of wall-clock"] if budget.time else []
+    return " or ".join(limits)
+
+
+def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
+    """What the sweep will take, from what an earlier one of this file took."""
+    from tuning.cli.formatting import duration
+    from tuning.controller.resources.forecast import earlier, forecast
+    from tuning.controller.sweep_dir.folder import storage_of
+
+    found = earlier(storage_of(storage or spec.storage), spec)
+    ahead = forecast(spec.budget, [], found[1], at_once) if found else None
+    if found is None or ahead is None:
+        return "forecast   none: no earlier sweep of this file has a trial that ended"
+    name, each = found
+    trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
+    return f"forecast   about {duration(ahead.seconds)} and {ahead.cost} (from {trials})"
+
+
+def _search_and_budget(spec: SweepSpec) -> list[str]:
+    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning.search.auto_searcher import choose
+
+    return [
+        f"search     {choose(spec)}",
+        f"scheduler  {choose_scheduler(spec)}",
+        f"budget     {_limits(spec.budget)}",
+    ]
+
+
+def trial(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Keep the trial here (and resume it); default: temporary."),
+    ] = None,
+) -> None:
+    """Train one configuration in this process, without Ray: for debugging and profiling.
+
+    Parameters that are not --set are sampled from the space with the file's seed. Under torchrun
+    it trains with all its ranks.
+
+    Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
+    """
+    import os
+    import tempfile
+
+    from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import load_sweep
+    from trainables.launch.local import run_local
+    from tuning.controller.preflight import preflight
+
+    loaded = load_sweep(file, set_)
+    if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
+    params = preflight(loaded)[0]
+    with tempfile.TemporaryDirectory() as temporary:
+        job = _job(loaded.spec, params, folder or Path(temporary))
+        typer.echo(json.dumps(job.config, default=str))
+        if steps := job.paths.checkpoint_steps():
+            typer.echo(f"resuming at step {steps[-1]}, in {job.folder}")
+        run_local(job, _Printer())
+        if folder:
+            typer.echo(f"kept in {job.folder}")
+
+
+def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
+    from dataclasses import replace
+
+    from results.paths import Storage
+    from tuning.controller.trial_jobs import make_job
+
+    job = make_job(
+        spec,
+        trial_id="trial",
+        folder=folder.resolve(),
+        config=spec.nest(params),
+        seed=spec.seed,
+        attempt=1,
+        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
+    )
+    return replace(job, hang_timeout_s=None)  # it may stand in a debugger
+
+
+class _Printer:
+    """Prints each report; never stops a trial."""
+
+    def report(self, report: Report) -> Answer:
+        from trainables.job import Answer
+        from tuning.cli.formatting import number
+
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        typer.echo(f"step {report.step}  {metrics}")
+        return Answer.CONTINUE
+
+
+def schema() -> None:
+    """Print the JSON Schema of sweep files, for editors.
+
+    Example: tune schema > sweep.schema.json
+    """
+    from search_spaces.loading.sweep_file import json_schema_text
+
+    typer.echo(json_schema_text(), nl=False)

@@ -1,0 +1,259 @@
+"""`tune ls`, `show` and `ui`: what is in the storage. Reads the sweep folder only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.options import StorageDir, Sweep, sweep_names
+
+if TYPE_CHECKING:
+    from results.analysis.leaderboard import TrialSummary
+    from results.paths import SweepPaths, TrialPaths
+    from results.records.trial import Attempt, Report
+    from search_spaces.spec.sweep import SweepSpec
+
+
+def ls(storage: StorageDir = None) -> None:
+    """List the sweeps of a storage.
+
+    Example: tune ls
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from search_spaces.errors import UserError
+    from tuning.cli.formatting import make_console
+    from tuning.controller.sweep_dir.folder import storage_of
+
+    root = storage_of(storage)
+    if storage is not None and not root.root.is_dir():
+        raise UserError(f"storage {root.root}: no such folder")
+    table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
+    for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
+        table.add_column(name, overflow="fold")
+    for paths in root.sweeps():
+        try:
+            table.add_row(paths.name, *_sweep_row(paths))
+        except UserError as e:
+            table.add_row(paths.name, Text("damaged", style="red"))
+            faults.append(f"{paths.name} is damaged: {e.problems[0]}")
+    if not table.row_count:
+        typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
+        return
+    console = make_console()
+    console.print(table)
+    for fault in faults:
+        console.print(fault, style="red", soft_wrap=True)
+
+
+def _sweep_row(paths: SweepPaths) -> list[str]:
+    from results.analysis.leaderboard import summaries
+    from results.records.spec_file import read_spec
+    from tuning.cli.formatting import number
+    from tuning.cli.summary import winner
+
+    spec = read_spec(paths)
+    board = summaries(paths, spec.metric, spec.mode)
+    done = sum(e.record.state.finished for e in board)
+    tried = sum(e.record.state.rests for e in board)
+    total = spec.budget.trials
+    best = next((e for e in board if e.record.eligible), None)
+    if len(spec.objectives) > 1:
+        best = winner(paths, spec)
+    values = [best.value if best else None]
+    values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
+    return [
+        _sweep_state(paths, spec, done),
+        f"{tried}/{total}" if total else str(tried),
+        ", ".join(map(number, values)),
+        ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
+        spec.trainable,
+    ]
+
+
+def _sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
+    from tuning.controller.sweep_dir.lock import held_by
+
+    if held_by(paths.lock):
+        return "running"
+    if _ended(paths, spec, done):
+        return "done"
+    return "interrupted"
+
+
+def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
+    """Whether it is over: its last session said so, or was killed before it could."""
+    from tuning.controller.sweep_dir.folder import read_state, spent_s
+
+    trials, seconds = spec.budget.trials, spec.budget.time
+    if read_state(paths).ended or (trials is not None and done >= trials):
+        return True
+    return seconds is not None and spent_s(paths) >= seconds
+
+
+def show(
+    sweep: Sweep,
+    trial: Annotated[str | None, typer.Argument(help="A trial's id, e.g. t0003.")] = None,
+    storage: StorageDir = None,
+) -> None:
+    """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
+
+    Example: tune show llm t0003
+    """
+    from results.records.spec_file import read_spec
+    from tuning.cli.formatting import make_console
+    from tuning.controller.sweep_dir.folder import find
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    console = make_console()
+    if trial is None:
+        _show_sweep(paths, spec, console)
+    else:
+        _show_trial(paths, spec, trial, console)
+
+
+def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
+    from results.analysis.leaderboard import summaries
+    from tuning.cli.look.family_tree import family_tree
+    from tuning.cli.summary import leaderboard_table, leaders
+    from tuning.controller.failure_policy import count
+
+    board = summaries(paths, spec.metric, spec.mode)
+    if board:
+        best = leaders(paths, spec)
+        console.print(leaderboard_table(spec, board, best, console.width))
+        if len(spec.objectives) > 1:
+            console.print("* on the Pareto front", style="dim")
+        console.print()
+    if (tree := family_tree(e.record for e in board)) is not None:
+        console.print(tree)
+    for line in _standing(paths, spec, board):
+        console.print(line, soft_wrap=True)
+    if taken := count(e.record for e in board):
+        failures = ", ".join(f"{n} {remedy}" for remedy, n in taken.items())
+        console.print(f"failures: {failures}")
+
+
+def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
+    """How far a sweep is, who drives it or why it ended, and how it could go on."""
+    from results.records.trial import TrialState
+    from tuning.cli.summary import extension
+    from tuning.controller.sweep_dir.folder import handle, read_state
+    from tuning.controller.sweep_dir.lock import held_by
+
+    done = sum(e.record.state.finished for e in board)
+    waiting = sum(e.record.state is TrialState.PAUSED for e in board)
+    owner, state = held_by(paths.lock), _sweep_state(paths, spec, done)
+    said = f"driven by {owner}" if owner else state
+    if state == "done" and (why := read_state(paths).ended):
+        said += f", ended by {why}"
+    of = f" of {spec.budget.trials}" if spec.budget.trials else ""
+    paused = f", {waiting} paused" * bool(waiting)
+    yield f"{done}{of} trials finished{paused}; {said}"
+    if state == "interrupted":
+        yield f"go on with: tune resume {handle(paths)}"
+    elif state == "done" and waiting:
+        yield extension(paths, waiting)
+
+
+def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
+    from rich.text import Text
+
+    from results.checkpoints.commit import damaged
+    from results.records.trial import read_reports, read_trial
+    from tuning.cli.formatting import number, state_style
+    from tuning.cli.look.space_table import computed
+    from tuning.controller.sweep_dir.folder import find_trial
+
+    files = find_trial(paths, trial)
+    record = read_trial(files)
+    state = Text(record.state, style=state_style(record.state))
+    said = f": {record.reason}" if record.reason else ""
+    console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
+    parts = {"searched": record.params, "fixed": spec.fixed}
+    parts |= {"computed": computed(spec, record.config), "adjusted": record.adjusted}
+    for name, part in parts.items():
+        if name in ("computed", "adjusted") and not part:
+            continue
+        console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
+    reports = read_reports(files, record.end_step)
+    _draw(reports, [o.metric for o in spec.objectives], console)
+    for report in reports:
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
+    for taken in record.lineage:
+        console.print(f"at step {taken.step} went on from {taken.donor} at {taken.donor_step}")
+    for attempt in record.attempts:
+        for line in _of_attempt(attempt, files):
+            console.print(line, soft_wrap=True)
+    console.print(_checkpoints(files), soft_wrap=True)
+    for fault in damaged(files):
+        console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
+
+
+def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
+    """How an attempt ran and ended, a line for each thing."""
+    from tuning.cli.formatting import duration
+
+    spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
+    ranks = f"{attempt.workers} worker{'s' * (attempt.workers != 1)}"
+    remedy = f"{attempt.remedy}: " if attempt.remedy else ""
+    error = f": {remedy}{attempt.error}" if attempt.error else ""
+    yield f"attempt {attempt.number} {spent} with {ranks}{error}"
+    if attempt.where:
+        yield f"  {attempt.where}"
+    if attempt.blamed:
+        yield f"  blamed on {', '.join(map(str, attempt.blamed))}"
+    if attempt.leak:
+        yield f"  left memory behind: {attempt.leak}"
+    yield f"  logs {files.attempt(attempt.number)}"
+
+
+def _draw(reports: list[Report], metrics: list[str], console: Any) -> None:
+    """Each metric by step, where there is more than one point of it."""
+    import math
+
+    from tuning.cli.look.curve import draw
+
+    for metric in metrics:
+        points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]
+        points = [p for p in points if math.isfinite(p[1])]
+        if len(points) > 1:
+            console.print(f"{metric} by step")
+            for line in draw(points, width=min(60, console.width - 14)):
+                console.print(line)
+
+
+def _checkpoints(files: TrialPaths) -> str:
+    if steps := ", ".join(map(str, files.checkpoint_steps())):
+        return f"checkpoints of steps {steps} in {files.checkpoints}"
+    newest = files.newest_checkpoint()
+    return f"newest checkpoint {newest}" if newest else "no checkpoints"
+
+
+def ui(
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP…]",
+            help="Sweeps whose runs to compare; none opens the list of experiments.",
+            show_default=False,
+            autocompletion=sweep_names,
+        ),
+    ] = None,
+    storage: StorageDir = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Serve MLflow's pages on this machine, opened at the comparison of sweeps' runs.
+
+    Example: tune ui llm
+    """
+    from tuning.cli.look.ui import serve
+
+    serve(sweeps or [], storage, port, browser)

@@ -1,0 +1,70 @@
+"""The table of `tune plan`: each parameter, what it may be, when it is active, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from search_spaces.domains.conditional import Constant, Parameter, parameters
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.tree import formulas
+from search_spaces.formulas.constraints import places, values
+from search_spaces.nested import dotted, walk
+from search_spaces.spec.sweep import SweepSpec
+from tuning.cli.formatting import setting
+
+
+def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
+    """A row per parameter or computed value; a sample's cell is blank where it is not active."""
+    columns = [values(spec.space, spec.fixed, params) for params in sampled]
+    rows = list(_rows(spec))
+    conditional = any(row.when for row in rows)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("parameter", "domain", *(["only if"] if conditional else [])):
+        table.add_column(title, no_wrap=title == "parameter")
+    for i in range(len(sampled)):
+        table.add_column(f"sample {i + 1}", no_wrap=True)
+    for row in rows:
+        name = "  " * len(row.when) + row.name
+        when = [", ".join(f"{chooser} = {label}" for chooser, label in row.when)]
+        cells = [setting(known[row.name]) if _is_active(row, known) else "" for known in columns]
+        table.add_row(name, _domain(row), *(when if conditional else []), *cells)
+    return table
+
+
+def rules_of(spec: SweepSpec) -> list[str]:
+    """Constraints, seeds of a configuration, and points that are tried first, a line each."""
+    lines = [f"constraint {text}" for text in spec.constraints]
+    lines += [f"outcome    {text}" for text in spec.outcome_constraints]
+    if spec.replicates > 1:
+        lines.append(f"replicates each configuration is tried under {spec.replicates} seeds")
+    if spec.points:
+        count = len(spec.points)
+        lines.append(f"first      {count} given point{'s' * (count > 1)}: the first samples")
+    return lines
+
+
+def computed(spec: SweepSpec, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The computed values that a trial's configuration has, by dotted name."""
+    names = set(places(spec.space, spec.fixed))
+    flat = {dotted(path): value for path, value in walk(config)}
+    return {name: value for name, value in flat.items() if name in names}
+
+
+def _rows(spec: SweepSpec) -> Iterator[Parameter]:
+    yield from (row for row in parameters(spec.space) if not isinstance(row.leaf, Constant))
+    for name, formula in formulas(spec.fixed):
+        yield Parameter(name, formula, ())
+
+
+def _is_active(row: Parameter, known: Mapping[str, Any]) -> bool:
+    return row.name in known and all(known.get(name) == label for name, label in row.when)
+
+
+def _domain(row: Parameter) -> str:
+    if not isinstance(row.leaf, Domain):
+        return str(row.leaf.dump())
+    kind, arguments = next(iter(row.leaf.dump().items()))
+    return f"{kind} {', '.join(setting(v) for v in arguments)}"

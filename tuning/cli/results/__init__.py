@@ -1,0 +1,1 @@
+"""Commands on results: the winner, averages, exports, comparisons."""

@@ -1,0 +1,223 @@
+"""`tune best`: the winner of a sweep, by which rule, and whether it stands a second measurement."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tuning.cli.options import Address, Json, StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.analysis.confirmation import Confirmation
+    from results.analysis.leaderboard import TrialSummary
+    from results.analysis.selection import Choice
+    from results.paths import SweepPaths
+    from search_spaces.spec.sweep import SelectSpec, SweepSpec
+
+
+def best(
+    sweep: Sweep,
+    at: Annotated[
+        Literal["last", "best", "smoothed"] | None,
+        typer.Option(help="The value that counts; default: select.at of the sweep file."),
+    ] = None,
+    rule: Annotated[
+        Literal["knee", "weighted"] | None,
+        typer.Option(help="Of several objectives; default: select.rule of the sweep file."),
+    ] = None,
+    confirm: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="K", help="Train the K best again and judge them on the test split."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="S", help="Fresh seeds for each of them.")
+    ] = 3,
+    reevaluate: Annotated[
+        bool,
+        typer.Option("--reevaluate", help="With --confirm: judge the weights of the search only."),
+    ] = False,
+    address: Address = None,
+    json_: Json = False,
+    storage: StorageDir = None,
+) -> None:
+    """Print the winner of a sweep: its configuration, value and newest checkpoint, and why it won.
+
+    The lowest of many noisy numbers is too good to be true. --confirm trains the best trials again
+    under fresh seeds and judges them on a split that the search never saw; what it finds is the
+    winner from then on, for tune average and tune export too.
+
+    Example: tune best llm --confirm 3 --seeds 3
+    """
+    from results.analysis.selection import choose, decide, ranked
+    from results.records.spec_file import read_spec
+    from search_spaces.errors import UserError
+    from tuning.controller.sweep_dir.folder import find
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    select = _select(spec, at, rule)
+    if reevaluate and not confirm:
+        raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
+    if confirm:
+        lines = _distinct(ranked(paths, spec, select))[:confirm]
+        made = _measure(paths, spec, select, lines, _How(seeds, reevaluate, address, quiet=json_))
+    explicit = at is not None or rule is not None
+    choice = choose(paths, spec, select) if explicit and not confirm else decide(paths, spec)
+    if json_:
+        typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
+        return
+    if confirm:
+        _tell(made)
+    _print(paths, spec, choice)
+
+
+def _distinct(lines: list[TrialSummary]) -> list[TrialSummary]:
+    """One trial of each configuration, which may have several that differ in their seeds."""
+    first: dict[int, TrialSummary] = {}
+    for line in lines:
+        first.setdefault(line.record.number, line)
+    return list(first.values())
+
+
+def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
+    """The sweep's own rule, with what the command line changes of it."""
+    from pydantic import ValidationError
+
+    from results.analysis.selection import goals
+    from search_spaces.errors import UserError
+    from search_spaces.spec.sweep import SelectSpec
+
+    asked = {"at": at, "rule": rule}
+    if rule and len(goals(spec, spec.select)) < 2:
+        raise UserError("--rule: the sweep has one objective; see select.objectives")
+    given = spec.select.model_dump() | {k: v for k, v in asked.items() if v is not None}
+    try:
+        return SelectSpec.model_validate(given)
+    except ValidationError as e:
+        raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
+
+
+@dataclass(frozen=True)
+class _How:
+    """How trials are measured again."""
+
+    seeds: int
+    reevaluate: bool
+    address: str | None
+    quiet: bool
+
+
+def _measure(
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, lines: list[TrialSummary], how: _How
+) -> Confirmation:
+    from results.analysis.confirmation import write
+    from tuning.evaluation.confirm import Confirmer
+    from tuning.evaluation.retrain import Say, again
+
+    say: Say = _nothing if how.quiet else typer.echo
+    way = again(paths, spec, how.address)
+    if not how.reevaluate:
+        if way.judged and (workers := spec.resources.max_workers) > 1:
+            most = "up to " * spec.resources.elastic
+            say(f"trained again in one process; the sweep used {most}{workers} workers each")
+        for line in lines:
+            if line.record.lineage:
+                taken = "took over weights on its way; it is trained from the start here"
+                say(f"{line.record.id} {taken}")
+    confirmer = Confirmer(paths, spec, select, way, say)
+    made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
+    write(paths, made)
+    return made
+
+
+def _nothing(line: str) -> None:
+    pass
+
+
+def _tell(made: Confirmation) -> None:
+    """What was measured, a line per trial and objective, and how far the search was off."""
+    from tuning.cli.formatting import number
+
+    typer.echo("")
+    for one in made.trials:
+        for name, of in one.series.items():
+            interval = f" ± {number(of.half_width)}" if of.half_width is not None else ""
+            named = f"{name}  " * (len(made.modes) > 1)
+            typer.echo(
+                f"{one.trial}  {named}search {number(of.search)}  "
+                f"{'test' if made.judged else 'again'} {number(of.mean)}{interval} ({len(of.test)})"
+            )
+    for name, amount in made.optimism.items():
+        off = "too good" if amount > 0 else "too bad"
+        typer.echo(
+            f"the search's best {name} was {off} by {number(abs(amount))}: fresh seeds, same split"
+        )
+    if len(made.modes) > 1:
+        typer.echo(f"on the front: {', '.join(m.trial for m in made.front)}")
+    if not made.clear:
+        typer.echo("the intervals overlap: more --seeds may change the order")
+    typer.echo("")
+
+
+def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
+    from tuning.cli.formatting import number, setting
+    from tuning.controller.sweep_dir.folder import handle
+
+    found = _as_json(paths, spec, choice)
+    values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
+    typer.echo(f"{found['trial']}  {values} at step {found['step']}")
+    for name, value in found["params"].items():
+        typer.echo(f"  {name}: {setting(value)}")
+    typer.echo(f"why        {found['why']}")
+    for entry in found.get("front", ()):
+        values = "  ".join(f"{name} {number(value)}" for name, value in entry["values"].items())
+        typer.echo(f"front      {entry['trial']}  {values}")
+    typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
+    if not choice.confirmed:
+        how = f"tune best {handle(paths)} --confirm 3"
+        typer.echo(f"confirm    {how}  (so far measured once, by the search)")
+
+
+def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, Any]:
+    line = choice.line
+    checkpoint = paths.trial(line.record.id).newest_checkpoint()
+    return {
+        "sweep": paths.name,
+        "trial": line.record.id,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "value": line.value,
+        "values": _values(spec, line),
+        "step": line.step,
+        "why": choice.why,
+        "confirmed": choice.confirmed,
+        "params": line.record.params,
+        "config": line.record.config,
+        "seed": line.record.seed,
+        "checkpoint": str(checkpoint) if checkpoint else None,
+        **({"front": _front(paths, spec)} if spec.select.objectives else {}),
+    }
+
+
+def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
+    """Of every objective, the metric of the sweep first."""
+    from results.analysis.selection import goals
+
+    others = {name: line.values.get(name) for name in goals(spec, spec.select)}
+    return {spec.metric: line.value} | {k: v for k, v in others.items() if k != spec.metric}
+
+
+def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
+    """The trials that no other is better than in all objectives, best by the rule first."""
+    from results.analysis.selection import goals, ranked
+
+    names = goals(spec, spec.select)
+    return [
+        {"trial": line.record.id, "values": {name: line.values[name] for name in names}}
+        for line in ranked(paths, spec, spec.select)
+    ]

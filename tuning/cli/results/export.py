@@ -1,0 +1,149 @@
+"""`tune export`: a model for the world outside, judged there before anybody can use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.evaluation.load_model import Picked, cache_of, pick
+
+if TYPE_CHECKING:
+    from results.export.formats import Model
+    from results.export.verify import Verdict
+
+
+def export(
+    sweep: Sweep,
+    to: Annotated[
+        str, typer.Option("--to", help="Formats, by commas: hf, onnx, pt2, gguf, mlflow.")
+    ] = "hf",
+    trial: Trial = None,
+    soup: Soup = None,
+    verify: Annotated[
+        bool,
+        typer.Option(help="Run each copy in a fresh process, compare, and drop it if it differs."),
+    ] = True,
+    register_as: Annotated[
+        str | None,
+        typer.Option("--name", help="Of the registered model (mlflow); default: the sweep's."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    storage: StorageDir = None,
+) -> None:
+    """Export a model: for transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
+
+    Example: tune export llm --to hf,onnx
+    """
+    formats = _formats(to)
+    picked = pick(sweep, trial, soup, storage, "export")
+    run = _Export(picked, _model(picked), verify, force)
+    for name in formats:
+        if name == "mlflow":
+            run.register(register_as or picked.spec.name)
+        else:
+            run.write(name)
+
+
+def _formats(to: str) -> list[str]:
+    """The formats that are asked for, without repeats.
+
+    Raises:
+        UserError: there is no such format, or packages are missing.
+    """
+    from results.export.formats import FORMATS
+    from search_spaces.errors import UserError, suggest
+
+    known = [*FORMATS, "mlflow"]
+    names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
+    if not names:
+        raise UserError(f"--to: give one or more of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise UserError(f"--to {name}: no such format{suggest(name, known)}")
+        FORMATS["onnx" if name == "mlflow" else name].check_installed(name)
+    return names
+
+
+def _model(picked: Picked) -> Model:
+    from results.export.formats import Model
+
+    cache = cache_of(picked.paths)
+    return Model(
+        lambda: picked.trainable.exportable(picked.config, picked.source, cache),
+        lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
+    )
+
+
+@dataclass(frozen=True)
+class _Export:
+    """One model on its way to several formats."""
+
+    picked: Picked
+    model: Model
+    verify: bool
+    force: bool
+
+    def write(self, name: str) -> Path:
+        """Write a folder and say where it is."""
+        from results.export.formats import FORMATS
+
+        target, verdicts = self._written(name, self.force)
+        typer.echo(f"exported {self.picked.name} to {target}")
+        for verdict in verdicts:
+            typer.echo(f"verified   {verdict.summary}")
+        form = FORMATS[name]
+        for judge in form.runtimes if self.verify else ():
+            if not judge.there:
+                typer.echo(f"not asked  {judge.needs}; to have it: pip install {judge.needs}")
+        typer.echo(f"load       {form.how(target).format(folder=target)}")
+        return target
+
+    def _written(self, name: str, force: bool) -> tuple[Path, tuple[Verdict, ...]]:
+        from results.export.folder import export as write
+        from search_spaces.errors import UserError
+
+        picked = self.picked
+        target = picked.paths.exports / f"{picked.name}-{name}"
+        try:
+            verdicts = write(
+                picked.source,
+                target,
+                name,
+                self.model,
+                picked.card,
+                check=self.verify,
+                force=force,
+            )
+        except NotImplementedError as e:
+            raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+        return target, verdicts
+
+    def register(self, name: str) -> None:
+        """Register the verified ONNX file in MLflow."""
+        from results.paths import Storage
+        from results.tracking.model_registry import CANDIDATE, CHAMPION, register
+        from tuning.controller.sweep_dir.folder import read_state
+        from tuning.controller.tracking.observer import tracking_uri
+
+        picked = self.picked
+        onnx, _ = self._written("onnx", force=True)
+        made = register(
+            tracking_uri(picked.spec, picked.paths),
+            Storage(picked.paths.root.parent).artifacts,
+            picked.spec.tracking.experiment or picked.spec.name,
+            onnx,
+            name,
+            self.model.exportable,
+            {"tune.export_of": read_state(picked.paths).key, "tune.model": picked.name},
+            champion=picked.gated,
+        )
+        alias = CHAMPION if picked.gated else CANDIDATE
+        typer.echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+        typer.echo(f"verified   {made.verdict.summary}")
+        typer.echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+        if not picked.gated:
+            typer.echo(f"not @champion: {picked.why_not_gated}")

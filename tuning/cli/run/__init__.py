@@ -1,0 +1,1 @@
+"""Commands that run a sweep, and that reach a running one."""

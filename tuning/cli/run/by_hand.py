@@ -1,0 +1,60 @@
+"""`tune add`, `tune stop` and `tune pause`: a person steps in, also while the sweep runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuning.cli.options import StorageDir, Sweep
+
+
+def add(
+    sweep: Sweep,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="Parameters of the space; the searcher proposes those that are not given.",
+            show_default=False,
+        ),
+    ],
+    storage: StorageDir = None,
+) -> None:
+    """Queue one configuration by hand, also into a running sweep. The budget of trials counts it.
+
+    Example: tune add llm learning_rate=3e-4 beta2=0.98
+    """
+    from tuning.controller.sweep_dir.by_hand import add
+    from tuning.controller.sweep_dir.folder import find
+
+    typer.echo(add(find(sweep, storage), values))
+
+
+def stop(
+    sweep: Sweep,
+    trial: Annotated[
+        str | None,
+        typer.Argument(help="A trial's id, e.g. t0003; without it the whole sweep ends."),
+    ] = None,
+    storage: StorageDir = None,
+) -> None:
+    """End a trial for good, or the sweep: what runs ends at its next report, checkpoints are kept.
+
+    Example: tune stop llm t0003
+    """
+    from tuning.controller.sweep_dir.by_hand import stop
+    from tuning.controller.sweep_dir.folder import find
+
+    typer.echo(stop(find(sweep, storage), trial))
+
+
+def pause(sweep: Sweep, storage: StorageDir = None) -> None:
+    """End the session of a running sweep; tune resume continues its trials.
+
+    Example: tune pause llm
+    """
+    from tuning.controller.sweep_dir.by_hand import pause
+    from tuning.controller.sweep_dir.folder import find
+
+    typer.echo(pause(find(sweep, storage)))

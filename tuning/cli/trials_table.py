@@ -1,0 +1,101 @@
+"""The table of trials, the same while a sweep runs, at its end and in `tune show`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from results.records.trial import TrialRecord
+from search_spaces.spec.sweep import SweepSpec
+from tuning.cli.formatting import duration, heading, number, setting, state_style
+
+Row = tuple[TrialRecord, int, Sequence[float | None]]
+"""A trial, its newest step, and the newest value of each of the sweep's objectives."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    title: Text
+    cells: list[Text]
+
+    @property
+    def width(self) -> int:
+        """Characters it needs so that neither a value nor a word of the title is cut."""
+        lines = [line for text in (self.title, *self.cells) for line in text.plain.split("\n")]
+        return max(map(len, lines))
+
+
+def trials_table(
+    spec: SweepSpec,
+    rows: Iterable[Row],
+    best: Collection[str] = (),
+    width: int | None = None,
+    means: Mapping[str, str] | None = None,
+) -> Table:
+    """Trials with the parameters that vary, in the order given; those in `best` are marked.
+
+    `means` has, by the id of the first trial of each configuration, its mean over several seeds.
+    No value is ever cut: parameters that do not fit into `width` characters are left out, the
+    last ones first, and named below.
+    """
+    rows = list(rows)
+    params = list(spec.domains())
+    shown = list(params)
+    columns = _columns(spec, shown, rows, best, means or {})
+    while width is not None and shown and _width(columns, gap=1) > width:
+        shown.pop()
+        columns = _columns(spec, shown, rows, best, means or {})
+    gap = 2 if width is None or _width(columns, gap=2) <= width else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for column in columns:
+        left = column.title.plain in ("trial", "state")
+        justify: Literal["left", "right"] = "left" if left else "right"
+        table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
+    for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
+        table.add_row(*cells, style="bold" if record.id in best else "")
+    if missing := params[len(shown) :]:
+        table.caption = Text(f"no room for {', '.join(missing)}", style="dim")
+        table.caption_justify = "left"
+    return table
+
+
+def _columns(
+    spec: SweepSpec,
+    params: list[str],
+    rows: list[Row],
+    best: Collection[str],
+    means: Mapping[str, str],
+) -> list[_Column]:
+    first, *others = (o.metric for o in spec.objectives)
+    names = ("trial", "state", "step", first, *["mean ± 95 %"] * bool(means))
+    names = (*names, *others, *params, "time")
+    cells = [_cells(params, row, best, means) for row in rows]
+    return [_Column(Text(heading(n)), [c[i] for c in cells]) for i, n in enumerate(names)]
+
+
+def _cells(
+    params: list[str], row: Row, best: Collection[str], means: Mapping[str, str]
+) -> list[Text]:
+    record, step, (value, *others) = row
+    return [
+        Text(record.id + " *" * (record.id in best)),
+        Text("infeasible", "magenta") if record.broken else _state(record),
+        Text(str(step)),
+        Text(number(value)),
+        *[Text(means.get(record.id, ""))] * bool(means),
+        *(Text(number(other)) for other in others),
+        *(Text(setting(record.params[p]) if p in record.params else "") for p in params),
+        Text(duration(record.seconds)),
+    ]
+
+
+def _state(record: TrialRecord) -> Text:
+    return Text(record.state, style=state_style(record.state))
+
+
+def _width(columns: list[_Column], gap: int) -> int:
+    return sum(c.width for c in columns) + gap * (len(columns) - 1)

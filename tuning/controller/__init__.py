@@ -1,0 +1,1 @@
+"""Runs the trials of a sweep: trial table, queue, scheduler, failures."""

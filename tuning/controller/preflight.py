@@ -1,0 +1,161 @@
+"""What can be known to be wrong before anything starts: hyperparameters, code, metric, budgets."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from search_spaces.domains.conditional import Derived, Leaf, parameters
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.normal import SPREAD
+from search_spaces.domains.sampling import draw, draw_value
+from search_spaces.domains.tree import formulas
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import LoadedSweep
+from search_spaces.nested import KeyPath, dotted, walk
+from search_spaces.redaction import holds_secret
+from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
+from trainables.registry import check_config, is_foreign, misfits
+
+SAMPLES, _DRAWS = 64, 1000
+
+
+def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
+    """Sample configurations and check each against the trainable; gives the sampled parameters.
+
+    Raises:
+        UserError: all mistakes at once, each with the line of the sweep file that it comes from.
+    """
+    spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
+    try:
+        found = [
+            *_secrets(spec),
+            *_populations(spec),
+            *_workers(spec, sampled),
+            *_mistakes(spec, sampled),
+        ]
+    except UserError as e:  # of the trainable itself
+        where = loaded.source.where(("trainable",))
+        raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
+    if found:
+        problems = [loaded.source.problem(path, text) for path, text in found]
+        raise UserError(*(p.line for p in sorted(problems, key=lambda p: p.order)))
+    return sampled
+
+
+def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """What would be written down, in the sweep folder and in MLflow, and should not be."""
+    data = spec.model_dump(mode="json")
+    advice: dict[KeyPath, str] = dict.fromkeys(
+        ENV_FIELDS, "write ${NAME} in its place, and set that variable"
+    )
+    other = "let the training code read it from an environment variable"
+    return [
+        (path, f"holds a secret, which would be written down; {advice.get(path, other)}")
+        for path, value in walk(data)
+        if holds_secret(next((str(p) for p in reversed(path) if isinstance(p, str)), ""), value)
+    ]
+
+
+def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """A scheduler that copies weights needs checkpoints that can be copied."""
+    name = spec.scheduler.name
+    if name not in ("pbt", "pb2"):
+        return []
+    found: list[tuple[KeyPath, str]] = []
+    if is_foreign(spec.trainable):
+        problem = "copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
+        advice = "use asha, or write the loop as a class"
+        found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))
+    if spec.checkpoint.mirror is not None:
+        problem = "copies checkpoints within the sweep folder, which no mirror follows"
+        found.append((("checkpoint", "mirror"), f"{name} {problem}; leave it out, or use asha"))
+    return found
+
+
+def _workers(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """What cannot be shared by the workers, by any number of them that a trial may have."""
+    asked = spec.resources
+    counts = range(asked.min_workers, asked.max_workers + 1)
+    seen: dict[KeyPath, str] = {}
+    for params in sampled:
+        for path, problem in misfits(spec.trainable, spec.nest(params), counts):
+            place = _in_file(spec, path, params)[0] if path else ("resources", "workers")
+            seen.setdefault(place, problem)
+    return list(seen.items())
+
+
+def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Every mistake once, by its place in the file.
+
+    A rule that a range breaks is told with one value: the bound, as it stands in the file.
+    """
+    seen: dict[tuple[KeyPath, str], str] = {}
+    for params in reversed(sampled):
+        config = spec.nest(params)
+        for path, problem in check_config(spec.trainable, config):
+            place, leaf = _in_file(spec, path or _named(problem, config), params)
+            categorical = isinstance(leaf, Domain) and leaf.is_categorical
+            rule = problem if categorical else problem.partition(", got ")[0]
+            if isinstance(leaf, Derived) and "whole number" in problem:
+                problem += "; round(…), ceil(…) and floor(…) give one"
+            if isinstance(leaf, Domain) and leaf.normal is not None:
+                problem += f"; {leaf.kind} reaches from mean - {SPREAD} sd to mean + {SPREAD} sd"
+            seen.setdefault((place, rule if path else "they fit together"), problem)
+    return [(place, problem) for (place, _), problem in seen.items()]
+
+
+def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
+    """The points to try first, then configurations as random search would draw them, with every
+    bound and category among them.
+
+    Each keeps the constraints; bounds and categories that none could be found for are left out.
+    """
+    rng = random.Random(spec.seed)
+    given = [*spec.points, *({} for _ in range(count))]
+    sampled = [p for point in given if (p := _drawn(spec, rng, point)) is not None]
+    for leaf in parameters(spec.space):
+        if isinstance(leaf.leaf, Domain):
+            for extreme in _extremes(leaf.leaf):
+                found = _drawn(spec, rng, {**dict(leaf.when), leaf.name: extreme})
+                sampled += [] if found is None else [found]
+    lowest = draw(spec.space, lambda _, domain: _extremes(domain)[0])
+    highest = draw(spec.space, lambda _, domain: _extremes(domain)[-1])
+    return sampled + [corner for corner in (lowest, highest) if spec.broken(corner) is None]
+
+
+def _drawn(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
+    """A random configuration that has the given values and keeps the constraints."""
+
+    def pick(name: str, domain: Domain) -> Any:
+        return given[name] if name in given else draw_value(domain, rng)
+
+    drawn = (draw(spec.space, pick) for _ in range(_DRAWS))
+    return next((params for params in drawn if spec.broken(params) is None), None)
+
+
+def _extremes(domain: Domain) -> list[Any]:
+    if domain.is_categorical:
+        return list(domain.categories)
+    return [domain.lower, domain.high]
+
+
+def _named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
+    """The first hyperparameter that a problem with several of them speaks of."""
+    return tuple(word for word in re.findall(r"\w+", problem) if word in config)[:1]
+
+
+def _in_file(
+    spec: SweepSpec, path: tuple[str, ...], params: dict[str, Any]
+) -> tuple[KeyPath, Leaf | None]:
+    """Where a hyperparameter stands in the sweep file, and the leaf of the space or formula."""
+    name = dotted(path)
+    for leaf in parameters(spec.space):
+        if all(params.get(chooser) == label for chooser, label in leaf.when) and (
+            f"{name}.".startswith(f"{leaf.name}.") or leaf.name.startswith(f"{name}.")
+        ):
+            return ("space", *leaf.path), leaf.leaf
+    if path and not is_foreign(spec.trainable):
+        return ("fixed", *path), dict(formulas(spec.fixed)).get(name)
+    return ("trainable",), None

@@ -1,0 +1,1 @@
+"""Everything that knows the inside of Ray Tune."""

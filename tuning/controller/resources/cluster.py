@@ -1,0 +1,116 @@
+"""Starts or joins a Ray cluster, quietly and with authentication, and says what it has."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from search_spaces.errors import UserError
+from tuning.controller.resources.placement import Node
+
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the sweep folder has our own records
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the CLI has its own
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a missing metric fails its trial, not the sweep
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's own state is a cache that resume never reads
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[list[Node]]:
+    """A connection to Ray: joins `address`, or starts a cluster on this machine and ends it again.
+
+    Raises:
+        UserError: there is no cluster at the address.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():  # the caller's; theirs to end
+        yield nodes()
+        return
+    chosen = address or os.environ.get("RAY_ADDRESS")
+    try:
+        with _own_sigterm(), _bare_head():
+            ray.init(
+                address=chosen or "local",
+                include_dashboard=None if chosen else False,
+                log_to_driver=False,
+                dashboard_host="127.0.0.1",
+                logging_level=logging.ERROR,
+            )
+    except (ConnectionError, ValueError, RuntimeError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
+    try:
+        yield nodes()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """What SIGTERM does stays as it was: Ray would have the driver exit at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and signal.getsignal(signal.SIGTERM) is not before:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _bare_head() -> Iterator[None]:
+    """A cluster that is started within has no API server, log monitor or autoscaler.
+
+    Nobody asks the first, nobody listens to the second, and the third has no machines to add; each
+    imports for about a second before the first trial. There is no setting that leaves them out.
+    """
+    from ray._private.node import Node as Head
+
+    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
+    before = {name: getattr(Head, name) for name in left_out}
+    for name in left_out:
+        setattr(Head, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, start in before.items():
+            setattr(Head, name, start)
+
+
+def nodes() -> list[Node]:
+    """What the machines have that are part of the cluster now."""
+    import ray
+
+    alive = [n for n in ray.nodes() if n["Alive"]]
+    return [_node(n["Resources"], n["NodeID"], n["NodeManagerAddress"]) for n in alive]
+
+
+def unheld() -> list[Node]:
+    """What of them nobody holds now: neither this driver, nor anybody else in the cluster."""
+    from ray._private.state import available_resources_per_node
+
+    return [_node(has, name) for name, has in available_resources_per_node().items()]
+
+
+def _node(has: Mapping[str, float], name: str, address: str = "") -> Node:
+    return Node(has.get("CPU", 0.0), has.get("GPU", 0.0), name, address)
+
+
+def own_machine() -> str:
+    """The resource that only the machine has on which this process is; Ray gives each one of 1."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    resources: dict[str, float] = next(n["Resources"] for n in ray.nodes() if n["NodeID"] == own)
+    return next(r for r in resources if r.startswith("node:") and "__" not in r)

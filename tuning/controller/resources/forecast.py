@@ -1,0 +1,105 @@
+"""How long a sweep will take and what it will cost, from what its trials have cost so far."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from results.paths import Storage
+from results.records.spec_file import read_spec
+from results.records.trial import TrialRecord, read_trials
+from search_spaces.errors import UserError
+from search_spaces.spec.sweep import BudgetSpec, SweepSpec
+from tuning.controller.resources.budget import Cost, spent
+
+
+@dataclass(frozen=True)
+class TrialCost:
+    """The mean over trials that ended, those that were stopped early or are paused included.
+
+    Attributes:
+        seconds: in attempts.
+        cost: hours held.
+        trials: how many there were.
+    """
+
+    seconds: float
+    cost: Cost
+    trials: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is still to come, until the first limit of the budget that is sure to be reached.
+
+    `target`, `patience` and `min_improvement` may end the sweep sooner.
+    """
+
+    seconds: float
+    cost: Cost
+
+
+def trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
+    """What a trial costs; None when none has ended after an attempt."""
+    ended = [r for r in records if r.state.rests and r.attempts]
+    if not ended:
+        return None
+    n, cost = len(ended), spent(ended)
+    each = Cost(cost.cpu_hours / n, cost.gpu_hours / n)
+    return TrialCost(sum(r.seconds for r in ended) / n, each, n)
+
+
+def forecast(
+    budget: BudgetSpec,
+    records: Collection[TrialRecord],
+    each: TrialCost | None,
+    at_once: int,
+    elapsed_s: float = 0.0,
+) -> Forecast | None:
+    """The time and the hours that are left.
+
+    A trial that has not ended is taken to cost the mean, less what it had already.
+
+    Args:
+        budget: the limits.
+        records: every trial so far.
+        each: what a trial costs; nothing is foretold without it.
+        at_once: trials at once.
+        elapsed_s: wall-clock seconds of all sessions.
+    """
+    if each is None or each.seconds <= 0:
+        return None
+    waiting = [max(0.0, each.seconds - r.seconds) for r in records if r.state.under_way]
+    work = math.inf
+    if budget.trials is not None:
+        work = sum(waiting) + each.seconds * max(0, budget.trials - len(records))
+    left = [max(work / at_once, *waiting, 0.0)]
+    if budget.time is not None:
+        left.append(budget.time - elapsed_s)
+    so_far = spent(records)
+    for key in ("cpu_hours", "gpu_hours"):
+        limit, a_trial = getattr(budget, key), getattr(each.cost, key)
+        if limit is not None and a_trial > 0:
+            trials = (limit - getattr(so_far, key)) / a_trial
+            left.append(trials * each.seconds / at_once)
+    seconds = max(0.0, min(left))
+    if not math.isfinite(seconds):
+        return None
+    trials = min(work, seconds * at_once) / each.seconds
+    return Forecast(seconds, Cost(trials * each.cost.cpu_hours, trials * each.cost.gpu_hours))
+
+
+def earlier(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
+    """The newest sweep of the same file name and trainable that has trials which ended."""
+    same = re.compile(re.escape(spec.name) + r"(-\d+)?")
+    sweeps = [p for p in storage.sweeps() if same.fullmatch(p.name) and p.state.exists()]
+    for paths in sorted(sweeps, key=lambda p: p.state.stat().st_mtime, reverse=True):
+        try:
+            each = trial_cost(read_trials(paths))
+            if each is not None and read_spec(paths).trainable == spec.trainable:
+                return paths.name, each
+        except UserError:  # a damaged sweep foretells nothing
+            continue
+    return None

@@ -1,0 +1,149 @@
+"""Between the books and the scheduler: records and reports go in, decisions come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from results.analysis.replicates import JointScores, family
+from results.records.trial import Report, TrialRecord, TrialState
+from search_spaces.spec.sweep import SweepSpec
+from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
+
+
+class Judge:
+    """Asks the sweep's scheduler about trials, in its own terms.
+
+    Attributes:
+        rungs: steps of the scheduler's clock at which a trial may be paused.
+        curves: by the trial's number, each step of that clock with the first objective's score.
+    """
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self._spec = spec
+        self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
+        self.rungs = self._scheduler.rungs
+        self.curves: dict[int, dict[int, float]] = {}
+        self._finals: dict[str, list[float]] = {}
+        self._joint = JointScores(spec.replicates)
+        self._stopped: set[str] = set()
+
+    def fault(self, report: Report) -> str | None:
+        """What shows in a report's objectives that the model diverged, in a few words."""
+        limit = self._spec.failure.diverged_above
+        for name in (o.metric for o in self._spec.objectives):
+            value = report.metrics.get(name, 0.0)
+            beyond = limit is not None and name == self._spec.metric and value > limit
+            if beyond or not math.isfinite(value):
+                return f"{name} is {value}"
+        return None
+
+    def decide(self, record: TrialRecord, report: Report) -> Decision:
+        """What becomes of a trial; one that did not report every objective just goes on."""
+        values = self._values(report)
+        if values is None:
+            return Decision.CONTINUE
+        self._finals[record.id] = values
+        signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
+        scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
+        clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
+        return self._together(record, clock, scores)
+
+    def _together(self, record: TrialRecord, clock: int, scores: tuple[float, ...]) -> Decision:
+        """Ask about the mean of all replicates, when the last of them has come to a step."""
+        first, joint = family(record.id), self._joint.add(record.id, clock, scores)
+        decision = Decision.CONTINUE
+        if joint is not None:
+            self.curves.setdefault(record.number, {}).setdefault(clock, joint[0])
+            decision = self._scheduler.decide(first, clock, joint)
+        if decision is Decision.STOP:
+            self._stopped.add(first)
+        max_t = self._spec.scheduler.max_t
+        if joint is None and max_t is not None and clock >= max_t:
+            return Decision.COMPLETE
+        return Decision.STOP if first in self._stopped else decision
+
+    def replay(
+        self, history: Iterable[tuple[TrialRecord, Report]]
+    ) -> dict[str, tuple[Report, Decision]]:
+        """Bring the scheduler back to where the recorded reports left it.
+
+        Returns:
+            Of each trial that is not finished, nor begun anew since: its last report and the
+            decision upon it, which a killed driver may not have lived to act on. Of a paused trial
+            only where it is not to pause: its scheduler was changed since.
+        """
+        last: dict[str, tuple[Report, Decision]] = {}
+        records: dict[str, TrialRecord] = {}
+        for record, report in _in_order(history):
+            if self.fault(report) is None:
+                records[record.id] = record
+                last[record.id] = report, self.decide(record, report)
+        return {i: d for i, d in last.items() if _undecided(records[i], *d)}
+
+    def went_on(self, trial_id: str) -> None:
+        """The trial was begun, or is no longer paused."""
+        self._scheduler.went_on(trial_id)
+
+    def gone(self, trial_id: str) -> None:
+        """The trial ended."""
+        self._scheduler.gone(trial_id)
+
+    def call(self, *, more: bool, idle: bool) -> str | None:
+        """The paused trial that should go on now: see `Scheduler.call`."""
+        return self._scheduler.call(more=more, idle=idle)
+
+    def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
+        """Whether the trial that was called goes on from another's weights."""
+        return self._scheduler.exploit(trial_id, _Histories(records))
+
+    def finals(self, trial_id: str) -> list[float] | None:
+        """The objectives' values in the trial's last report of all of them."""
+        return self._finals.get(trial_id)
+
+    def _values(self, report: Report) -> list[float] | None:
+        names = [o.metric for o in self._spec.objectives]
+        if not all(name in report.metrics for name in names):
+            return None
+        return [report.metrics[name] for name in names]
+
+
+class _Histories(Mapping[str, History]):
+    """Of each trial when it is asked for: most schedulers never do."""
+
+    def __init__(self, records: Mapping[str, TrialRecord]) -> None:
+        self._records = records
+
+    def __getitem__(self, trial_id: str) -> History:
+        return _history(self._records[trial_id])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def _undecided(record: TrialRecord, report: Report, decision: Decision) -> bool:
+    if record.attempts and record.attempts[-1].number > report.attempt:  # begun since
+        return False
+    called_off = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
+    return record.state.under_way or called_off
+
+
+def _history(record: TrialRecord) -> History:
+    first = record.lineage[0].before if record.lineage else record.params
+    later = [Era(i.step, i.after, i.donor) for i in record.lineage]
+    return [Era(0, first, None), *later]
+
+
+def _in_order(
+    history: Iterable[tuple[TrialRecord, Report]],
+) -> list[tuple[TrialRecord, Report]]:
+    """By time; each trial by its steps, in which it comes, even if a clock was set back."""
+    newest: dict[str, float] = {}
+    timed = []
+    for record, report in history:
+        newest[record.id] = max(newest.get(record.id, 0.0), report.time)
+        timed.append((newest[record.id], record.id, record, report))
+    return [(record, report) for _, _, record, report in sorted(timed, key=lambda t: t[:2])]

@@ -1,0 +1,1 @@
+"""The sweep folder from the driver's side: created, locked, repaired, amended, restored."""

@@ -1,0 +1,107 @@
+"""What people ask of a sweep while it runs: one file each in its `inbox`, carried out once.
+
+A command's file is there until its effect is on disk, so a driver that is killed in between finds
+it again; what it did already it knows by the command's id.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from results.paths import SweepPaths
+from results.storage.atomic import write_atomic
+from search_spaces.errors import UserError
+from tuning.search.compatibility import check_params
+
+if TYPE_CHECKING:
+    from tuning.controller.sweep import SweepRun
+
+POLL_S = 0.5
+
+
+class Command(BaseModel):
+    """One request.
+
+    Attributes:
+        id: names it for good; ids sort by the time at which they were sent.
+        do: `add` a configuration, `stop` a trial (or the sweep, without one), `pause` the sweep.
+        trial: the trial to stop.
+        params: of the configuration to add, by dotted name; the searcher proposes the others.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    do: Literal["add", "stop", "pause"]
+    trial: str | None = None
+    params: dict[str, Any] = {}
+
+
+def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) -> Command:
+    """Put a command into the sweep's inbox; it is on disk when this returns."""
+    command = Command(id=f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}", do=do, **what)
+    write_atomic(paths.command(command.id), command.model_dump_json(exclude_unset=True).encode())
+    return command
+
+
+def waiting(paths: SweepPaths) -> list[Command]:
+    """Commands that nobody has carried out yet, oldest first; what is no command is passed over."""
+    found = []
+    for file in sorted(paths.inbox.glob("[!.]*.json")):
+        try:
+            found.append(Command.model_validate_json(file.read_bytes()))
+        except (OSError, ValidationError):  # withdrawn, or not ours
+            continue
+    return found
+
+
+class Attendant:
+    """Carries out a sweep's commands, in the driver, between events.
+
+    Call it often: it looks into the folder every `POLL_S` seconds.
+    """
+
+    def __init__(self, run: SweepRun) -> None:
+        self._run = run
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """Carry out what was asked for while nobody drove; a pause then has nothing to pause."""
+        for command in waiting(self._run.paths):
+            if command.do == "pause":
+                self._done(command)
+        self._attend()
+
+    def __call__(self) -> None:
+        """Look whether there is anything to do, when it is time to."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + POLL_S
+            self._attend()
+
+    def _attend(self) -> None:
+        run = self._run
+        for command in waiting(run.paths):
+            run.tenure.check()  # a command is for the sweep's owner alone
+            if command.do == "pause":
+                self._done(command)  # first: it must not pause the session after this one
+                run.interrupt()
+            elif command.do == "add":
+                self._add(command)
+                self._done(command)
+            elif run.stop(command.trial):
+                self._done(command)
+
+    def _add(self, command: Command) -> None:
+        try:
+            check_params(self._run.spec, command.params)
+        except UserError as e:  # the space was changed since
+            self._run.problem = f"an added configuration no longer fits: {e.problems[0]}"
+            return
+        self._run.add(command.params, command.id)
+
+    def _done(self, command: Command) -> None:
+        self._run.paths.command(command.id).unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""The sweeps that `search.warm_start` names, read once and frozen into the sweep's folder.
+
+What they find out later changes nothing here: a resumed search must go on as if uninterrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from results.paths import SweepPaths
+from results.records.spec_file import read_spec
+from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
+from results.storage.atomic import write_atomic
+from search_spaces.errors import UserError
+from search_spaces.spec.objectives import Objective
+from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.sweep_dir.folder import find
+from tuning.search.compatibility import matching
+from tuning.search.study import Curve
+from tuning.search.transfer.findings import Finding
+
+_FINDINGS = TypeAdapter(list[Finding])
+
+
+def sources(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
+    """The folders of the sweeps that are named.
+
+    Raises:
+        UserError: there is none of a name.
+    """
+    try:
+        return [find(name, storage) for name in spec.search.warm_start]
+    except UserError as e:
+        raise UserError(*(f"search.warm_start: {line}" for line in e.problems)) from e
+
+
+def frozen(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
+    """What the named sweeps had found when this one began; read from them the first time.
+
+    Raises:
+        UserError: a named sweep is not there or damaged, or the frozen findings are.
+    """
+    if not spec.search.warm_start:
+        return []
+    try:
+        return _FINDINGS.validate_json(paths.evidence.read_bytes())
+    except FileNotFoundError:
+        pass
+    except ValidationError as e:
+        raise UserError(
+            f"{paths.evidence}: not readable ({e.error_count()} mistakes); remove it, and it is"
+            " made again from the sweeps of search.warm_start"
+        ) from e
+    named = sources(spec, str(paths.root.parent))
+    found = [f for source in named if source != paths for f in findings(source, spec)]
+    write_atomic(paths.evidence, _FINDINGS.dump_json(found))
+    return found
+
+
+def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
+    """What a sweep found out: its trials that completed, were stopped or are paused, best first by
+    this one's first objective.
+    """
+    theirs = read_spec(source)
+    ended, goals = _ended(source, theirs, spec)
+    same = same_task(spec, theirs) and [g and g.metric for g in goals] == _metrics(spec)
+    ranks = [_ranks(ended, goal) for goal in goals]
+    first = goals[0] or theirs.objectives[0]
+    found = [
+        Finding(
+            source=f"{source.name}/{one.record.id}",
+            folder=str(source.trial(one.record.id).root),
+            params=one.record.params,
+            config=one.record.config,
+            complete=one.record.state is TrialState.COMPLETED,
+            curve=one.curves[first.metric],
+            values=[one.last(name) for name in _metrics(spec)] if same else [],
+            ranks=[by[one.record.id] for by in ranks],
+            identity=one.record.identity,
+            violations=one.record.violations if same else {},
+        )
+        for one in ended
+    ]
+    return sorted(found, key=lambda f: f.ranks[0])
+
+
+def evidence(source: SweepPaths, spec: SweepSpec) -> str:
+    """What a sweep would learn from another, in words."""
+    found = findings(source, spec)
+    fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
+    how = "values count" if all(f.same for f in found) else _why_ranks(source, spec)
+    return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
+
+
+def same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
+    """Whether a metric of the two can be compared: same code, length, and fixed parameters.
+
+    A parameter that one of them searches is a parameter of the search, not of the task.
+    """
+
+    def task(spec: SweepSpec) -> tuple[Any, ...]:
+        return spec.trainable, spec.scheduler.max_t, spec.scheduler.time_attr
+
+    searched = ours.domains().keys() | theirs.domains().keys()
+    mine, other = (
+        {k: v for k, v in _flat(spec.fixed) if k not in searched} for spec in (ours, theirs)
+    )
+    return task(ours) == task(theirs) and mine == other
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A trial of another sweep, and its finite values of some metrics by step, ascending."""
+
+    record: TrialRecord
+    curves: dict[str, Curve]
+
+    def last(self, metric: str) -> float:
+        return self.curves[metric][-1][1]
+
+
+def _ended(
+    source: SweepPaths, theirs: SweepSpec, spec: SweepSpec
+) -> tuple[list[_Ended], list[Objective | None]]:
+    """The trials of a sweep that can be ranked, and what stands for each objective of ours there.
+
+    That is the metric of the same name where they report it, better in the direction in which they
+    sought it if they did; for the first objective else their own first one; for others nothing.
+    """
+    names = {*_metrics(spec), theirs.metric}
+    known = [
+        _Ended(record, _curves(source, record, names))
+        for record in read_trials(source)
+        if record.state.rests and record.state is not TrialState.FAILED
+    ]
+    reported = {name for one in known for name, curve in one.curves.items() if curve}
+    sought = {o.metric: o for o in theirs.objectives}
+    goals = [sought.get(o.metric, o) if o.metric in reported else None for o in spec.objectives]
+    goals[0] = goals[0] or theirs.objectives[0]
+    needed = [goal.metric for goal in goals if goal]
+    return [one for one in known if all(one.curves[name] for name in needed)], goals
+
+
+def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
+    """Where each trial stands, 0 to 1: complete ones by value, then those that were stopped, the
+    last ones first; last of all, what broke an outcome constraint. In the middle without a goal.
+    """
+    if goal is None:
+        return {one.record.id: 0.5 for one in ended}
+
+    def key(one: _Ended) -> tuple[bool, bool, int, float]:
+        stopped = one.record.state is not TrialState.COMPLETED
+        step, value = one.curves[goal.metric][-1]
+        cost = value if goal.mode == "min" else -value
+        return bool(one.record.broken), stopped, -step * stopped, cost
+
+    order = sorted(ended, key=key)
+    return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}
+
+
+def _why_ranks(source: SweepPaths, spec: SweepSpec) -> str:
+    theirs = read_spec(source)
+    if not same_task(spec, theirs):
+        return "another task: ranks count"
+    _, goals = _ended(source, theirs, spec)
+    there = {goal.metric for goal in goals if goal}
+    lacks = [name for name in _metrics(spec) if name not in there]
+    return f"ranks count: it reports no {', '.join(lacks)}"
+
+
+def _metrics(spec: SweepSpec) -> list[str]:
+    return [o.metric for o in spec.objectives]
+
+
+def _curves(source: SweepPaths, record: TrialRecord, names: Iterable[str]) -> dict[str, Curve]:
+    reports = read_reports(source.trial(record.id), record.end_step)
+    return {
+        name: [
+            (r.step, r.metrics[name])
+            for r in reports
+            if name in r.metrics and math.isfinite(r.metrics[name])
+        ]
+        for name in names
+    }
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

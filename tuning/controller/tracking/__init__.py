@@ -1,0 +1,1 @@
+"""The sweep's connection to its tracker."""

@@ -1,0 +1,71 @@
+"""Where a sweep is tracked, and who tells the tracker."""
+
+from __future__ import annotations
+
+import os
+
+from results.paths import Storage, SweepPaths
+from results.records.trial import Report, TrialRecord
+from results.storage.fencing import Tenure
+from results.tracking import Delivery, NullTracker, Tracker, mlflow_tracker
+from search_spaces.redaction import redact
+from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.sweep_dir.lock import own
+from tuning.controller.tracking.process_client import Courier, deliverer
+
+
+class TrackerObserver:
+    """Tells a tracker which trial there is something new of."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def trial_started(self, record: TrialRecord) -> None:
+        """An attempt begins."""
+        self._tracker.changed(record.id, reported=False)
+
+    def reported(self, record: TrialRecord, report: Report) -> None:
+        """Metrics."""
+        self._tracker.changed(record.id, reported=True)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """The trial ended, or will be tried again."""
+        self._tracker.changed(record.id, reported=False)
+
+
+def make_tracker(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Tracker:
+    """The tracker of a running sweep; MLflow in the storage's own database by default."""
+    if spec.tracking.name == "none":
+        return NullTracker()
+    name = f"MLflow at {redact(tracking_uri(spec, paths))}"
+    return Courier(name, deliverer(paths.root, tenure))
+
+
+def delivery(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Delivery:
+    """Delivery of a sweep to the MLflow that it names, by its owner."""
+    from tuning.controller.tracking.sweep_facts import sweep_facts
+
+    storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
+    experiment = spec.tracking.experiment or spec.name
+    uri = tracking_uri(spec, paths)
+    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, tenure)
+
+
+def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
+    """Deliver what is not delivered yet, of a sweep that nobody drives.
+
+    Returns:
+        One line on what still is not; None when all is.
+
+    Raises:
+        UserError: it is driven.
+    """
+    with own(paths.lock) as tenure:
+        tracker = delivery(spec, paths, tenure)
+        return tracker.close(tracker.last_ending, timeout_s)
+
+
+def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
+    """Where MLflow keeps the sweep's runs: the file's, `$MLFLOW_TRACKING_URI`, or the storage's."""
+    chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return chosen or f"sqlite:///{Storage(paths.root.parent).tracking_db}"

@@ -1,0 +1,75 @@
+"""`python -m tuning.controller.tracking.process FOLDER [TOKEN FENCE]`: delivers a sweep to MLflow while it
+runs, as long as that token owns it.
+
+What it reads, a line each: the id of a trial of which there is something new; at last, as JSON, how
+the session ended. What it writes, as JSON: warnings, and what could not be delivered. It leaves
+when its driver does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from results.paths import SweepPaths
+from results.storage.fencing import Owner, Unfenced
+from results.tracking import Delivery, Ending
+
+_YIELDS = 15
+"""Priority of Ray's own workers: the loop that answers trials comes first."""
+
+
+class _Aloud(logging.Handler):
+    """Says warnings to the driver, which knows how to show them."""
+
+    def __init__(self, said: TextIO) -> None:
+        super().__init__(logging.WARNING)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of JSON."""
+        _say(self._said, {"warning": record.getMessage()})
+
+
+def deliver(paths: SweepPaths, delivery: Delivery, heard: TextIO, said: TextIO) -> None:
+    """Do what the driver says until it says how the session ended, or is gone."""
+    for line in heard:
+        word = line.strip()
+        if not word.startswith("{"):
+            delivery.changed(word, reported=True)
+            continue
+        end = json.loads(word)
+        for trial_id in paths.trial_ids():  # a word may have been lost
+            delivery.changed(trial_id, reported=True)
+        ending = Ending(end["status"], end["metrics"])
+        _say(said, {"undelivered": delivery.close(ending, end["timeout"])})
+        return
+
+
+def main() -> None:
+    """Deliver the sweep of a folder."""
+    from results.records.spec_file import read_spec
+    from tuning.controller.tracking.observer import delivery
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
+    os.nice(_YIELDS)
+    os.umask(0o077)
+    with open(os.dup(1), "w", buffering=1, encoding="utf-8") as said:
+        os.dup2(2, 1)  # whatever else prints
+        logging.getLogger().addHandler(_Aloud(said))
+        paths = SweepPaths(Path(sys.argv[1]))
+        tenure = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else Unfenced()
+        deliver(paths, delivery(read_spec(paths), paths, tenure), sys.stdin, said)
+
+
+def _say(said: TextIO, word: dict[str, str | None]) -> None:
+    said.write(json.dumps(word) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What trackers are told of a sweep as a whole: settings, file, code and versions of the driver."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from results.paths import SweepPaths
+from results.tracking import SweepFacts
+from search_spaces.redaction import redact
+from search_spaces.spec.sweep import SweepSpec
+from trainables.runtime.provenance import versions
+from trainables.user_code import loader
+from tuning.controller.sweep_dir.folder import read_state
+
+_GIT_S = 10.0
+
+
+def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
+    """Looked up once a session."""
+    source = loader.find(spec.trainable).parent if ":" in spec.trainable else Path.cwd()
+    tags = {
+        "folder": str(paths.root),
+        "trainable": spec.trainable,
+        "goal": ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
+        **git_tags(source),
+        **{f"tune.version.{name}": number for name, number in versions()},
+    }
+    if spec.search.warm_start:
+        tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
+    artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
+    return SweepFacts(read_state(paths).key, spec.name, tags, _settings(spec), artifacts)
+
+
+def git_tags(folder: Path) -> dict[str, str]:
+    """Commit of the code in a folder, and whether tracked files differ from it; empty without."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return {}
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"mlflow.source.git.commit": commit, "tune.git.dirty": str(bool(changed)).lower()}
+
+
+def _git(folder: Path, *args: str) -> str | None:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *args]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _settings(spec: SweepSpec) -> dict[str, Any]:
+    keep = {"search", "scheduler", "budget", "resources", "select", "seed", "metrics", "modes"}
+    return spec.model_dump(mode="json", include=keep)

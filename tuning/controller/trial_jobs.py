@@ -1,0 +1,120 @@
+"""What a worker is told of a trial, from the sweep's spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from results.checkpoints.retention import Retention
+from results.checkpoints.trial_mirror import Place
+from results.paths import TrialPaths
+from results.records.trial import TrialRecord
+from search_spaces.spec.scheduler import SchedulerSpec
+from search_spaces.spec.sweep import SweepSpec
+from trainables.job import TrialJob
+from trainables.registry import initialised
+from trainables.runtime.fingerprint import identity
+
+
+def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
+    """The digest of all that decides how a trial of a sweep comes out."""
+    clock = spec.scheduler.time_attr, spec.scheduler.max_t
+    begun = started(spec, config, seed)
+    asked = spec.resources
+    workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
+    return identity(spec.trainable, begun, seed, workers, *clock)
+
+
+def make_job(
+    spec: SweepSpec,
+    *,
+    trial_id: str,
+    folder: Path,
+    config: dict[str, Any],
+    seed: int,
+    attempt: int,
+    cache: str,
+    workers: int = 1,
+    avoid: tuple[str, ...] = (),
+    rungs: tuple[int, ...] = (),
+    mirror: Place | None = None,
+) -> TrialJob:
+    """One attempt of a trial."""
+    return TrialJob(
+        trial_id=trial_id,
+        folder=str(folder),
+        trainable=spec.trainable,
+        config=started(spec, config, seed),
+        seed=seed,
+        attempt=attempt,
+        cache=cache,
+        workers=workers,
+        avoid=avoid,
+        checkpoint_every=spec.checkpoint.every,
+        checkpoint_async=spec.checkpoint.mode == "async",
+        retention=_retention(spec),
+        max_t=spec.scheduler.max_t,
+        time_attr=spec.scheduler.time_attr,
+        rungs=rungs,
+        hang_timeout_s=spec.failure.hang_timeout,
+        # a rank that waits is silent: it must not be taken for one that hangs
+        wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
+        mirror=mirror,
+    )
+
+
+def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A trial's configuration with its initial weights settled, see `search.shared_init`."""
+    return initialised(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
+
+
+def repetition(
+    spec: SweepSpec,
+    record: TrialRecord,
+    files: TrialPaths,
+    cache: str,
+    until: int,
+    *,
+    seed: int | None = None,
+    config: dict[str, Any] | None = None,
+) -> TrialJob:
+    """A trial once more, in files of its own, with a checkpoint at its end only.
+
+    Args:
+        spec, record: of the trial.
+        files: where the repetition is kept.
+        cache: folder of prepared data.
+        until: the step at which it ends.
+        seed, config: where they are not the trial's own.
+    """
+    job = make_job(
+        spec,
+        trial_id=record.id,
+        folder=files.root,
+        config={**record.config, **record.adjusted} if config is None else config,
+        seed=record.seed if seed is None else seed,
+        attempt=1,
+        cache=cache,
+    )
+    return replace(job, checkpoint_every=max(1, until), retention=Retention(newest=1))
+
+
+def _retention(spec: SweepSpec) -> Retention:
+    return Retention(
+        newest=spec.checkpoint.keep,
+        best=spec.checkpoint.keep_best,
+        metric=spec.metric,
+        mode=spec.mode,
+        rungs=tuple(_rungs(spec.scheduler)) if spec.checkpoint.keep_rungs else (),
+        clock=spec.scheduler.time_attr,
+    )
+
+
+def _rungs(scheduler: SchedulerSpec) -> Iterator[float]:
+    """Where trials are compared: `grace_period * reduction_factor ** k` below `max_t`."""
+    milestone: float = scheduler.grace_period
+    while scheduler.max_t is not None and milestone < scheduler.max_t:
+        yield milestone
+        milestone *= scheduler.reduction_factor

@@ -1,0 +1,1 @@
+"""Trained models evaluated again: retrained, confirmed, reproduced, tested."""

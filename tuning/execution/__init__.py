@@ -1,1 +1,0 @@
-"""Runs the trials of a sweep on a Ray cluster, and keeps its books."""

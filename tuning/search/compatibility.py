@@ -1,0 +1,112 @@
+"""Whether a space could have given values: those of an earlier trial, or what a person adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from results.records.trial import TrialRecord
+from search_spaces.domains.conditional import active, parameters
+from search_spaces.domains.domain import Domain
+from search_spaces.errors import UserError, suggest
+from search_spaces.formulas.constraints import places
+from search_spaces.nested import show
+from search_spaces.spec.sweep import SweepSpec
+
+_ABSENT = object()
+
+
+def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
+    """The parameters of a space that a trial had, flat; None when the space could not have it.
+
+    It fits when the space and what is fixed beside it can give its configuration, but for
+    parameters that it did not have at all: these are unknown. So a trial fits when a parameter
+    that was fixed is searched now, and its value lies in the domain; when a domain has become
+    narrower or wider, and its value lies in it; when a parameter is pinned to the value that it
+    had.
+    """
+    params = matching(spec, record.params, record.config)
+    return params if params is not None and spec.nest(params) == record.config else None
+
+
+def matching(
+    spec: SweepSpec, params: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The values of a space's parameters in a configuration, whatever else it holds.
+
+    Args:
+        spec: of the space.
+        params: what varied where the configuration is from, by dotted name.
+        config: all of it, nested.
+
+    Returns:
+        By dotted name; None when one lies outside its domain.
+    """
+    had = {n: v for n in spec.domains() if (v := _value(params, config, n)) is not _ABSENT}
+    walked = active(spec.space, lambda name, _: had.get(name))
+    leaves = {n: leaf for n, leaf, _ in walked if n in had and isinstance(leaf, Domain)}
+    if not all(leaf.contains(had[name]) for name, leaf in leaves.items()):
+        return None
+    return {name: had[name] for name in leaves}
+
+
+def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
+    """Refuse what the space does not have.
+
+    Raises:
+        UserError: every mistake, a line each.
+    """
+    known, problems = spec.domains(), []
+    there = {n: leaf for n, leaf, _ in active(spec.space, lambda name, _: params.get(name))}
+    for name, value in params.items():
+        domain = there.get(name)
+        if name not in known:
+            problems.append(f"{name}: {_why_unknown(spec, name)}")
+        elif not isinstance(domain, Domain):
+            problems.append(f"{name}: not active in this configuration; {_when(spec, name)}")
+        elif not domain.contains(value):
+            kind, bounds = next(iter(domain.dump().items()))
+            problems.append(f"{name}: must be of {kind} {show(bounds)}, got {show(value)}")
+    if problems:
+        raise UserError(*problems)
+    needed = {name for name, leaf in there.items() if isinstance(leaf, Domain)}
+    if params.keys() >= needed and (rule := spec.broken(params)):
+        raise UserError(f"constraints: the configuration breaks {rule}")
+
+
+def _why_unknown(spec: SweepSpec, name: str) -> str:
+    if name in places(spec.space, spec.fixed):
+        return "it is computed from the others"
+    if under := [n for n in spec.domains() if n.startswith(f"{name}.")]:
+        return f"give one of its parameters: {', '.join(under)}"
+    return f"not in the space{suggest(name, spec.domains())}"
+
+
+def _when(spec: SweepSpec, name: str) -> str:
+    """What has to be chosen for a parameter."""
+    options = (leaf.when for leaf in parameters(spec.space) if leaf.name == name)
+    each = [" ".join(f"{chooser}={label}" for chooser, label in when) for when in options]
+    return f"choose its option too: {' or '.join(each)}"
+
+
+def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
+    """Whether parameters are a configuration that the space can give: just those that are active,
+    each in its domain, within the constraints.
+    """
+    walked = active(spec.space, lambda name, _: params.get(name))
+    leaves = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
+    if params.keys() != leaves.keys():
+        return False
+    inside = all(leaf.contains(params[name]) for name, leaf in leaves.items())
+    return inside and spec.broken(params) is None
+
+
+def _value(params: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Any:
+    if name in params:
+        return params[name]
+    node: Any = config
+    for key in name.split("."):
+        if not isinstance(node, Mapping) or key not in node:
+            return _ABSENT
+        node = node[key]
+    return node

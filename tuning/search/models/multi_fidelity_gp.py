@@ -1,0 +1,157 @@
+"""A Gaussian process over all rungs: the model that `auto` uses in numeric spaces."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna import Study
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial
+
+from search_spaces.spec.sweep import SearchSpec
+from tuning.search.evidence import Evidence
+from tuning.search.models.fidelity import Comparable, comparable
+from tuning.search.models.gp import GaussianProcess, expected_improvement, standardised
+from tuning.search.models.unit_cube import Cube
+
+Array = NDArray[np.float64]
+
+_POINTS, _POINTS_BEST = 150, 50
+_RANDOM, _NEAR, _BEST = 600, 40, 8
+_STEPS = (0.2, 0.05)
+_WARY = 0.5
+
+
+@dataclass(frozen=True)
+class _AtTarget:
+    """A model of all rungs, asked about the highest.
+
+    Attributes:
+        process: of points of the cube with the share of the levels as one more coordinate.
+        share: of the highest.
+        best: its highest mean among what was tried.
+    """
+
+    process: GaussianProcess
+    share: float
+    best: float = 0.0
+
+    def mean(self, x: Array) -> Array:
+        """(m,), at points (m, width) of the cube."""
+        return self.process.predict(_at(x, self.share))[0]
+
+    def merit(self, x: Array) -> Array:
+        """Expected improvement (m,) over the best."""
+        return expected_improvement(*self.process.predict(_at(x, self.share)), self.best)
+
+
+class MultiFidelitySampler(BaseSampler):
+    """Expected improvement at the highest rung that enough trials reached.
+
+    One process has the values of all rungs, moved by what trials gained from each to the next
+    (`tuning.search.models.fidelity`); how far they agree it learns from them, as the length along the
+    rungs (Klein et al. 2020, MOBSTER). Trials that have no value yet are believed to turn out as
+    the model says. A share of all proposals is random, half of them when a rung's order
+    contradicts the next one's. No configuration is proposed twice.
+    """
+
+    def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
+        self._spec, self._evidence = spec, evidence
+        self._rng = np.random.default_rng(seed)
+        self._independent = RandomSampler(seed=seed)
+        self._cube = Cube(evidence.space)
+        self._ranked: deque[Array] | None = None
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Every parameter of every option: which are active is known only later."""
+        return dict(self._cube.space)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The best candidate; asked again (it broke a constraint), the next best."""
+        if self._ranked is None:
+            self._ranked = deque(self._candidates())
+        return self._cube.decode(self._ranked.popleft()) if self._ranked else {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
+        """At random."""
+        return self._independent.sample_independent(study, trial, name, distribution)
+
+    def _candidates(self) -> Array:
+        """(m, parameters), shares of configurations, best first; none when this proposal is to be
+        random.
+        """
+        share, trials = self._rng.random(), self._evidence.trials
+        nothing = np.zeros((0, len(self._cube.space)))
+        usable = [t for t in trials if t.curve and not t.failed]
+        if len(usable) < max(2, self._spec.startup_trials) or not self._cube.space:
+            return nothing
+        known = comparable([t.curve for t in usable], self._evidence.levels)
+        if len(known.value) < 2 or share < self._share(known):
+            return nothing
+        params = [t.params for t in usable]
+        tried = self._cube.encode(params)
+        model = self._model(tried, known)
+        taken = [params[i] for i in np.argsort(-model.mean(tried))[:_BEST]]
+        shares = self._drawn(self._cube.shares(taken))
+        x = self._cube.points(shares)
+        merit = model.merit(x)
+        for step in _STEPS:
+            near = self._near(shares[np.argsort(-merit)[:_BEST]], step)
+            near_x = self._cube.points(near)
+            shares, x = np.concatenate([shares, near]), np.concatenate([x, near_x])
+            merit = np.concatenate([merit, model.merit(near_x)])
+        seen = {point.tobytes() for point in self._cube.encode([t.params for t in trials])}
+        return shares[[i for i in np.argsort(-merit) if x[i].tobytes() not in seen]]
+
+    def _share(self, known: Comparable) -> float:
+        return max(self._spec.random_share, _WARY if known.misleads else 0.0)
+
+    def _model(self, tried: Array, known: Comparable) -> _AtTarget:
+        """Of configurations (curves, width) and what is known of them."""
+        kept, highest = self._thinned(known), max(1, len(self._evidence.levels) - 1)
+        y, _ = standardised(known.value[kept])
+        x = _at(tried[known.index[kept]], known.level[kept] / highest)
+        model = _AtTarget(GaussianProcess.fit(x, y), known.target / highest)
+        waiting = [t.params for t in self._evidence.trials if not t.curve and not t.over]
+        pending = _at(self._cube.encode(waiting), model.share)
+        best = float(model.mean(tried).max())
+        return _AtTarget(model.process.with_believed(pending), model.share, best)
+
+    def _thinned(self, known: Comparable) -> NDArray[np.int64]:
+        """So many that a proposal stays cheap: the best, and of the others the highest levels
+        whole, the rest drawn.
+        """
+        if len(known.value) <= _POINTS:
+            return np.arange(len(known.value))
+        best = np.argsort(-known.value, kind="stable")[:_POINTS_BEST]
+        order = np.lexsort((self._rng.random(len(known.value)), -known.level))
+        return np.union1d(best, order[: _POINTS - _POINTS_BEST])
+
+    def _drawn(self, best: Array) -> Array:
+        """Shares of candidates from the whole space and from around the best trials."""
+        anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
+        return np.concatenate([anywhere, self._near(best, _STEPS[0])])
+
+    def _near(self, centres: Array, step: float) -> Array:
+        """Shares that differ from each centre (n, parameters) in some parameters."""
+        at = np.repeat(centres, _NEAR, axis=0)
+        moved = self._rng.random(at.shape) < max(0.4, 1.5 / at.shape[1])
+        here = at + moved * self._rng.normal(0.0, step, at.shape)
+        return np.asarray(np.clip(here, 0.0, 1.0 - 1e-12))
+
+
+def _at(x: Array, share: float | Array) -> Array:
+    """Points of the cube with one more coordinate: the share of the levels."""
+    return np.column_stack([x, np.broadcast_to(share, len(x))])

@@ -1,0 +1,256 @@
+"""Compiles the sweep file's space to Optuna, define-by-run, and samples back to its values.
+
+Optuna has no distribution that is quantised and logarithmic at once, none that is normal, and
+stores only scalars as categories. So such a domain is sampled in a form that Optuna has, and
+decoded: a normal one by its quantile, over which every sampler and model finds it even.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from optuna import Study
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, Trial
+
+from search_spaces.domains.conditional import Parameter, active, parameters
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.sampling import draw, draw_value, quantised
+from search_spaces.errors import UserError
+from search_spaces.spec.sweep import SweepSpec
+
+MODEL_DRAWS, RANDOM_DRAWS = 20, 20_000
+"""How often a proposal that breaks a constraint is drawn anew: by the sampler, then at random."""
+
+
+def distribution(domain: Domain) -> BaseDistribution:
+    """The Optuna distribution that a domain is sampled from."""
+    if domain.kind == "ordinal":
+        return IntDistribution(0, len(domain.categories) - 1)
+    if domain.is_categorical:
+        return CategoricalDistribution(_labels(domain))
+    if (normal := domain.normal) is not None:
+        return FloatDistribution(*normal.quantiles)
+    step = None if domain.log else domain.q
+    if domain.integer:
+        low, high = int(domain.lower), int(domain.high)
+        return IntDistribution(low, high, log=domain.log, step=int(step or 1))
+    return FloatDistribution(domain.lower, domain.upper, log=domain.log, step=step)
+
+
+def decode(domain: Domain, sampled: Any) -> Any:
+    """The domain's value for what Optuna sampled."""
+    if domain.kind == "ordinal":
+        return domain.categories[int(sampled)]
+    if domain.is_categorical:
+        return domain.categories[_labels(domain).index(sampled)]
+    if (normal := domain.normal) is not None:
+        sampled = normal.at(sampled)
+    if domain.q is None:
+        return sampled
+    return quantised(domain, round(sampled / domain.q))
+
+
+def encode(domain: Domain, value: Any) -> Any:
+    """What Optuna would have sampled for a value; the inverse of `decode` up to quantisation."""
+    if (normal := domain.normal) is not None:
+        return normal.quantile(value)
+    if not domain.is_categorical:
+        return value
+    index = domain.categories.index(value)
+    return index if domain.kind == "ordinal" else _labels(domain)[index]
+
+
+def _labels(domain: Domain) -> list[bool | int | float | str | None]:
+    """Categories as Optuna stores them: scalars as they are, the rest as JSON of its own."""
+    taken = {c for c in domain.categories if isinstance(c, str)}
+    labels: list[bool | int | float | str | None] = []
+    for value in domain.categories:
+        if value is None or isinstance(value, bool | int | float | str):
+            labels.append(value)
+            continue
+        text = json.dumps(value, sort_keys=True)
+        while text in taken:
+            text += " "
+        labels.append(text)
+    return labels
+
+
+class OptunaSpace:
+    """The space of a sweep, as Optuna's trials see it.
+
+    A parameter goes by its dotted name. One that several options have, with domains that differ,
+    goes by its name and the option, since Optuna wants one kind of distribution for a name.
+    """
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self._spec = spec
+        self._keys: dict[tuple[str, str], str] = {}
+        known = spec.domains()
+        for leaf in parameters(spec.space):
+            if isinstance(leaf.leaf, Domain):
+                key = leaf.name if leaf.leaf == known[leaf.name] else _qualified(leaf)
+                self._keys.setdefault((leaf.name, repr(leaf.leaf)), key)
+
+    @property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """Every parameter of every option, by the name by which Optuna knows it."""
+        leaves = ((p.name, p.leaf) for p in parameters(self._spec.space))
+        return {self.key(n, d): distribution(d) for n, d in leaves if isinstance(d, Domain)}
+
+    def key(self, name: str, domain: Domain) -> str:
+        """The name by which Optuna knows a parameter."""
+        return self._keys[name, repr(domain)]
+
+    def params(self, sampled: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A configuration from an Optuna trial's parameters; None where one is missing."""
+        try:
+            return draw(
+                self._spec.space, lambda n, domain: decode(domain, sampled[self.key(n, domain)])
+            )
+        except KeyError:
+            return None
+
+    def encoded(
+        self, params: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
+        """A configuration, or a part of one, as Optuna's parameters and their distributions.
+
+        A value that its domain cannot take, or that is not active, is left out.
+        """
+        values: dict[str, Any] = {}
+        distributions: dict[str, BaseDistribution] = {}
+        for name, leaf, value in active(self._spec.space, lambda name, _: params.get(name)):
+            if isinstance(leaf, Domain) and name in params and leaf.contains(value):
+                key = self.key(name, leaf)
+                values[key], distributions[key] = encode(leaf, value), distribution(leaf)
+        return values, distributions
+
+    def agrees(self, sampled: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
+        """Whether a configuration is what became of an Optuna trial's parameters.
+
+        Asked of what was decoded, for what is quantised has many samples for one value.
+        """
+        encoded = self.encoded(params)[0]
+        walked = active(self._spec.space, lambda name, _: params.get(name))
+        leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
+        return encoded.keys() == sampled.keys() and all(
+            sampled[key] == value or _decodes(leaves[key][0], sampled[key], leaves[key][1])
+            for key, value in encoded.items()
+        )
+
+    def propose(self, study: Study, trial: Trial) -> dict[str, Any]:
+        """Sample a configuration that keeps the constraints into a trial of the study.
+
+        What the trial was given when it was enqueued stays, and so does what a driver wrote that
+        was killed in between: the sampler, asked again, would propose just that again.
+
+        Raises:
+            UserError: none was found.
+        """
+        frozen = study._storage.get_trial(trial._trial_id)
+        given = frozen.system_attrs.get("fixed_params", {})
+        for attempt in _drafts(study, trial, frozen, given):
+            params = draw(self._spec.space, partial(self._pick, attempt))
+            if attempt.agrees and self._spec.broken(params) is None:
+                attempt.write()
+                return params
+        raise UserError(
+            f"constraints: none of {RANDOM_DRAWS} random configurations keeps all of them "
+            f"beside {given}; widen the space or the constraints"
+        )
+
+    def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:
+        return decode(domain, attempt.suggest(self.key(name, domain), domain))
+
+
+def _drafts(
+    study: Study, trial: Trial, frozen: FrozenTrial, given: Mapping[str, Any]
+) -> Iterator[_Draft]:
+    relative = trial.relative_params  # makes trial.relative_search_space too
+    for _ in range(MODEL_DRAWS):
+        yield _Draft(study, frozen, given, relative)
+        among = trial.relative_search_space or {}
+        relative = study.sampler.sample_relative(study, frozen, among)
+    rng = random.Random(trial.number)
+    for _ in range(RANDOM_DRAWS):
+        yield _RandomDraft(study, frozen, {**given, **frozen.params}, rng)
+
+
+class _Draft:
+    """One attempt at a configuration: sampled, but not yet written into the study.
+
+    Does what `optuna.Trial.suggest_*` does, which writes at once and so cannot take anything back.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        frozen: FrozenTrial,
+        given: Mapping[str, Any],
+        relative: Mapping[str, Any],
+    ) -> None:
+        self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
+        self._taken: dict[str, tuple[Any, BaseDistribution]] = {}
+
+    def suggest(self, key: str, domain: Domain) -> Any:
+        """Optuna's value for a parameter."""
+        dist = distribution(domain)
+        value = self._given[key] if key in self._given else self._sample(key, domain, dist)
+        self._taken[key] = value, dist
+        return value
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the one of which the study has a part already."""
+        known = self._frozen.params
+        return all(value == known.get(key, value) for key, (value, _) in self._taken.items())
+
+    def write(self) -> None:
+        """Put the attempt into the study."""
+        storage = self._study._storage
+        for key, (value, dist) in self._taken.items():
+            if key not in self._frozen.params:
+                internal = dist.to_internal_repr(value)
+                storage.set_trial_param(self._frozen._trial_id, key, internal, dist)
+
+    def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
+        if dist.single():
+            return encode(domain, domain.categories[0] if domain.is_categorical else domain.lower)
+        if key in self._relative:
+            internal = dist.to_internal_repr(self._relative[key])
+            if dist._contains(internal):
+                return self._relative[key]
+        return self._study.sampler.sample_independent(self._study, self._frozen, key, dist)
+
+
+class _RandomDraft(_Draft):
+    """An attempt that asks no sampler."""
+
+    def __init__(
+        self, study: Study, frozen: FrozenTrial, given: Mapping[str, Any], rng: random.Random
+    ) -> None:
+        super().__init__(study, frozen, given, {})
+        self._rng = rng
+
+    def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
+        return encode(domain, draw_value(domain, self._rng))
+
+
+def _decodes(domain: Domain, sampled: Any, value: Any) -> bool:
+    """Whether a value is what became of a sample; of a category there is just one."""
+    return not domain.is_categorical and bool(decode(domain, sampled) == value)
+
+
+def _qualified(leaf: Parameter) -> str:
+    """`lr [optimizer=sgd]`."""
+    return f"{leaf.name} [{', '.join(f'{name}={label}' for name, label in leaf.when)}]"

@@ -1,0 +1,79 @@
+"""Asynchronous successive halving that pauses and promotes: no work is thrown away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from results.analysis.pareto import merits
+from search_spaces.domains.domain import Domain
+from search_spaces.spec.sweep import SchedulerSpec
+from tuning.search.schedulers.asha import Rung, milestones
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+
+
+class AshaPromote(Scheduler):
+    """Every trial pauses at its next rung, and goes on when it is among the best
+    `1 / reduction_factor` of all that came there, early or late (Li et al. 2020, algorithm 2).
+
+    A free place goes to the paused trial of the highest rung that is due, else to a new trial. At
+    the end of a sweep too short for any promotion the best trial goes on until it is complete.
+    """
+
+    def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
+        super().__init__(spec, domains, seed)
+        self._rungs: dict[float, Rung] = {m: {} for m in milestones(spec)}
+        self._orders: dict[float, list[str]] = {}
+        self._paused: dict[str, float] = {}
+        self._last: dict[str, int] = {}
+        self._completed = False
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """Every milestone."""
+        return tuple(math.ceil(m) for m in self._rungs)
+
+    def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
+        """PAUSE at the first report at or beyond a rung; COMPLETE at `max_t`."""
+        if trial_id in self._paused and step <= self._last[trial_id]:
+            return Decision.PAUSE
+        self._last[trial_id] = step
+        self._paused.pop(trial_id, None)
+        if super().decide(trial_id, step, scores) is Decision.COMPLETE:
+            self._completed = True
+            return Decision.COMPLETE
+        reached = max((m for m in self._rungs if step >= m), default=None)
+        if reached is None or trial_id in self._rungs[reached]:
+            return Decision.CONTINUE
+        self._rungs[reached][trial_id] = scores
+        self._orders.pop(reached, None)
+        self._paused[trial_id] = reached
+        return Decision.PAUSE
+
+    def went_on(self, trial_id: str) -> None:
+        """It is called no more until it pauses again."""
+        self._paused.pop(trial_id, None)
+
+    def gone(self, trial_id: str) -> None:
+        """It is not called any more; its scores stay in the rungs."""
+        self._paused.pop(trial_id, None)
+
+    def call(self, *, more: bool, idle: bool) -> str | None:
+        """The best of the highest rung that has a paused trial among its best."""
+        for milestone in sorted(self._rungs, reverse=True):
+            best = self._best(milestone)
+            due = best[: math.floor(len(best) / self._spec.reduction_factor + 1e-9)]
+            if found := next((t for t in due if self._paused.get(t) == milestone), None):
+                return found
+        if idle and not more and not self._completed and self._paused:
+            highest = max(self._paused.values())
+            return next(t for t in self._best(highest) if self._paused.get(t) == highest)
+        return None
+
+    def _best(self, milestone: float) -> list[str]:
+        """The trials of a rung, best first; ties in the order in which they came."""
+        if milestone not in self._orders:
+            rung = self._rungs[milestone]
+            merit = dict(zip(rung, merits(list(rung.values())), strict=True))
+            self._orders[milestone] = sorted(rung, key=lambda t: -merit[t])
+        return self._orders[milestone]

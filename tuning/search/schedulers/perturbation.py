@@ -1,0 +1,82 @@
+"""How parameters change when a trial goes on from another's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from search_spaces.domains.domain import Domain
+from search_spaces.domains.sampling import quantised
+from search_spaces.spec.sweep import SchedulerSpec
+
+_FACTORS = (0.8, 1.2)
+
+
+def mutable(
+    spec: SchedulerSpec, domains: Mapping[str, Domain], params: Mapping[str, Any]
+) -> dict[str, Domain]:
+    """The parameters that may change in mid-training: those of `scheduler.mutate`, else all that
+    are real numbers, for whole numbers and categories often decide the shape of the weights.
+    """
+    chosen = spec.mutate
+    return {
+        name: d
+        for name, d in domains.items()
+        if name in params
+        and (name in chosen if chosen is not None else not (d.integer or d.is_categorical))
+    }
+
+
+def perturb(
+    params: dict[str, Any],
+    domains: Mapping[str, Domain],
+    resample: float,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Draw each parameter anew with probability `resample`, else multiply it by 0.8 or 1.2;
+    a category always is drawn anew or kept.
+    """
+    changed = dict(params)
+    for name, domain in domains.items():
+        if rng.random() < resample:
+            changed[name] = at(domain, float(rng.random()))
+        elif not domain.is_categorical:
+            changed[name] = nearest(domain, params[name] * _FACTORS[int(rng.integers(2))])
+    return changed
+
+
+def at(domain: Domain, share: float) -> Any:
+    """The value at a share in [0, 1) of the domain, in its logarithm or quantile where it is drawn
+    so.
+    """
+    if domain.is_categorical:
+        return domain.categories[min(int(share * len(domain.categories)), int(domain.upper))]
+    if (normal := domain.normal) is not None:
+        least, most = normal.quantiles
+        return nearest(domain, normal.at(least + share * (most - least)))
+    if domain.log:
+        low, high = np.log(domain.lower), np.log(domain.high)
+        return nearest(domain, float(np.exp(low + share * (high - low))))
+    return nearest(domain, domain.lower + share * (domain.high - domain.lower))
+
+
+def share(domain: Domain, value: Any) -> float:
+    """The inverse of `at`, in [0, 1]."""
+    if domain.is_categorical:
+        return (domain.categories.index(value) + 0.5) / len(domain.categories)
+    low, high, here = float(domain.lower), float(domain.high), float(value)
+    if (normal := domain.normal) is not None:
+        (low, high), here = normal.quantiles, normal.quantile(here)
+    if domain.log:
+        low, high, here = float(np.log(low)), float(np.log(high)), float(np.log(here))
+    return (here - low) / (high - low) if high > low else 0.0
+
+
+def nearest(domain: Domain, value: float) -> int | float:
+    """The value of a numeric domain that is nearest."""
+    inside = min(max(value, domain.lower), domain.high)
+    if domain.q is not None:
+        return quantised(domain, round(inside / domain.q))
+    return round(inside) if domain.integer else float(inside)

@@ -1,0 +1,1 @@
+"""What a search learns from other sweeps."""

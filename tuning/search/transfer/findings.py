@@ -1,0 +1,117 @@
+"""What other sweeps found out, as trials that a sampler sees beside the sweep's own.
+
+Findings of the same task count as they are. Of another task (other training code, data, metrics or
+length of training) only the order is taken over, of each objective by itself: each finding becomes
+a complete trial whose values lie where its ranks lie among the sweep's own, so that scales never
+mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from pydantic import BaseModel, ConfigDict
+
+from search_spaces.spec.sweep import SweepSpec
+from tuning.search.compatibility import matching
+from tuning.search.optuna_space import OptunaSpace
+
+
+class Finding(BaseModel):
+    """A trial of another sweep, that completed, was stopped early or is paused.
+
+    Attributes:
+        source: the sweep and the trial, for people: `digits/t0003`.
+        folder: of the trial.
+        params: what varied, by dotted name.
+        config: all that the trainable was given, nested.
+        complete: whether it was not stopped early.
+        curve: (step, value), ascending, never empty: of the first objective of the sweep that is to
+            learn from it, or of what stands in for that.
+        values: its last value of each objective; empty where only ranks count.
+        ranks: where it stands in its sweep by each objective: 0 is the best, 1 the worst.
+        identity, violations: see `TrialRecord`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    folder: str
+    params: dict[str, Any]
+    config: dict[str, Any]
+    complete: bool
+    curve: list[tuple[int, float]]
+    values: list[float]
+    ranks: list[float]
+    identity: str = ""
+    violations: dict[str, float] = {}
+
+    @property
+    def same(self) -> bool:
+        """Whether its sweep had the same task."""
+        return bool(self.values)
+
+
+class Findings:
+    """The findings that a space can have, for its sampler."""
+
+    def __init__(self, spec: SweepSpec, space: OptunaSpace, found: Sequence[Finding]) -> None:
+        self._spec, self._space = spec, space
+        pairs = ((f, matching(spec, f.params, f.config)) for f in found)
+        self._found = [(f, params) for f, params in pairs if params]
+        self._made: tuple[int, list[FrozenTrial]] = (-1, [])
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def trials(self, own: Sequence[Sequence[float]]) -> list[FrozenTrial]:
+        """They as Optuna's trials, numbered up to -1.
+
+        Args:
+            own: values of the sweep's own completed trials, of each one per objective.
+        """
+        if self._made[0] != len(own):
+            made = [self._trial(f, params, own) for f, params in self._found]
+            for number, trial in enumerate(made, -len(made)):
+                trial.number = trial._trial_id = number
+            self._made = len(own), made
+        return self._made[1]
+
+    def _trial(
+        self, found: Finding, params: dict[str, Any], own: Sequence[Sequence[float]]
+    ) -> FrozenTrial:
+        sampled, distributions = self._space.encoded(params)
+        if found.same:
+            curve, values = dict(found.curve), found.values
+        else:
+            values = self._placed(found.ranks, own)
+            curve = {self._spec.scheduler.max_t or found.curve[-1][0]: values[0]}
+        complete = found.complete or not found.same
+        return create_trial(
+            state=TrialState.COMPLETE if complete else TrialState.PRUNED,
+            values=values if complete else None,
+            params=sampled,
+            distributions=distributions,
+            intermediate_values={} if len(values) > 1 else curve,
+            constraints=found.violations,
+        )
+
+    def _placed(self, ranks: Sequence[float], own: Sequence[Sequence[float]]) -> list[float]:
+        """The values that stand at the ranks of each objective."""
+        columns = list(zip(*own, strict=True)) or [()] * len(ranks)
+        goals = zip(ranks, columns, self._spec.objectives, strict=True)
+        return [value_at(rank, column, goal.mode) for rank, column, goal in goals]
+
+
+def value_at(rank: float, own: Sequence[float], mode: str) -> float:
+    """The value that stands at a rank (0 is the best, 1 the worst) among own ones.
+
+    While there are fewer than two, it is as far from their mean as the rank is from the middle.
+    """
+    worse = 1.0 if mode == "min" else -1.0
+    if len(own) < 2:
+        return float(sum(own) + worse * (rank - 0.5))
+    return float(np.quantile(own, rank if mode == "min" else 1 - rank))
