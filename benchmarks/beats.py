@@ -14,7 +14,7 @@ from pathlib import Path
 from tuning.cli import main as tune
 from tuning.controller import worker_manager
 from tuning.controller.resources.placement import Placement
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 
 _NOTED_S = 0.02
 """Shorter turns of the loop are left out."""
@@ -23,7 +23,7 @@ _NOTED_S = 0.02
 def noting(gaps: list[tuple[float, float]], run_trials: Callable[..., None]) -> Callable[..., None]:
     """The function that runs a sweep's trials, adding the end and the length of long turns."""
 
-    def noted(run: SweepRun, placement: Placement, between: Callable[[], None]) -> None:
+    def noted(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
         last = None
 
         def turn() -> None:

@@ -31,7 +31,7 @@ from results.checkpoints.commit import newest_whole
 from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
 from results.records.trial import Report
-from trainables.checkpointing.saver import Rest, SaveFn, together
+from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_tree, copy_weights
 from trainables.common.training import copy_progress, load_progress
@@ -128,10 +128,10 @@ def make_worker(folder: Path, mode: str) -> Worker:
 
 
 def saver(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) -> SaveFn:
-    def save(folder: Path) -> Rest:
+    def save(folder: Path) -> DeferredWrite:
         weights = copy_weights(model)
         progress = copy_progress(folder, worker, optimizer, None, "")
-        return together(lambda: write_tensors(folder / "model.safetensors", weights), progress)
+        return in_parallel(lambda: write_tensors(folder / "model.safetensors", weights), progress)
 
     return save
 

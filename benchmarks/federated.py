@@ -71,7 +71,7 @@ def train(one: Contender, rate: float | None, seed: int, cache: Path) -> Outcome
     """Train once, and judge the last checkpoint."""
     made = resolve(one.trainable)
     rated = {**one.config, **({} if rate is None else {"server_learning_rate": rate})}
-    config = made.Config.initialised(rated, seed)
+    config = made.Config.with_init_seed(rated, seed)
     with tempfile.TemporaryDirectory() as folder:
         job = TrialJob(
             trial_id="t0000",

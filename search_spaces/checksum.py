@@ -8,34 +8,34 @@ import re
 import zlib
 
 _MEMBER = re.compile(rb',\s*"crc32":"([0-9a-f]{8})"}\s*\Z')
-SEAL = "# crc32 "
+CHECKSUM_PREFIX = "# crc32 "
 """How the line begins."""
 _LINE = re.compile(rb"\A# crc32 ([0-9a-f]{8}) of what follows; delete this line when you edit\n")
 
 
-def seal_json(text: str) -> str:
+def add_json_checksum(text: str) -> str:
     """A JSON object, not empty, with the checksum of its text as its last member."""
     body = text.rstrip()[:-1].rstrip()
     return f'{body},"crc32":"{_crc(body.encode())}"}}'
 
 
-def is_whole_json(data: bytes) -> bool:
+def json_is_intact(data: bytes) -> bool:
     """Whether the text of an object is what was sealed."""
     found = _MEMBER.search(data, max(0, len(data) - 64))
     return found is None or _crc(data[: found.start()]) == found[1].decode()
 
 
-def is_sealed_json(data: bytes) -> bool:
+def json_matches_checksum(data: bytes) -> bool:
     """Whether the text of an object bears a checksum, and matches it: it is what was written."""
-    return _MEMBER.search(data, max(0, len(data) - 64)) is not None and is_whole_json(data)
+    return _MEMBER.search(data, max(0, len(data) - 64)) is not None and json_is_intact(data)
 
 
-def seal_yaml(text: str) -> str:
+def add_yaml_checksum(text: str) -> str:
     """YAML with the checksum of its text in a comment on its first line."""
     return f"# crc32 {_crc(text.encode())} of what follows; delete this line when you edit\n{text}"
 
 
-def is_whole_yaml(data: bytes) -> bool:
+def yaml_is_intact(data: bytes) -> bool:
     """Whether the text is what was sealed."""
     found = _LINE.match(data)
     return found is None or _crc(data[found.end() :]) == found[1].decode()

@@ -50,7 +50,7 @@ def redact(text: str) -> str:
     return _PASSWORD.sub(lambda m: f"{m['user']}:{HIDDEN}@", text)
 
 
-def strike_out(file: Path) -> None:
+def redact_file(file: Path) -> None:
     """Overwrite in place, with `*`, what `redact` would hide in a file; its writer may go on."""
     if not file.is_file() or not file.stat().st_size:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from setuptools import find_packages
+from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("search_spaces", "results", "trainables", "tuning")
@@ -15,4 +15,7 @@ def test_every_package_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     there = {".".join(file.parent.relative_to(ROOT).parts) for file in files}
-    assert set(find_packages(str(ROOT), include=told["packages"]["find"]["include"])) == there
+    assert (
+        set(find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"]))
+        == there
+    )

@@ -25,7 +25,7 @@ class TrainableConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def shrunk(self, workers: int) -> dict[str, int] | None:
+    def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
         """What to change so that a step takes half the memory and does the same, or None.
 
         Here: half of `micro_batch_size` (samples that one worker computes at once; None is all of
@@ -39,10 +39,10 @@ class TrainableConfig(BaseModel):
         now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
         return {"micro_batch_size": now // 2} if now > 1 else None
 
-    def misfit(self, workers: Sequence[int]) -> tuple[str, str] | None:
+    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """A field that keeps some of these numbers of workers from one and the same training.
 
-        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see `shrunk`; the
+        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see `halve_micro_batch`; the
         workers share a batch equally.
 
         Args:
@@ -61,7 +61,7 @@ class TrainableConfig(BaseModel):
         return "batch_size", said
 
     @classmethod
-    def initialised(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """A configuration whose initial weights come from `seed`, unless it says from which.
 
         This one sets `init_seed`, where the configuration has such a field.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import Place
+from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import Report, read_reports
 
@@ -64,7 +64,7 @@ class TrialJob:
     rungs: tuple[int, ...] = ()
     hang_timeout_s: float | None = None
     wait_for_room_s: float = 0.0
-    mirror: Place | None = None
+    mirror: MirrorLocation | None = None
 
     @property
     def key(self) -> str:

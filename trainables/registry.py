@@ -93,7 +93,7 @@ def misfits(
     if len(workers) > 1 and not trainable.elastic:
         return [((), f"{name} does not say that it can change its number of workers (elastic)")]
     try:
-        found = trainable.Config.model_validate(dict(config)).misfit(workers)
+        found = trainable.Config.model_validate(dict(config)).validate_workers(workers)
     except ValidationError:
         return []
     return [] if found is None else [((found[0],), found[1])]
@@ -111,26 +111,26 @@ def checkpoint_bytes(name: str, config: Mapping[str, Any]) -> int | None:
     return None if parameters is None else 3 * 4 * int(parameters)
 
 
-def shrunk(name: str, config: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
+def halve_micro_batch(name: str, config: Mapping[str, Any], workers: int) -> dict[str, Any] | None:
     """What to change in a configuration so that a step takes less memory and does the same.
 
     None where nothing can be: a foreign loop, a trainable without a micro-batch, one of size 1.
     """
     if is_foreign(name):
         return None
-    return resolve(name).Config.model_validate(dict(config)).shrunk(workers)
+    return resolve(name).Config.model_validate(dict(config)).halve_micro_batch(workers)
 
 
-def initialised(name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def with_init_seed(name: str, config: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """A trial's configuration with the seed of its initial weights, unless it has its own."""
     if is_foreign(name):
         return dict(config)
-    return resolve(name).Config.initialised(dict(config), seed)
+    return resolve(name).Config.with_init_seed(dict(config), seed)
 
 
-def anchored(name: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def resolve_paths(name: str, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A configuration whose relative paths are taken from `folder`: workers run elsewhere."""
     if is_foreign(name):
         return dict(config)
-    anchor = getattr(resolve(name).Config, "anchored", None)
+    anchor = getattr(resolve(name).Config, "resolve_paths", None)
     return dict(config) if anchor is None else dict(anchor(config, folder))

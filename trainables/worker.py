@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from results.checkpoints.cleanup import quarantine, remove_leftovers
 from results.checkpoints.commit import Checkpoint, verify
 from results.records.trial import Report, append_report
-from trainables.checkpointing.checkpoint_schedule import Due
+from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restored
 from trainables.job import Answer, Channel, TrialJob
-from trainables.runtime.preemption import Preempted, asked_to_go
-from trainables.runtime.provenance import Notes
+from trainables.runtime.preemption import Preempted, preemption_requested
+from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -43,22 +43,24 @@ class Worker:
     local_rank: int = 0
     saver: Saver = field(init=False)
     _last_step: int = field(default=-1, init=False)
-    _due: Due = field(init=False)
-    _notes: Notes = field(init=False)
+    _due: CheckpointSchedule = field(init=False)
+    _notes: ProvenanceRecorder = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.job.hang_timeout_s)
-        self._due = Due(self.job)
+        self._due = CheckpointSchedule(self.job)
         self.saver = Saver(self.job, self.rank, self.world_size)
-        self._notes = Notes(self.job.paths, self.job.attempt, self.device, self.world_size)
+        self._notes = ProvenanceRecorder(
+            self.job.paths, self.job.attempt, self.device, self.world_size
+        )
 
     def begin(self) -> None:
         """Write down what the trial runs with: once an attempt, before anything is trained."""
         if self.rank == 0:
             self._notes.begin(self.job.trainable)
 
-    def trained_on(self, fingerprint: str) -> None:
+    def log_dataset(self, fingerprint: str) -> None:
         """Say what the data is, by a digest of it: `tune reproduce` compares it."""
         if self.rank == 0:
             self._notes.data(fingerprint)
@@ -81,8 +83,8 @@ class Worker:
         Raises:
             Preempted: this process, or another of the trial's, is told to go.
         """
-        self.beat()
-        self._leave_if(self.sum({"": float(asked_to_go())})[""] > 0)
+        self.heartbeat()
+        self._leave_if(self.sum({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
             whole = quarantine(paths)
@@ -122,7 +124,7 @@ class Worker:
         Raises:
             Preempted: a process of the trial is told to go; the newest checkpoint is whole.
         """
-        self.beat()
+        self.heartbeat()
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         self._last_step = step
@@ -148,12 +150,12 @@ class Worker:
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Say that this rank is alive, where the time between two reports may be long.
 
         Called as often as you like; a report is a sign of life too.
         """
-        self._watchdog.beat()
+        self._watchdog.heartbeat()
 
     def close(self) -> None:
         """The trial is over on this rank: a checkpoint that is under way comes to its end."""
@@ -191,11 +193,11 @@ class Worker:
         self._watchdog.pause()  # the driver may take its time
         answer = self.channel.report(report) if self.rank == 0 else Answer.CONTINUE
         if self.rank == 0:
-            self.beat()
+            self.heartbeat()
         order = list(Answer)
         index = order.index(answer) if self.rank == 0 else 0
-        agreed = self.sum({"answer": index, "leave": float(asked_to_go())})
-        self.beat()
+        agreed = self.sum({"answer": index, "leave": float(preemption_requested())})
+        self.heartbeat()
         return order[int(agreed["answer"])], agreed["leave"] > 0
 
     def _leave_if(self, leave: bool) -> None:

@@ -39,7 +39,7 @@ class Ours(Contender):
 
     def next(self) -> Attempt:
         """The paused trial that is called, else a new one."""
-        called = self._scheduler.call(more=True, idle=False)
+        called = self._scheduler.next_to_resume(more=True, idle=False)
         if called is None:
             number, params = self._study.ask(self._curves)
             called = f"t{number:04d}"
@@ -47,7 +47,7 @@ class Ours(Contender):
                 id=called, number=number, params=params, config=params, seed=0, created=time.time()
             )
             self._curves[number] = {}
-        self._scheduler.went_on(called)
+        self._scheduler.on_trial_resume(called)
         record = self._records[called]
         return Attempt(called, record.params, max(self._curves[record.number], default=0))
 
@@ -56,11 +56,14 @@ class Ours(Contender):
         record = self._records[trial]
         self._curves[record.number][epoch] = -error
         decision = self._scheduler.decide(trial, epoch, (-error,))
-        if decision is Decision.PAUSE and self._scheduler.call(more=True, idle=False) == trial:
-            self._scheduler.went_on(trial)
+        if (
+            decision is Decision.PAUSE
+            and self._scheduler.next_to_resume(more=True, idle=False) == trial
+        ):
+            self._scheduler.on_trial_resume(trial)
             return True
         if decision in (Decision.STOP, Decision.COMPLETE):
-            self._scheduler.gone(trial)
+            self._scheduler.on_trial_complete(trial)
             stopped = decision is Decision.STOP
             state = TrialState.STOPPED if stopped else TrialState.COMPLETED
             curve = [(step, -score) for step, score in self._curves[record.number].items()]

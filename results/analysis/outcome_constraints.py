@@ -11,7 +11,9 @@ from search_spaces.expressions import parse
 from search_spaces.formulas.outcomes import violations
 
 
-def judged(record: TrialRecord, paths: SweepPaths, constraints: Sequence[str]) -> TrialRecord:
+def with_violations(
+    record: TrialRecord, paths: SweepPaths, constraints: Sequence[str]
+) -> TrialRecord:
     """A record of a trial at rest with its violations, which its reason then names.
 
     A failed trial is left as it is, and so is every trial of a sweep without such constraints.

@@ -22,7 +22,7 @@ from search_spaces.spec.sweep import SelectSpec, SweepSpec
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The trial that was picked.
 
     Attributes:
@@ -38,7 +38,7 @@ class Choice:
     clear: bool = False
 
 
-def decide(paths: SweepPaths, spec: SweepSpec) -> Choice:
+def decide(paths: SweepPaths, spec: SweepSpec) -> Selection:
     """The winner of a sweep: of its confirmation where there is one, else by its rule.
 
     Raises:
@@ -52,7 +52,7 @@ def decide(paths: SweepPaths, spec: SweepSpec) -> Choice:
     record = read_trial(files)
     reports = read_reports(files, record.end_step)
     line = summarize(record, reports, spec.metric, spec.mode)
-    return Choice(line, _confirmed(made), True, made.clear and len(made.trials) > 1)
+    return Selection(line, _confirmed(made), True, made.clear and len(made.trials) > 1)
 
 
 def _confirmed(made: Confirmation) -> str:
@@ -107,7 +107,7 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
     return _by_rule(found, objectives, select)
 
 
-def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
+def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
     """The winner by the rule of the sweep.
 
     Raises:
@@ -117,13 +117,13 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Choice:
     among, objectives = f"{len(rest) + 1} trials", goals(spec, select)
     if len(objectives) > 1:
         names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())
-        return Choice(first, f"the {select.rule} of a Pareto front of {among} ({names})")
+        return Selection(first, f"the {select.rule} of a Pareto front of {among} ({names})")
     word = "lowest" if spec.mode == "min" else "highest"
     if first.mean is not None:
         spread = "" if first.half_width is None else f" ± {first.half_width:.3g}"
         mean = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
-        return Choice(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
-    return Choice(first, f"its {select.at} {spec.metric} is the {word} of {among}")
+        return Selection(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
+    return Selection(first, f"its {select.at} {spec.metric} is the {word} of {among}")
 
 
 def goals(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from results.averaging.file_stack import Buffers, FileStack
+from results.averaging.file_stack import FileStack, ReadBuffers
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, narrow
 from results.checkpoints.tensor_layout import Layout, Planned
@@ -100,7 +100,7 @@ class Adapters:
                 f"the mean of LoRA factor '{name}' needs {needed / 1e6:.0f} MB of memory, and may "
                 f"take {self._max_memory / 1e6:.0f} MB"
             )
-        with FileStack(name, self._layouts, None, self._shares, Buffers(tensor.size)) as stack:
+        with FileStack(name, self._layouts, None, self._shares, ReadBuffers(tensor.size)) as stack:
             models = range(len(self._layouts))
             whole = slice(0, tensor.size)
             return [stack.value(m, whole).copy().reshape(tensor.shape) for m in models]

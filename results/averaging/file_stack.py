@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from results.averaging.numerics import Floats
 
 
-class Buffers:
+class ReadBuffers:
     """Memory that is taken once, and used for every tensor of every model."""
 
     def __init__(self, step: int) -> None:
@@ -42,7 +42,7 @@ class FileStack(Stack):
         layouts: Sequence[Layout],
         base: Layout | None,
         shares: Sequence[float],
-        buffers: Buffers,
+        buffers: ReadBuffers,
     ) -> None:
         super().__init__(name, layouts[0].tensors[name].size, shares, buffers.step)
         self._layouts, self._start, self._buffers = layouts, base, buffers

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from results.averaging.adapters import Adapters
-from results.averaging.file_stack import Buffers, FileStack, planned, write_model
+from results.averaging.file_stack import FileStack, ReadBuffers, planned, write_model
 from results.averaging.mean import Weighted, mean
 from results.averaging.method import Combine, Method
 from results.averaging.numerics import DTYPES, STORED, narrow
@@ -191,7 +191,7 @@ class _Work:
     pool: ThreadPoolExecutor
 
     def __post_init__(self) -> None:
-        self._buffers = [Buffers(self.step) for _ in range(self.threads)]
+        self._buffers = [ReadBuffers(self.step) for _ in range(self.threads)]
 
     def pieces(self, name: str, dtype: str) -> Iterator[Any]:
         """The bytes of one tensor of the result."""
@@ -207,7 +207,7 @@ class _Work:
             else:
                 yield from self._equal(stack)
 
-    def _open(self, name: str, buffers: Buffers) -> FileStack:
+    def _open(self, name: str, buffers: ReadBuffers) -> FileStack:
         return FileStack(name, self.layouts, self.start, self.shares, buffers)
 
     def _floats(self, stack: FileStack, dtype: str) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from results.checkpoints.commit import (
     verify,
 )
 from results.paths import TrialPaths
-from results.storage.fault_injection import reached
+from results.storage.fault_injection import fault_point
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def prune(paths: TrialPaths, keep: int, *, protected: Collection[int] = ()) -> N
         for step in _old(paths, steps, keep):
             if step not in protected:
                 _discard(paths.checkpoint(step))
-    reached("checkpoint:pruned")
+    fault_point("checkpoint:pruned")
 
 
 def _old(paths: TrialPaths, steps: Sequence[int], keep: int) -> Iterator[int]:
@@ -85,7 +85,7 @@ def remove_leftovers(paths: TrialPaths) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def take_over(paths: TrialPaths, donor: Checkpoint) -> None:
+def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
     """Make another trial's checkpoint the newest of this one; its own at or beyond it are deleted.
 
     Files are linked where the file system can: a committed file never changes.
@@ -122,7 +122,7 @@ def _discard(folder: Path) -> None:
     gone = folder.with_name(f".{folder.name}.pruned")
     shutil.rmtree(gone, ignore_errors=True)
     os.rename(folder, gone)
-    reached("checkpoint:discarding")
+    fault_point("checkpoint:discarding")
     shutil.rmtree(gone, ignore_errors=True)
 
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from results.checkpoints.streaming_hash import FileEntry, hash_file, is_note, take_note
 from results.paths import TrialPaths
 from results.storage.atomic import fsync_dir, write_atomic
-from results.storage.fault_injection import reached
+from results.storage.fault_injection import fault_point
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def open_staging(folder: Path) -> None:
     """Make a staging folder, empty even when a dead process left one of this name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    reached("checkpoint:opened")
+    fault_point("checkpoint:opened")
 
 
 def commit(folder: Path, final: Path, *, step: int) -> Manifest:
@@ -86,13 +86,13 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
         step: written into the manifest.
     """
     manifest = Manifest(step=step, files=seal(folder))
-    reached("checkpoint:folders-synced")
+    fault_point("checkpoint:folders-synced")
     write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
     final.parent.mkdir(parents=True, exist_ok=True)
     _rename_over(folder, final)
-    reached("checkpoint:renamed")
+    fault_point("checkpoint:renamed")
     fsync_dir(final.parent)
-    reached("checkpoint:durable")
+    fault_point("checkpoint:durable")
     return manifest
 
 
@@ -176,7 +176,7 @@ def _seal(files: Mapping[str, Path]) -> dict[str, FileEntry]:
 def _sync(path: Path) -> None:
     with open(path, "rb") as f:
         os.fsync(f.fileno())
-    reached("checkpoint:file-synced")
+    fault_point("checkpoint:file-synced")
 
 
 def _problem(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | None:
@@ -229,7 +229,7 @@ def _rename_over(folder: Path, final: Path) -> None:
     aside = final.with_name(f".{final.name}.replaced")
     shutil.rmtree(aside, ignore_errors=True)
     os.rename(final, aside)
-    reached("checkpoint:replaced")
+    fault_point("checkpoint:replaced")
     os.rename(folder, final)
     shutil.rmtree(aside, ignore_errors=True)
 

@@ -19,8 +19,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.storage.atomic import private
-from results.storage.fault_injection import reached
-from results.storage.retry import steady
+from results.storage.fault_injection import fault_point
+from results.storage.retry import retry_io
 
 _AT_ONCE = 8 * 2**20  # bytes after which the disk is told to begin
 _LARGE = 2**20
@@ -46,7 +46,7 @@ class _Note(BaseModel):
     mtime_ns: int
 
 
-@steady
+@retry_io
 def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
     """Write a file into a folder that becomes a checkpoint: a large one durably, and hashed.
 
@@ -68,7 +68,7 @@ def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
         sha256 = hashing.result()
     note = _Note(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
     _note(path).write_text(note.model_dump_json())
-    reached("checkpoint:file-synced")
+    fault_point("checkpoint:file-synced")
 
 
 def take_note(path: Path) -> FileEntry | None:

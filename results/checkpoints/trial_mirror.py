@@ -20,8 +20,8 @@ from results.checkpoints.commit import MANIFEST, Manifest, commit, open_staging,
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from results.storage.atomic import append_line, parse_lines
-from results.storage.fault_injection import reached
-from results.storage.object_store import Mismatch, Objects, open_objects
+from results.storage.fault_injection import fault_point
+from results.storage.object_store import ContentMismatchError, ObjectStore, open_object_store
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"step_(\d{8,})\.attempt_(\d{4,})\.([0-9a-f]{8})")
 
 
 @dataclass(frozen=True)
-class Place:
+class MirrorLocation:
     """Where a sweep is kept beside its folder. Plain data: it crosses processes and machines.
 
     Attributes:
@@ -45,20 +45,20 @@ class Place:
     sweep: str
     token: str
 
-    def open(self) -> Objects:
+    def open(self) -> ObjectStore:
         """The sweep's part of the storage."""
-        return open_objects(self.address).within(self.sweep)
+        return open_object_store(self.address).within(self.sweep)
 
 
-class Usurped(Exception):
+class OwnershipTakenError(Exception):
     """Another driver has taken the sweep over: this one sends nothing more."""
 
 
-def check_owner(objects: Objects, token: str) -> None:
-    """Raises `Usurped` unless the session of this token may write to the mirror."""
+def check_owner(objects: ObjectStore, token: str) -> None:
+    """Raises `OwnershipTakenError` unless the session of this token may write to the mirror."""
     held = objects.read(OWNER)
     if held is None or json.loads(held).get("token") != token:
-        raise Usurped(f"{objects.address}: another driver has taken the sweep over")
+        raise OwnershipTakenError(f"{objects.address}: another driver has taken the sweep over")
 
 
 @dataclass(frozen=True, order=True)
@@ -78,7 +78,7 @@ class Kept:
 class TrialMirror:
     """The checkpoints of one trial, as one attempt sees them."""
 
-    def __init__(self, place: Place, trial_id: str, attempt: int) -> None:
+    def __init__(self, place: MirrorLocation, trial_id: str, attempt: int) -> None:
         self._sweep, self._token = place.open(), place.token
         self._objects = self._sweep.within(f"trials/{trial_id}/checkpoints")
         self._attempt = attempt
@@ -95,12 +95,12 @@ class TrialMirror:
         manifest = Manifest.model_validate_json(text)
         for name, entry in manifest.files.items():
             self._objects.send(f"{kept.name}/files/{name}", folder / name, entry.sha256)
-            reached("mirror:file")
+            fault_point("mirror:file")
         self._objects.put(f"{kept.name}/{REPORTS}", paths.reports.read_bytes())
-        reached("mirror:files")
+        fault_point("mirror:files")
         check_owner(self._sweep, self._token)
         self._objects.put(f"{kept.name}/{MANIFEST}", text)
-        reached("mirror:manifest")
+        fault_point("mirror:manifest")
 
     def prune(self, keep: int, protected: Callable[[Sequence[int]], Collection[int]]) -> None:
         """Delete all but the newest checkpoints, and what dead attempts left half sent.
@@ -121,7 +121,7 @@ class TrialMirror:
             if kept.step not in stay:
                 self._discard(kept)
         self._sweep_up(found)
-        reached("mirror:pruned")
+        fault_point("mirror:pruned")
 
     def fetch(self, paths: TrialPaths, newer_than: int) -> int | None:
         """Bring the newest whole checkpoint back to the trial's folder.
@@ -172,9 +172,9 @@ class TrialMirror:
             for name, entry in manifest.files.items():
                 target = folder / name
                 if not target.resolve().is_relative_to(folder.resolve()):
-                    raise Mismatch(f"{name} points outside of the folder")
+                    raise ContentMismatchError(f"{name} points outside of the folder")
                 self._objects.fetch(f"{kept.name}/files/{name}", target, entry.sha256)
-        except (FileNotFoundError, Mismatch, ValidationError) as e:
+        except (FileNotFoundError, ContentMismatchError, ValidationError) as e:
             said = str(e).splitlines()[0]
             log.warning("mirror: %s/%s is damaged (%s)", self._objects.address, kept.name, said)
             self._objects.rename(f"{kept.name}/{MANIFEST}", f"{kept.name}/{_DAMAGED}")
@@ -206,13 +206,13 @@ class TrialMirror:
         data = self._objects.read(f"{kept.name}/{MANIFEST}")
         manifest = Manifest.model_validate_json(data or b"")
         if manifest.step != kept.step:
-            raise Mismatch(f"{MANIFEST} is of step {manifest.step}")
+            raise ContentMismatchError(f"{MANIFEST} is of step {manifest.step}")
         return manifest
 
     def _discard(self, kept: Kept) -> None:
         # the manifest first: a deletion that dies half way leaves nothing that looks whole
         self._objects.remove(f"{kept.name}/{MANIFEST}")
-        reached("mirror:discarding")
+        fault_point("mirror:discarding")
         self._objects.remove(kept.name, below=True)
 
     def _sweep_up(self, found: Collection[str]) -> None:

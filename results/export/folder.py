@@ -12,7 +12,7 @@ from pathlib import Path
 
 from results.checkpoints.commit import MANIFEST, CheckpointError, commit, open_staging, verify
 from results.export.formats import FORMATS, Model
-from results.export.verify import Verdict, verify_export, write_report
+from results.export.verify import Verification, verify_export, write_report
 from search_spaces.errors import UserError
 
 _WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
@@ -50,7 +50,7 @@ def export(
     *,
     check: bool = True,
     force: bool = False,
-) -> tuple[Verdict, ...]:
+) -> tuple[Verification, ...]:
     """Write a model in a format, and judge it before anybody can find it.
 
     Args:
@@ -89,7 +89,7 @@ def export(
     return verdicts
 
 
-def _judged(folder: Path, name: str, model: Model) -> tuple[Verdict, ...]:
+def _judged(folder: Path, name: str, model: Model) -> tuple[Verification, ...]:
     """What the runtimes say, written to `export_report.json`; the first that objects ends it."""
     verdicts = []
     for runtime in FORMATS[name].runtimes:

@@ -36,7 +36,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """What one runtime says of a copy, as in `export_report.json`.
 
     Attributes:
@@ -73,7 +73,7 @@ class Verdict:
         )
 
 
-def write_report(folder: Path, verdicts: Iterable[Verdict]) -> None:
+def write_report(folder: Path, verdicts: Iterable[Verification]) -> None:
     """Write `export_report.json`: who judged the copy, and the numbers."""
     judges = [{**asdict(v), "passed": v.passed} for v in verdicts]
     report = {"passed": all(j["passed"] for j in judges), "judges": judges}
@@ -87,7 +87,7 @@ def verify_export(
     *,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 600,
-) -> Verdict:
+) -> Verification:
     """Run an exported model in a fresh process that has nothing of ours, and compare.
 
     Args:
@@ -118,17 +118,17 @@ def verify_export(
                 command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
             )
         except subprocess.TimeoutExpired:
-            return Verdict(
+            return Verification(
                 runtime.script, runtime.tolerance, problem=f"no answer in {timeout_s:g} s"
             )
         if said.returncode:
             problem = f"{runtime.script} failed: {said.stderr.strip()[-_TAIL:]}"
-            return Verdict(runtime.script, runtime.tolerance, problem=problem)
+            return Verification(runtime.script, runtime.tolerance, problem=problem)
         with np.load(outputs) as found:
             return _judge(runtime, model, dict(found))
 
 
-def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verdict:
+def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verification:
     import numpy as np
     import torch
 
@@ -142,4 +142,4 @@ def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Ver
     same = None
     if model.tokens is not None and "tokens" in found:
         same = tuple(np.asarray(found["tokens"]).tolist()) == model.tokens.ids
-    return Verdict(str(found["runtime"]), runtime.tolerance, tuple(cases), same)
+    return Verification(str(found["runtime"]), runtime.tolerance, tuple(cases), same)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from results.paths import SweepPaths
-from search_spaces.checksum import is_whole_yaml
+from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
@@ -32,7 +32,7 @@ def is_damaged(paths: SweepPaths) -> bool:
         data = paths.spec.read_bytes()
     except OSError:
         return _has_copy(paths)
-    if is_whole_yaml(data) and _is_text(data) and not _is_cut_off(paths, data):
+    if yaml_is_intact(data) and _is_text(data) and not _is_cut_off(paths, data):
         return False
     return _has_copy(paths)
 

@@ -14,7 +14,7 @@ from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.storage.atomic import append_line, parse_lines, read_lines, write_atomic
-from search_spaces.checksum import is_whole_json, seal_json
+from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 
 
@@ -189,7 +189,7 @@ class Report(_Model):
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
     """Write `trial.json` atomically."""
-    write_atomic(paths.record, seal_json(record.model_dump_json(indent=1)).encode())
+    write_atomic(paths.record, add_json_checksum(record.model_dump_json(indent=1)).encode())
 
 
 def read_trial(paths: TrialPaths) -> TrialRecord:
@@ -203,7 +203,7 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         record = TrialRecord.model_validate_json(data)
     except (OSError, ValidationError) as e:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
-    if not is_whole_json(data):
+    if not json_is_intact(data):
         raise UserError(f"{paths.record}: does not match its checksum")
     if record.id != paths.root.name:  # else it would say where its files are written
         raise UserError(f"{paths.record}: is the record of another trial, {record.id!r}")
@@ -217,7 +217,7 @@ def read_trials(paths: SweepPaths) -> list[TrialRecord]:
 
 def append_report(paths: TrialPaths, report: Report) -> None:
     """Append one report durably (fsync)."""
-    append_line(paths.reports, seal_json(report.model_dump_json()))
+    append_line(paths.reports, add_json_checksum(report.model_dump_json()))
 
 
 def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:

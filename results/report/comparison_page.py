@@ -12,7 +12,7 @@ from results.analysis.comparison import Standing, differences, equal_costs, goal
 from results.report.axes import text
 from results.report.cost import Unit, unit_for
 from results.report.figures import blank
-from results.report.page import Section, number, plot, write_page
+from results.report.page import PageSection, number, plot, write_page
 
 
 def write_comparison(standings: Sequence[Standing], target: Path) -> None:
@@ -23,9 +23,9 @@ def write_comparison(standings: Sequence[Standing], target: Path) -> None:
     given = differences(standings)
     differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
     sections = [
-        Section("Side by side", header=header, rows=rows),
-        Section("Best value by cost", plot=plot(progress(standings))),
-        Section("What differs in the sweep files", header=["key", *names], rows=differing),
+        PageSection("Side by side", header=header, rows=rows),
+        PageSection("Best value by cost", plot=plot(progress(standings))),
+        PageSection("What differs in the sweep files", header=["key", *names], rows=differing),
     ]
     lead = [f"{goal(spec)}; cost in worker-{_unit(standings).name} of all attempts"]
     write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])

@@ -25,7 +25,7 @@ _HEAD = 20
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page: a title, lines of text, a plot and a table, of which each may lack.
 
     Cells and lines are plain text, escaped by the template.
@@ -43,7 +43,7 @@ def write_page(
     title: str,
     lead: Sequence[str],
     winner: Sequence[str],
-    sections: Sequence[Section],
+    sections: Sequence[PageSection],
 ) -> None:
     """Write a page atomically. plotly's own code is in it once; nothing is fetched by it."""
     environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
@@ -100,14 +100,14 @@ def _winner(data: SweepData) -> list[str]:
     return lines
 
 
-def _sections(data: SweepData) -> list[Section]:
+def _sections(data: SweepData) -> list[PageSection]:
     at = ", ".join(f"{r:g}" for r in rungs(data.spec.scheduler))
     stops = [f"Dotted lines: the rungs, at steps {at}."] if at else []
     if len(data.lines) > figures.MAX_CURVES:
         stops.append(f"The {figures.MAX_CURVES} best of {len(data.lines)} trials are drawn.")
     found = [
         *(section for one in data.objectives for section in _objective(one, stops)),
-        Section("Pareto front", plot=plot(figures.pareto_front(data))),
+        PageSection("Pareto front", plot=plot(figures.pareto_front(data))),
         _lineage(data),
         _confirmed(data),
         _cost(data),
@@ -117,16 +117,16 @@ def _sections(data: SweepData) -> list[Section]:
     return [s for s in found if s.plot or s.rows]
 
 
-def _objective(data: SweepData, stops: Sequence[str]) -> list[Section]:
+def _objective(data: SweepData, stops: Sequence[str]) -> list[PageSection]:
     """The plots of one objective; the metric is named where there are several."""
     of = f": {data.spec.metric}" if data.named else ""
     about = _about(data.importances)
     return [
-        Section(f"Optimisation history{of}", plot=plot(figures.history(data))),
-        Section(f"Learning curves{of}", stops, plot(figures.curves(data))),
-        Section(f"Parallel coordinates{of}", plot=plot(figures.parallel_coordinates(data))),
-        Section(f"Parameter importance{of}", about, plot(figures.importances(data))),
-        Section(f"The two that matter most{of}", plot=plot(figures.contour(data))),
+        PageSection(f"Optimisation history{of}", plot=plot(figures.history(data))),
+        PageSection(f"Learning curves{of}", stops, plot(figures.curves(data))),
+        PageSection(f"Parallel coordinates{of}", plot=plot(figures.parallel_coordinates(data))),
+        PageSection(f"Parameter importance{of}", about, plot(figures.importances(data))),
+        PageSection(f"The two that matter most{of}", plot=plot(figures.contour(data))),
     ]
 
 
@@ -147,10 +147,10 @@ def _about(importances: Sequence[Importance]) -> list[str]:
     ]
 
 
-def _confirmed(data: SweepData) -> Section:
+def _confirmed(data: SweepData) -> PageSection:
     made = data.confirmation
     if made is None:
-        return Section("Confirmation")
+        return PageSection("Confirmation")
     text = [f"Measured again {made.where}, {len(made.seeds) or 'no'} fresh seeds each."]
     for name, amount in made.optimism.items():
         off = "better" if amount > 0 else "worse"
@@ -171,16 +171,16 @@ def _confirmed(data: SweepData) -> Section:
         for name, of in m.series.items()
     ]
     header = ["trial", "objective", "in the search", f"mean {made.where}", "± (95 %)", "values"]
-    return Section("Confirmation", text, header=header, rows=rows)
+    return PageSection("Confirmation", text, header=header, rows=rows)
 
 
-def _lineage(data: SweepData) -> Section:
+def _lineage(data: SweepData) -> PageSection:
     figure, rows = population.lineage(data), population.rows(data)
     said = ["An arrow leads from the trial whose weights were taken to the one that went on."]
-    return Section("Weights taken over", said, plot(figure), population.HEADER, rows)
+    return PageSection("Weights taken over", said, plot(figure), population.HEADER, rows)
 
 
-def _cost(data: SweepData) -> Section:
+def _cost(data: SweepData) -> PageSection:
     spent: Counter[TrialState] = Counter()
     for line in data.lines:
         spent[line.record.state] += round(line.record.worker_seconds)
@@ -192,16 +192,16 @@ def _cost(data: SweepData) -> Section:
     whole = unit.of(sum(spent.values()))
     said = [f"Worker-{unit.name}: {whole} in all; {parts}."] if spent else []
     said += [f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}."] if (cpu, gpu) != ("0", "0") else []
-    return Section("Time and cost", said, plot(figures.costs(data)) if spent else None)
+    return PageSection("Time and cost", said, plot(figures.costs(data)) if spent else None)
 
 
-def _failed(data: SweepData) -> Section:
+def _failed(data: SweepData) -> PageSection:
     rows = [
         [f.name, str(f.attempts), _few(f.trials), ", ".join(f.remedies) or "-", f.example]
         for f in failures([e.record for e in data.lines])
     ]
     header = ["class", "attempts", "trials", "treated as", "for example"]
-    return Section("Failures", header=header, rows=rows)
+    return PageSection("Failures", header=header, rows=rows)
 
 
 def _few(trials: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def _few(trials: Sequence[str]) -> str:
     return ", ".join(trials[:5]) + more
 
 
-def _table(data: SweepData) -> Section:
+def _table(data: SweepData) -> PageSection:
     names = list(dict.fromkeys(name for e in data.lines for name in e.record.params))
     others = [one.spec.metric for one in data.others]
     spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.lines)
@@ -229,7 +229,9 @@ def _table(data: SweepData) -> Section:
         ]
         for e in data.lines[:_HEAD]
     ]
-    return Section(f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows)
+    return PageSection(
+        f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows
+    )
 
 
 def _mean(line: TrialSummary) -> str:

@@ -10,7 +10,7 @@ from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, summarize
 from results.analysis.leaderboard import order as ordered
-from results.analysis.selection import Choice, decide, goals
+from results.analysis.selection import Selection, decide, goals
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import (
@@ -47,7 +47,7 @@ class Importance:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureCount:
     """Failed attempts of one class: how many, of which trials, and one of the messages.
 
     `remedies` is what was done about them; see `results.records.failures`.
@@ -81,7 +81,7 @@ class SweepData:
     lines: list[TrialSummary]
     curves: dict[str, Curve]
     points: dict[str, dict[str, float]] = field(default_factory=dict)
-    choice: Choice | None = None
+    choice: Selection | None = None
     confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
     others: list[SweepData] = field(default_factory=list)
@@ -173,7 +173,7 @@ def rungs(scheduler: SchedulerSpec) -> list[float]:
     return [r for r in found if r < scheduler.max_t]
 
 
-def failures(records: Sequence[TrialRecord]) -> list[Failure]:
+def failures(records: Sequence[TrialRecord]) -> list[FailureCount]:
     """Failed attempts by the class of their error, the most frequent first."""
     classes: dict[str, list[tuple[str, str, str]]] = {}
     for record in records:
@@ -182,7 +182,7 @@ def failures(records: Sequence[TrialRecord]) -> list[Failure]:
                 treated = attempt.remedy.value if attempt.remedy else ""
                 classes.setdefault(_class(error), []).append((record.id, error, treated))
     found = [
-        Failure(
+        FailureCount(
             name,
             tuple(dict.fromkeys(remedy for _, _, remedy in of if remedy)),
             len(of),

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from results.storage.fault_injection import reached
-from results.storage.retry import steady
-from search_spaces.checksum import is_whole_json
+from results.storage.fault_injection import fault_point
+from results.storage.retry import retry_io
+from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
 
 
-@steady
+@retry_io
 def fsync_dir(folder: Path) -> None:
     """Make the entries of a folder (renames, new files) durable."""
     fd = os.open(folder, os.O_RDONLY)
@@ -30,7 +30,7 @@ def fsync_dir(folder: Path) -> None:
         os.close(fd)
 
 
-@steady
+@retry_io
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -38,16 +38,16 @@ def write_atomic(path: Path, data: bytes) -> None:
     with _room_for(path, len(data), tmp), open(tmp, "wb", opener=private) as f:
         f.write(data)
         f.flush()
-        reached(f"{path.name}:written")
+        fault_point(f"{path.name}:written")
         os.fsync(f.fileno())
-    reached(f"{path.name}:synced")
+    fault_point(f"{path.name}:synced")
     os.replace(tmp, path)
-    reached(f"{path.name}:renamed")
+    fault_point(f"{path.name}:renamed")
     fsync_dir(path.parent)
-    reached(f"{path.name}:durable")
+    fault_point(f"{path.name}:durable")
 
 
-@steady
+@retry_io
 def append_line(path: Path, line: str) -> None:
     """Append one line durably, on a line of its own even after a torn one.
 
@@ -63,9 +63,9 @@ def append_line(path: Path, line: str) -> None:
             torn = f.read(1) != b"\n"
         f.write(b"\n" * torn + line.encode() + b"\n")
         f.flush()
-        reached(f"{path.name}:written")
+        fault_point(f"{path.name}:written")
         os.fsync(f.fileno())
-    reached(f"{path.name}:durable")
+    fault_point(f"{path.name}:durable")
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             value = json.loads(line)
         except ValueError:  # torn: JSONDecodeError or UnicodeDecodeError
             continue
-        if isinstance(value, dict) and is_whole_json(line):
+        if isinstance(value, dict) and json_is_intact(line):
             yield value
 
 

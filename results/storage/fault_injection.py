@@ -58,7 +58,7 @@ _passed: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-def reached(point: str) -> None:
+def fault_point(point: str) -> None:
     """Die here, if that was asked for.
 
     Raises:

@@ -12,7 +12,7 @@ from search_spaces.errors import UserError
 _FIELDS = {"pid": int, "host": str, "fence": int}
 
 
-class Tenure(Protocol):
+class Fence(Protocol):
     """Asked before every durable write of a driver."""
 
     def check(self) -> None:
@@ -23,11 +23,11 @@ class Tenure(Protocol):
         """
 
 
-class Lost(UserError):
+class OwnershipLostError(UserError):
     """The sweep was taken over: a driver that was stopped, or cut off, must not write any more."""
 
 
-class Unfenced:
+class NullFence:
     """For a folder that only this process knows of."""
 
     def check(self) -> None:
@@ -55,12 +55,12 @@ class Owner:
         return held is not None and held.get("token") == self.token
 
     def check(self) -> None:
-        """See `Tenure`."""
+        """See `Fence`."""
         if self.holds:
             return
         held = read_lock(self.lock)
         by = f"taken over by process {held['pid']} on {held['host']}" if held else "without owner"
-        raise Lost(
+        raise OwnershipLostError(
             f"{self.lock.parent}: {by} since this driver was heard of last; "
             f"it writes nothing more (see: tune show {self.lock.parent})"
         )

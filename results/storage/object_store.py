@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from results.storage.retry import TRANSIENT, retrying
+from results.storage.retry import TRANSIENT, retry_while
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -39,12 +39,12 @@ def _passes(error: OSError) -> bool:
     return not any(word in str(error) for word in (*_REFUSED, *_NO_BUCKET))
 
 
-class Mismatch(Exception):
+class ContentMismatchError(Exception):
     """What was sent or fetched has another SHA-256 than it should."""
 
 
 @dataclass(frozen=True)
-class Objects:
+class ObjectStore:
     """A place in object storage; keys are relative to it, with `/` between their parts.
 
     Every method raises `OSError` when the storage does not do as it is asked, after some tries.
@@ -54,17 +54,17 @@ class Objects:
     _files: Any  # pyarrow.fs.FileSystem
     _base: str
 
-    def within(self, key: str) -> Objects:
+    def within(self, key: str) -> ObjectStore:
         """The place below a key."""
-        return Objects(f"{self.address}/{key}", self._files, self._path(key))
+        return ObjectStore(f"{self.address}/{key}", self._files, self._path(key))
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def put(self, key: str, data: bytes) -> None:
         """Make an object, or replace it."""
         with self._writing(key) as out:
             out.write(data)
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def send(self, key: str, source: Path, sha256: str) -> None:
         """Make an object of a file.
 
@@ -74,7 +74,7 @@ class Objects:
         with open(source, "rb") as read, self._writing(key) as out:
             _copy(read, out, sha256)
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def fetch(self, key: str, target: Path, sha256: str | None = None) -> None:
         """Make a file of an object; its folder is made too.
 
@@ -86,7 +86,7 @@ class Objects:
         with self._files.open_input_stream(self._path(key)) as read, open(target, "wb") as out:
             _copy(read, out, sha256)
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def read(self, key: str) -> bytes | None:
         """The content of a small object; None if there is none."""
         try:
@@ -95,7 +95,7 @@ class Objects:
         except FileNotFoundError:
             return None
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def sizes(self, key: str) -> dict[str, int]:
         """Every object below a key, named relative to it, with its bytes; none if there is none."""
         from pyarrow.fs import FileSelector, FileType
@@ -105,19 +105,19 @@ class Objects:
         files = [f for f in found if f.type == FileType.File and not f.path.endswith(_PART)]
         return {f.path[len(base) + 1 :]: int(f.size) for f in files}
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def changed(self, key: str) -> float | None:
         """When an object was last written, in Unix seconds; None if there is none."""
         when = self._files.get_file_info(self._path(key)).mtime
         return None if when is None else float(when.timestamp())
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def rename(self, key: str, to: str) -> None:
         """Give an object another key; nothing happens if it is gone."""
         with suppress(FileNotFoundError):
             self._files.move(self._path(key), self._path(to))
 
-    @retrying(_passes)
+    @retry_while(_passes)
     def remove(self, key: str, *, below: bool = False) -> None:
         """Delete an object, or all that is below a key; nothing happens if it is gone."""
         with suppress(FileNotFoundError):
@@ -140,7 +140,7 @@ class Objects:
         self._files.move(path + _PART, path)
 
 
-def open_objects(address: str) -> Objects:
+def open_object_store(address: str) -> ObjectStore:
     """The place of an address like `s3://bucket/prefix`; nothing is asked of the storage yet.
 
     Raises:
@@ -157,10 +157,10 @@ def open_objects(address: str) -> Objects:
     if not base.strip("/"):
         raise UserError(redact(f"{address}: names no bucket; write s3://bucket/prefix or gs://…"))
     plain, _, _ = address.partition("?")
-    return Objects(plain.rstrip("/"), files, base.rstrip("/"))
+    return ObjectStore(plain.rstrip("/"), files, base.rstrip("/"))
 
 
-def check_objects(objects: Objects) -> None:
+def check_object_store(objects: ObjectStore) -> None:
     """Ask the storage once whether the place can be listed.
 
     Raises:
@@ -176,7 +176,7 @@ def check_objects(objects: Objects) -> None:
         raise explained(objects, e) from e
 
 
-def explained(objects: Objects, error: Exception) -> UserError:
+def explained(objects: ObjectStore, error: Exception) -> UserError:
     """What to say of an error of the storage: one line, what is wrong and what to do."""
     said = str(error)
     if any(word in said for word in _REFUSED):
@@ -202,4 +202,4 @@ def _copy(read: IO[bytes], out: IO[bytes], sha256: str | None) -> None:
         digest.update(chunk)
         out.write(chunk)
     if sha256 is not None and digest.hexdigest() != sha256:
-        raise Mismatch("has another SHA-256 than its manifest says")
+        raise ContentMismatchError("has another SHA-256 than its manifest says")

@@ -27,7 +27,7 @@ R = TypeVar("R")
 _jitter = random.Random()  # of its own: the global generator belongs to the training
 
 
-def retrying(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def retry_while(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Try again what fails in a way that may pass; the last error is raised.
 
     Pauses double from `FIRST_PAUSE_S`, each times 0.5 to 1.5, so that many clients of a storage do
@@ -56,6 +56,6 @@ def retrying(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]], Ca
     return decorate
 
 
-def steady(write: Callable[P, R]) -> Callable[P, R]:
+def retry_io(write: Callable[P, R]) -> Callable[P, R]:
     """Try a durable write again when the storage says that it may work."""
-    return retrying(lambda e: e.errno in TRANSIENT)(write)
+    return retry_while(lambda e: e.errno in TRANSIENT)(write)

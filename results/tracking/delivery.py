@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from results.paths import SweepPaths
 from results.records.trial import Report, ReportTail, TrialRecord, read_trial
 from results.storage.atomic import write_atomic
-from results.storage.fencing import Lost, Tenure, Unfenced
+from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import Average, averages
 from results.tracking.extras import Extras, extras
 from results.tracking.tracker import Ending, SweepFacts
@@ -33,7 +33,7 @@ _GATHER_S = 0.5
 """Seconds for which changes are gathered, so that reports can be sent together."""
 _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
-UNFENCED = Unfenced()
+UNFENCED = NullFence()
 
 
 class Sink(Protocol):
@@ -56,16 +56,16 @@ def mlflow_tracker(
     artifact_root: Path | None,
     experiment: str,
     facts: SweepFacts,
-    tenure: Tenure = UNFENCED,
+    fence: Fence = UNFENCED,
 ) -> Delivery:
     """Delivery of a sweep to MLflow; arguments as of `results.tracking.runs.Runs`."""
 
     def open_runs() -> Sink:
         from results.tracking.runs import Runs
 
-        return Runs(uri, artifact_root, experiment, facts, tenure)
+        return Runs(uri, artifact_root, experiment, facts, fence)
 
-    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}", tenure)
+    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}", fence)
 
 
 class Delivery:
@@ -76,7 +76,7 @@ class Delivery:
         open_sink: makes the sink, in the thread; again after each failure.
         name: of the sink, for messages.
         destination: tells sinks apart: what one has got, another has not.
-        tenure: of who delivers; a sink that finds it lost raises `Lost`, and that is the end.
+        tenure: of who delivers; a sink that finds it lost raises `OwnershipLostError`, and that is the end.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Delivery:
         open_sink: Callable[[], Sink],
         name: str,
         destination: str,
-        tenure: Tenure = UNFENCED,
+        fence: Fence = UNFENCED,
     ) -> None:
         self._paths, self._open, self._name = paths, open_sink, name
-        self._tenure = tenure
+        self._tenure = fence
         self._ledger = _Ledger(paths, destination)
         self._sink: Sink | None = None
         self._tails: dict[str, ReportTail] = {}
@@ -162,7 +162,7 @@ class Delivery:
                     self._sink.average(made)
                 self._sink.end(self._ending)
                 self._ended = True
-        except Lost as e:  # the sweep's new owner delivers the rest
+        except OwnershipLostError as e:  # the sweep's new owner delivers the rest
             self._abandoned = True
             self._note(e)
             return False
@@ -174,7 +174,7 @@ class Delivery:
         return True
 
     def _save(self) -> None:
-        with contextlib.suppress(Lost):  # the file is another's by now
+        with contextlib.suppress(OwnershipLostError):  # the file is another's by now
             self._tenure.check()
             self._ledger.save()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from results.export.exportable import Exportable
 from results.export.formats import Runtime
 from results.export.silence import quiet
-from results.export.verify import Verdict, verify_export
+from results.export.verify import Verification, verify_export
 from results.tracking.client import connect, experiment_id
 from search_spaces.errors import UserError
 
@@ -32,7 +32,7 @@ class Registered:
 
     name: str
     version: str
-    verdict: Verdict
+    verdict: Verification
 
     def uri(self, alias: str) -> str:
         """What `mlflow.pyfunc.load_model` takes."""

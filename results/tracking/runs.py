@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.records.trial import Report, TrialRecord, TrialState
-from results.storage.fencing import Tenure
+from results.storage.fencing import Fence
 from results.tracking.averages import Average
 from results.tracking.client import (
     AVERAGE_TAG,
@@ -73,10 +73,10 @@ class Runs:
         artifact_root: Path | None,
         experiment: str,
         facts: SweepFacts,
-        tenure: Tenure,
+        fence: Fence,
     ) -> None:
         self._reader = connect(uri)
-        self._tenure = tenure
+        self._tenure = fence
         self._experiment = experiment_id(self._client, experiment, artifact_root)
         self._key = facts.key
         self._children: dict[str, _Run] = {}

@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from search_spaces.checksum import is_whole_yaml
+from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
@@ -85,7 +85,7 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: is a folder; name the sweep file in it") from None
     except OSError as e:
         raise UserError(f"{path}: cannot be read ({e.strerror})") from None
-    if not is_whole_yaml(data):
+    if not yaml_is_intact(data):
         raise UserError(
             f"{path.name}:1: does not match its checksum: the file is damaged, or was edited; "
             "if you edited it, delete line 1"

@@ -23,15 +23,15 @@ from results.records.trial import (
     read_trial,
     write_trial,
 )
-from search_spaces.checksum import seal_json
+from search_spaces.checksum import add_json_checksum
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
 from tests.chaos.recovery import raw_reports, recovery_s
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.folder import Session, write_state
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.folder import SweepState, write_state
+from tuning.controller.sweep_dir.lock import acquire_lock
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def change_curve(case: Case) -> None:
     raw = json.loads(lines[0])
     del raw["crc32"]
     raw["metrics"]["loss"] *= 1 + 2**-52
-    file.write_text("\n".join([seal_json(json.dumps(raw)), *lines[1:]]) + "\n")
+    file.write_text("\n".join([add_json_checksum(json.dumps(raw)), *lines[1:]]) + "\n")
 
 
 def sql(case: Case, statement: str) -> None:
@@ -165,7 +165,7 @@ def test_damage_is_reported(case: Case, name: str) -> None:
 
 
 def test_a_driver_that_lives_is_reported(case: Case) -> None:
-    with own(case.paths.lock):
+    with acquire_lock(case.paths.lock):
         assert [line[:2] for line in violations(case)] == ["I5"]
     assert violations(replace(case, whole=None)) == []
 
@@ -195,7 +195,7 @@ def test_a_session_that_ends_early_names_the_next_command(case: Case) -> None:
 
 
 def test_how_long_a_resume_took(case: Case) -> None:
-    write_state(case.paths, Session("k", (1.0, 2.0), (0.5, None)))
+    write_state(case.paths, SweepState("k", (1.0, 2.0), (0.5, None)))
     times = [r.time for t in case.paths.trial_ids() for r in raw(case, t)]
     assert recovery_s(case.paths) == pytest.approx(min(times) - 2.0)
 

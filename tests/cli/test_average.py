@@ -17,7 +17,7 @@ from results.records.spec_file import read_spec
 from tests.cli.batch_norm_sweep import trained
 from tests.cli.conftest import Tune
 from trainables.registry import resolve
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.evaluation.load_model import config_of, record_of
 
 
@@ -139,7 +139,7 @@ def test_task_vectors_from_a_folder(tune: Tune, paths: SweepPaths) -> None:
 def test_averages_are_runs_in_mlflow(tune: Tune) -> None:
     paths = trained(name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
     command = ["average", "tracked", "--method", "uniform"]
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         said = tune(*command).out
     assert "not in MLflow yet (" in said
     assert "later: tune sync tracked" in said

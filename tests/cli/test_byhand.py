@@ -8,8 +8,8 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_trial, read_trials
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.commands import Attendant, waiting
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.commands import CommandHandler, waiting
+from tuning.controller.sweep_dir.lock import acquire_lock
 
 
 def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
@@ -20,7 +20,7 @@ def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
     (command,) = waiting(paths)
     assert command.params == {"x": 0.25, "opt.k": 2}
     run = open_run(paths.root, make_spec(name="mine"))
-    Attendant(run).begin()
+    CommandHandler(run).begin()
     finish(run)
     assert read_trials(paths)[-1].params == {"x": 0.25, "opt.k": 2}
 
@@ -54,7 +54,7 @@ def test_add_into_a_space_of_options(tune: Tune) -> None:
     assert "breaks x <= 0.9" in tune.refused("add", "mine", "x=0.95", "opt=adam")
     tune("add", "mine", "opt=sgd", "momentum=0.5")
     run = open_run(paths.root, read_spec(paths))
-    Attendant(run).begin()
+    CommandHandler(run).begin()
     params = run.records["t0000"].params
     assert (params["opt"], params["momentum"]) == ("sgd", 0.5)
     assert params["x"] <= 0.9
@@ -85,7 +85,7 @@ def test_with_a_driver_they_are_left_to_it(tune: Tune) -> None:
     paths = tune.sweep("mine", done=False)
     run = open_run(paths.root, make_spec(name="mine"))
     train(run, run.next_trial(), upto=2)
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         said = [
             tune("add", "mine", "x=0").out,
             tune("stop", "mine", "t0000").out,

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from results.checkpoints.trial_mirror import OWNER, Place, TrialMirror
+from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
 
 
@@ -13,7 +13,7 @@ def test_a_checkpoint_comes_back(tune: Tune) -> None:
     address = (tune.cwd / "far").as_uri()
     paths = tune.sweep(checkpoint={"mirror": address})
     folder = add_checkpoint(paths, "t0001", 3)
-    place = Place(address, "simulated", "0123456789abcdef")
+    place = MirrorLocation(address, "simulated", "0123456789abcdef")
     place.open().put(OWNER, json.dumps({"token": place.token}).encode())
     TrialMirror(place, "t0001", 1).send(paths.trial("t0001"), 3)
     shutil.rmtree(folder)

@@ -15,7 +15,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.controller.sweep_dir.amend import Changed, change
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.compatibility import fitting
 
 
@@ -114,7 +114,7 @@ def test_what_is_no_change_is_refused(tune: Tune, mine: Mine, args: list[str], s
 
 def test_a_driven_sweep_is_not_changed(tune: Tune, mine: Mine) -> None:
     paths = mine()
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         assert "driven by process" in tune.refused("resume", "mine", "--trials", "+1")
 
 

@@ -12,17 +12,17 @@ from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Attempt, TrialState, read_trial, write_trial
-from results.storage.fencing import Unfenced
+from results.storage.fencing import NullFence
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import accounted, read_state
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 
 TIMED = {"budget": {"trials": 50, "time": 5}}
 
 
-def begin(tune: Tune, **changes: Any) -> tuple[SweepPaths, SweepRun]:
+def begin(tune: Tune, **changes: Any) -> tuple[SweepPaths, SweepController]:
     """A sweep whose first trial has reported twice and still runs."""
     paths = tune.sweep("mine", done=False, **changes)
     run = open_run(paths.root, make_spec(name="mine", **changes))
@@ -44,7 +44,7 @@ def test_ls(tune: Tune) -> None:
     value = json.loads(tune("best", "done", "--json").out)["value"]
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         said = tune("ls")
     assert said.lines[:5] == [
         ["sweep", "state", "trials", "best", "metric", "trainable"],
@@ -76,7 +76,7 @@ def test_the_limit_that_ended_a_sweep_is_said_and_kept(tune: Tune) -> None:
     assert tune("ls").lines[1][1] == "done"
     shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
     assert shown in tune("show", "mine").out
-    with accounted(paths, Unfenced()):
+    with accounted(paths, NullFence()):
         assert not read_state(paths).ended
 
 
@@ -148,7 +148,7 @@ def test_show_says_how_to_go_on(tune: Tune) -> None:
         "0 of 6 trials finished; interrupted",
         "go on with: tune resume mine",
     ]
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         assert "finished; driven by process " in tune("show", "mine").out
     # elsewhere it has to be named by its folder
     tune.monkeypatch.chdir("/")

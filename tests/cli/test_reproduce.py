@@ -15,7 +15,7 @@ from results.records.environment import Environment, differences
 from results.records.trial import Report, append_report, read_reports
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
-from tuning.evaluation.reproduce import parting
+from tuning.evaluation.reproduce import first_difference
 
 HERE = Environment(
     source={"a.py": "1"}, data="x", versions={"torch": "2"}, hardware={"device": "c"}
@@ -28,12 +28,12 @@ def report(step: int, **metrics: float) -> Report:
 
 def test_where_curves_part() -> None:
     then = [report(1, loss=0.1 + 0.2, rows_per_second=5.0), report(2, loss=float("nan"))]
-    assert parting(then, [*then, report(3, loss=1.0)]) is None
-    assert parting(then, [report(1, loss=0.1 + 0.2, rows_per_second=9.0), then[1]]) is None
-    assert parting(then, [report(1, loss=0.3), then[1]]) == (
+    assert first_difference(then, [*then, report(3, loss=1.0)]) is None
+    assert first_difference(then, [report(1, loss=0.1 + 0.2, rows_per_second=9.0), then[1]]) is None
+    assert first_difference(then, [report(1, loss=0.3), then[1]]) == (
         "step 1: loss was 0.30000000000000004, is 0.3"
     )
-    assert parting(then, then[:1]) == "step 2 was not reported again"
+    assert first_difference(then, then[:1]) == "step 2 was not reported again"
 
 
 def test_what_differs() -> None:
@@ -67,7 +67,7 @@ def test_a_trial_is_run_again(tune: Tune, sweep: SweepPaths) -> None:
     noted = environment.read(files, 1)
     assert noted is not None
     assert "digits/loop.py" in noted.source
-    assert {"worker.py", "training.py"} <= noted.source.keys()
+    assert {"worker.py", "common/training.py"} <= noted.source.keys()
     assert len(noted.data or "") == 64
     assert noted.hardware["workers"] == "1"
     [(step, _, values)] = environment.samples(files, 1)

@@ -12,7 +12,7 @@ from results.records.trial import Report, TrialRecord
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import make_spec
 from tuning.cli.formatting import number
-from tuning.cli.run.live_view import Board, LiveView
+from tuning.cli.run.live_view import LiveView, SweepProgress
 
 PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
 
@@ -82,7 +82,7 @@ def test_sweeps_of_the_same_objectives_are_compared(tune: Tune) -> None:
 
 
 def test_the_live_views_have_every_objective() -> None:
-    board = Board(make_spec(metric=["loss", "size"], mode=["min", "max"]))
+    board = SweepProgress(make_spec(metric=["loss", "size"], mode=["min", "max"]))
     points = {"t0000": (0.1, 1.0), "t0001": (0.2, 2.0), "t0002": (0.3, 1.5)}
     for number_, (trial, (loss, size)) in enumerate(points.items()):
         record = TrialRecord(id=trial, number=number_, params={}, config={}, seed=0, created=0.0)

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Tune
 from tests.results.servers import free_port
 from tuning.cli.run import sync
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -38,5 +38,5 @@ def test_refusals(tune: Tune) -> None:
     paths = tune.sweep()
     assert "tracking: {name: none}" in tune.refused("sync", "simulated")
     tune.sweep("other", tracking={"name": "mlflow"}, done=False)
-    with own(paths.root.with_name("other") / "owner.lock"):
+    with acquire_lock(paths.root.with_name("other") / "owner.lock"):
         assert f"driven by process {os.getpid()}" in tune.refused("sync", "other")

@@ -26,7 +26,7 @@ from trainables.runtime.provenance import versions
 from tuning.cli.look.show import ls, show
 from tuning.cli.results.best import best
 from tuning.controller.session import _taken_over
-from tuning.controller.sweep_dir.commands import Attendant, send
+from tuning.controller.sweep_dir.commands import CommandHandler, send
 from tuning.controller.sweep_dir.folder import create
 from tuning.controller.sweep_dir.version_check import other_versions
 
@@ -104,7 +104,7 @@ def check(paths: SweepPaths) -> bool:
         spec = read_spec(paths)
         with ExitStack() as stack:
             run, _ = _taken_over(paths, spec, stack)
-            Attendant(run).begin()
+            CommandHandler(run).begin()
             other_versions(paths, run.records)
             finish(run)
     except UserError as e:

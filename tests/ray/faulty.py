@@ -16,7 +16,7 @@ import psutil
 from pydantic import Field
 
 from tests.ray.stepping import STATE, Stepping, SteppingConfig
-from trainables.runtime.preemption import asked_to_go
+from trainables.runtime.preemption import preemption_requested
 from trainables.worker import Worker
 
 
@@ -86,14 +86,14 @@ class Faulty(Stepping):
             ):
                 heard.wait(0.01)
             os.kill(os.getpid(), signal.SIGTERM)
-            while not asked_to_go():
+            while not preemption_requested():
                 heard.wait(0.01)
 
     def loses_its_listener(self, config: Any, worker: Worker) -> None:
         self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
 
     def loses_the_mailbox(self, config: Any, worker: Worker) -> None:
-        self.kill("ray::Mailbox", config, worker)
+        self.kill("ray::Broker", config, worker)
 
     def kill(self, title: str, config: Any, worker: Worker) -> bool:
         """Kill the cluster's processes of a title; True for the rank that did."""

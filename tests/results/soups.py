@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from results.averaging import make_method
 from results.averaging import soup as soups
-from results.averaging.soup import Candidate, Judge, Recipe, Soup, make_soup
+from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, make_soup
 from results.checkpoints.commit import commit, open_staging, staging
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, append_report, write_trial
@@ -69,8 +69,8 @@ def losses(folder: Path) -> list[float]:
     return list(np.linalg.norm(EXAMPLES + CENTRE - weights, axis=1))
 
 
-def judge(mode: str = "min", **changes: Any) -> Judge:
-    return Judge("loss", mode, **{"selection": losses, "test": losses, **changes})
+def judge(mode: str = "min", **changes: Any) -> Evaluator:
+    return Evaluator("loss", mode, **{"selection": losses, "test": losses, **changes})
 
 
 def picked(sweep: SweepPaths, top: int = 9) -> list[Candidate]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.redaction import looks_secret, redact, redacted, strike_out
+from search_spaces.redaction import looks_secret, redact, redact_file, redacted
 
 CANARY = "hf_canary_4711"
 
@@ -78,13 +78,13 @@ def test_values() -> None:
 
 def test_a_file_keeps_its_length_and_its_writer(tmp_path: Path) -> None:
     log = tmp_path / "rank_0.log"
-    strike_out(log)  # not there
+    redact_file(log)  # not there
     log.touch()
-    strike_out(log)
+    redact_file(log)
     before = f"one {CANARY}\npostgres://me:pa55@db\n{CANARY}-and-more\xff two".encode("latin-1")
     with open(log, "ab", buffering=0) as writer:
         writer.write(before)
-        strike_out(log)
+        redact_file(log)
         writer.write(b" three")
     after = log.read_bytes()
     assert len(after) == len(before) + len(b" three")

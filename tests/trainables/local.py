@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import Place
+from results.checkpoints.trial_mirror import MirrorLocation
 from results.records.trial import Report
 from trainables import registry
 from trainables.job import Answer, TrialJob
@@ -52,7 +52,7 @@ def make_worker(
     cache: Path | None = None,
     rank: int = 0,
     world_size: int = 1,
-    mirror: Place | None = None,
+    mirror: MirrorLocation | None = None,
 ) -> Worker:
     """One rank of a trial in `folder`, on the CPU."""
     job = TrialJob(

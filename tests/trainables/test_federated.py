@@ -20,7 +20,7 @@ from trainables.federated.loop import sample
 from trainables.federated.partition import deal
 from trainables.federated.server import Server
 from trainables.job import Answer
-from trainables.registry import check_config, initialised
+from trainables.registry import check_config, with_init_seed
 
 TINY: dict[str, Any] = {
     "task": "digits",
@@ -151,11 +151,11 @@ def test_statistics_are_averaged_and_never_stepped(tmp_path: Path) -> None:
 def test_the_proximal_term_holds_clients_back(tmp_path: Path) -> None:
     start = weights(tmp_path / "start", rounds=1, local_steps=1)
 
-    def gone(folder: str, strength: float) -> float:
+    def distance(folder: str, strength: float) -> float:
         made = weights(tmp_path / folder, rounds=1, local_steps=20, proximal=strength)
         return sum(float((made[k] - start[k]).norm()) for k in made)
 
-    assert gone("b", 100.0) < 0.7 * gone("a", 0.0)
+    assert distance("b", 100.0) < 0.7 * distance("a", 0.0)
 
 
 def test_who_takes_part_is_a_function_of_seed_and_round() -> None:
@@ -218,4 +218,4 @@ def test_mistakes_in_the_clients_hyperparameters_are_named() -> None:
     assert "unknown trainable 'digit' (did you mean 'digits'?)" in problem[1]
     with pytest.raises(ValidationError, match="task federated: not a trainable with clients"):
         config(task="federated", client={})
-    assert initialised("federated", TINY, 5)["client"]["init_seed"] == 5
+    assert with_init_seed("federated", TINY, 5)["client"]["init_seed"] == 5

@@ -8,11 +8,11 @@ import pytest
 from search_spaces.errors import UserError
 from trainables.registry import (
     TRAINABLES,
-    anchored,
     check_config,
     checkpoint_bytes,
     is_foreign,
     resolve,
+    resolve_paths,
 )
 from trainables.user_code.loader import canonical, load
 
@@ -152,12 +152,12 @@ def test_relative_paths_are_anchored(tmp_path: Path) -> None:
         "data": {"source": "files", "paths": ["a/*.txt", "/b"]},
         "model_name_or_path": "model",
     }
-    fixed = anchored("causal_lm", config, tmp_path)
+    fixed = resolve_paths("causal_lm", config, tmp_path)
     assert fixed["data"]["paths"] == [f"{tmp_path}/a/*.txt", "/b"]
     assert fixed["model_name_or_path"] == str(tmp_path / "model")
     hub = {"model_name_or_path": "org/name"}
-    assert anchored("causal_lm", hub, tmp_path) == hub
-    assert anchored("digits", {"epochs": 3}, tmp_path) == {"epochs": 3}
+    assert resolve_paths("causal_lm", hub, tmp_path) == hub
+    assert resolve_paths("digits", {"epochs": 3}, tmp_path) == {"epochs": 3}
 
 
 def test_checkpoint_bytes_are_about_right_or_unknown(project: Path) -> None:

@@ -8,8 +8,8 @@ from tests.tuning.resources.test_capacity import Cluster
 from tests.tuning.simulate import make_spec, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.trial_outcome import Leak
-from tuning.controller.sweep import SweepRun
-from tuning.controller.worker_manager import Hired
+from tuning.controller.sweep import SweepController
+from tuning.controller.worker_manager import WorkerManager
 
 ELASTIC = {"workers": {"min": 1, "max": 2, "grow_after": 30.0}}
 
@@ -28,9 +28,9 @@ class Lanes:
         self.free = max(0, self.free - 1)
         self.busy.append(job.key)
 
-    def release(self, key: str, *, ruined: bool = False) -> None:
+    def release(self, key: str, *, unusable: bool = False) -> None:
         self.busy.remove(key)
-        self.free += not ruined
+        self.free += not unusable
 
     def keep(self, idle: int) -> None:
         self.free = min(self.free, idle)
@@ -41,7 +41,7 @@ class Lanes:
     def recall(self) -> None:
         self.recalled += 1
 
-    def hears(self) -> bool:
+    def is_alive(self) -> bool:
         return not self.mailbox_died
 
     def why_gone(self, key: str, wait_s: float) -> str | None:
@@ -62,19 +62,19 @@ class Sweep:
     """Two trials at once fit."""
 
     def __init__(self, root: Path, **spec: object) -> None:
-        self.run: SweepRun = open_run(root, make_spec(**spec))
+        self.run: SweepController = open_run(root, make_spec(**spec))
         self.cluster = Cluster(self.run.spec.resources, 2)
         self.lanes = Lanes(2)
-        self.hired = Hired(self.run, self.lanes, None, self.cluster.capacity)
+        self.workers = WorkerManager(self.run, self.lanes, None, self.cluster.capacity)
 
     def begin(self) -> TrialJob:
-        assert self.hired.berth() is not None
-        job = self.run.next_trial(self.hired.berth)
+        assert self.workers.allocation() is not None
+        job = self.run.next_trial(self.workers.allocation)
         assert job is not None
-        self.hired.start(job)
+        self.workers.start(job)
         return job
 
     def end(self, job: TrialJob) -> None:
         train(self.run, job)
         self.run.on_ended(job.trial_id)
-        self.hired.release(job, ruined=False)
+        self.workers.release(job, unusable=False)

@@ -48,13 +48,13 @@ class Play:
         return self
 
     def fill(self):
-        called = self.scheduler.call(more=bool(self.left), idle=not self.lanes)
+        called = self.scheduler.next_to_resume(more=bool(self.left), idle=not self.lanes)
         if called is None and not self.left:
             return False
         exploit = called and self.scheduler.exploit(called, self.histories())
         self.log.append(("next", called, exploit))
         self.lanes.append(called or self.left.pop(0))
-        self.scheduler.went_on(self.lanes[-1])
+        self.scheduler.on_trial_resume(self.lanes[-1])
         return True
 
     def histories(self):
@@ -69,7 +69,7 @@ class Play:
             self.lanes.remove(trial)
         if decision in (Decision.STOP, Decision.COMPLETE):
             self.over[trial] = decision
-            self.scheduler.gone(trial)
+            self.scheduler.on_trial_complete(trial)
 
     def killed_and_resumed(self, name):
         """A new scheduler that knows the reports, and which trials are paused or ended."""
@@ -78,9 +78,9 @@ class Play:
             if entry[0] != "next":
                 self.scheduler.decide(*entry[:3])
         for trial in self.lanes:
-            self.scheduler.went_on(trial)
+            self.scheduler.on_trial_resume(trial)
         for trial in self.over:
-            self.scheduler.gone(trial)
+            self.scheduler.on_trial_complete(trial)
         return self
 
 

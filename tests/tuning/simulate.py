@@ -12,7 +12,7 @@ from results.paths import SweepPaths
 from results.records.trial import Report, append_report
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
@@ -33,11 +33,11 @@ def make_spec(**changes: Any) -> SweepSpec:
     return SweepSpec.model_validate({**raw, **changes})
 
 
-def open_run(root: Path, spec: SweepSpec) -> SweepRun:
+def open_run(root: Path, spec: SweepSpec) -> SweepController:
     paths = SweepPaths(root)
     paths.root.mkdir(parents=True, exist_ok=True)
     study = SweepStudy(paths.study, spec.name, spec)
-    run = SweepRun(spec, paths, study, cache=str(root / "cache"))
+    run = SweepController(spec, paths, study, cache=str(root / "cache"))
     run.restore()
     return run
 
@@ -47,7 +47,7 @@ def loss(config: dict[str, Any], step: int) -> float:
 
 
 def train(
-    run: SweepRun,
+    run: SweepController,
     job: TrialJob,
     upto: int = STEPS,
     value: Callable[[dict[str, Any], int], float] = loss,
@@ -78,7 +78,7 @@ def save(job: TrialJob, step: int) -> None:
     commit(folder, job.paths.checkpoint(step), step=step)
 
 
-def finish(run: SweepRun) -> None:
+def finish(run: SweepController) -> None:
     """Run trial after trial until nothing is left."""
     while not run.finished:
         job = run.next_trial()
@@ -88,7 +88,7 @@ def finish(run: SweepRun) -> None:
     run.release()
 
 
-def outcome(run: SweepRun) -> list[tuple[Any, ...]]:
+def outcome(run: SweepController) -> list[tuple[Any, ...]]:
     return [
         (r.id, r.params, r.seed, r.state, r.reason, r.end_step)
         for r in sorted(run.records.values(), key=lambda r: r.number)

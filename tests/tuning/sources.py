@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from results.storage.fencing import Unfenced
+from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec
 from tuning.controller.session import _taken_over
@@ -23,7 +23,7 @@ def session(paths):
     """A session of a sweep, as the driver begins it."""
     with ExitStack() as stack:
         run, _ = _taken_over(paths, load_sweep(paths.spec).spec, stack)
-    run.tenure = Unfenced()
+    run.fence = NullFence()
     return run
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from results.records.trial import Report
 from trainables.job import Answer
 from trainables.launch.local import run_local
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
 
 @dataclass(frozen=True)
-class Books:
+class TrialTable:
     """Passes reports to the books, as the driver does."""
 
-    run: SweepRun
+    run: SweepController
     trial: str
 
     def report(self, report: Report) -> Answer:
@@ -23,10 +23,10 @@ class Books:
         return Answer.CONTINUE if going_on else Answer.STOP
 
 
-def train_all(run: SweepRun) -> None:
+def train_all(run: SweepController) -> None:
     """Train what is left of a sweep, trial after trial."""
     while not run.finished:
         job = run.next_trial()
         assert job is not None
-        run_local(job, Books(run, job.trial_id))
+        run_local(job, TrialTable(run, job.trial_id))
         run.on_ended(job.trial_id)

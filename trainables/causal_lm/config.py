@@ -151,7 +151,7 @@ class CausalLMConfig(TrainableConfig):
         return self.vocab_size * self.hidden_size + self.num_layers * block + norms
 
     @classmethod
-    def anchored(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """The configuration with relative paths made absolute: workers run in other folders."""
         fixed = json.loads(json.dumps(config))
         data = fixed.get("data")

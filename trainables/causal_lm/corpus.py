@@ -29,7 +29,7 @@ SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Document:
+class TextDocument:
     """One text. `unit` is a digest: documents of one unit never part between the splits.
 
     `source` is the number of its file in the corpus.
@@ -68,7 +68,7 @@ class Corpus:
         """SHA-256 over the content of every file, in order; names do not matter."""
         return _digest(f"{_content_digest(f, self.cache)}\n" for f in self.files)
 
-    def documents(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[Document]:
+    def documents(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[TextDocument]:
         """Every document up to the limit of bytes, always in the same order.
 
         Args:
@@ -88,7 +88,7 @@ class Corpus:
                     left -= len(text.encode())
                     if left < 0:
                         return
-                yield Document(unit or _digest([text]), text, source)
+                yield TextDocument(unit or _digest([text]), text, source)
 
     def _refuse(self, bad: Bad, tell: Callable[[str], None]) -> None:
         if self.data.on_bad_data == "fail":

@@ -19,7 +19,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.checkpointing.saver import Rest, together
+from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.common.data_sampler import Rows, Sampler, shares
 from trainables.common.training import (
@@ -31,7 +31,7 @@ from trainables.common.training import (
     weights_digest,
 )
 from trainables.job import Answer
-from trainables.runtime.seeding import own_world
+from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
 EVAL_BATCH = 16
@@ -43,13 +43,13 @@ DATA_KEY = "data.json"
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
-    with own_world(worker.seed, worker.rank, worker.device):
+    with isolated_rng(worker.seed, worker.rank, worker.device):
         dataset = _agreed(prepare(config, worker.cache), worker)
-        worker.trained_on(dataset.key)
+        worker.log_dataset(dataset.key)
         run = _start(config, dataset, worker)
         for step in range(run.step + 1, config.max_steps + 1):
             run.advance(step)
-            worker.beat()
+            worker.heartbeat()
             if step % config.eval_every and step != config.max_steps:
                 continue
             metrics = run.metrics()
@@ -62,7 +62,7 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
 def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
     """Judge weights on a split, in this process; see `Trainable.evaluate`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with own_world(0, 0, device):
+    with isolated_rng(0, 0, device):
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device)
         rows = judged_rows(dataset.sequences(split), config.eval_sequences)
@@ -73,7 +73,7 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
 def examples(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> list[float]:
     """Loss of each sequence of a split; see `Trainable.examples`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with own_world(0, 0, device), torch.no_grad():
+    with isolated_rng(0, 0, device), torch.no_grad():
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device).eval()
         rows = judged_rows(dataset.sequences(split), config.eval_sequences)
@@ -208,7 +208,7 @@ class _Run:
             "tokens_per_second": tokens / seconds,
         }
 
-    def save(self, folder: Path) -> Rest:
+    def save(self, folder: Path) -> DeferredWrite:
         """Copy this rank's part of a checkpoint out; what comes back writes it."""
         progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
         if self.worker.rank:
@@ -219,7 +219,7 @@ class _Run:
             save_model(self.model, self.config, self.dataset, folder, weights)
             (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
 
-        return together(write_model, progress)
+        return in_parallel(write_model, progress)
 
 
 def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:

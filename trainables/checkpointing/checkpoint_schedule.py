@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trainables.job import TrialJob
 
 
-class Due:
+class CheckpointSchedule:
     """Follows one attempt; the same on every rank, as the reports are."""
 
     def __init__(self, job: TrialJob) -> None:

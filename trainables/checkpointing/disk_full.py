@@ -19,7 +19,7 @@ _SAID = re.compile(r"No space left|os error 28|quota exceeded|File too large", r
 """How safetensors, torch and our own writers say it: not all of them with an `errno`."""
 
 
-class NoRoom(Exception):
+class DiskFullError(Exception):
     """The disk stayed full for as long as a checkpoint may wait."""
 
 
@@ -30,7 +30,7 @@ def is_full(error: BaseException) -> bool:
     return _SAID.search(str(error)) is not None
 
 
-def with_room(write: Callable[[], None], paths: TrialPaths, step: int, wait_s: float) -> None:
+def retry_when_full(write: Callable[[], None], paths: TrialPaths, step: int, wait_s: float) -> None:
     """Write; where the disk is full, say so and write again until it goes, or the time is over.
 
     Args:
@@ -52,7 +52,7 @@ def with_room(write: Callable[[], None], paths: TrialPaths, step: int, wait_s: f
             said = f"step {step}: the disk is full, {_arithmetic(paths)}"
             if time.monotonic() >= until:
                 waited = f"waited {wait_s:.0f} s for room (checkpoint.wait_for_room)"
-                raise NoRoom(f"checkpoint of {said}; {waited}") from e
+                raise DiskFullError(f"checkpoint of {said}; {waited}") from e
             if first:
                 log.warning("checkpoint of %s; waiting up to %.0f s for room", said, wait_s)
             time.sleep(min(pause, max(0.0, until - time.monotonic())))

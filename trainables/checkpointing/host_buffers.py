@@ -30,7 +30,7 @@ _PIECE = 4 * 2**20
 _Kind = tuple["torch.dtype", "torch.Size", bool]
 
 
-class Buffers:
+class HostBuffers:
     """Tensors on the host, of one rank of one trial."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Buffers:
         return found
 
 
-_current: ContextVar[Buffers | None] = ContextVar("buffers", default=None)
+_current: ContextVar[HostBuffers | None] = ContextVar("buffers", default=None)
 
 
 def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import commit, open_staging, staging
-from results.storage.fault_injection import reached
-from results.storage.retry import steady
-from trainables.checkpointing.disk_full import with_room
-from trainables.checkpointing.host_buffers import Buffers
+from results.storage.fault_injection import fault_point
+from results.storage.retry import retry_io
+from trainables.checkpointing.disk_full import retry_when_full
+from trainables.checkpointing.host_buffers import HostBuffers
 from trainables.checkpointing.uploads import make_uploads
 
 if TYPE_CHECKING:
     from trainables.job import TrialJob
 
-Rest = Callable[[], None]
+DeferredWrite = Callable[[], None]
 """Writes what a save function has copied out; again, where the storage fails or is full."""
-SaveFn = Callable[[Path], Rest | None]
+SaveFn = Callable[[Path], DeferredWrite | None]
 """Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _RANKS_TIMEOUT = timedelta(minutes=30)
 
 
-def together(*parts: Rest) -> Rest:
+def in_parallel(*parts: DeferredWrite) -> DeferredWrite:
     """Write several parts at once, each in a thread: neither the disk nor a core waits."""
 
     def write() -> None:
@@ -62,7 +62,7 @@ class Saver:
         self._error: BaseException | None = None
         self._group: Any = None
         self._uploads = make_uploads(job, rank)
-        self._buffers = Buffers()
+        self._buffers = HostBuffers()
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
         """Every rank: copy the state out, once all that the checkpoint before asked for is done.
@@ -136,15 +136,15 @@ class Saver:
             with self._buffers.reused():
                 made.append(save(folder))
 
-        with_room(copy, job.paths, step, job.wait_for_room_s)
+        retry_when_full(copy, job.paths, step, job.wait_for_room_s)
         return made[0]
 
-    def _finish(self, step: int, folder: Path, rest: Rest | None) -> None:
+    def _finish(self, step: int, folder: Path, rest: DeferredWrite | None) -> None:
         committed = False
         try:
             self._write(step, rest)
             if self._all_wrote() and self._rank == 0:
-                reached("checkpoint:saved")
+                fault_point("checkpoint:saved")
                 self._commit(step, folder)
                 committed = True
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
@@ -154,11 +154,11 @@ class Saver:
         if committed:
             self._tidy(step)
 
-    def _write(self, step: int, rest: Rest | None) -> None:
+    def _write(self, step: int, rest: DeferredWrite | None) -> None:
         """This rank's part; what goes wrong is kept until all ranks have heard of it."""
         try:
             if rest is not None:
-                with_room(steady(rest), self._job.paths, step, self._job.wait_for_room_s)
+                retry_when_full(retry_io(rest), self._job.paths, step, self._job.wait_for_room_s)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = e
 
@@ -183,7 +183,7 @@ class Saver:
         def publish() -> None:
             commit(folder, job.paths.checkpoint(step), step=step)
 
-        with_room(publish, job.paths, step, job.wait_for_room_s)
+        retry_when_full(publish, job.paths, step, job.wait_for_room_s)
         self._uploads.add(step)
 
     def _tidy(self, step: int) -> None:

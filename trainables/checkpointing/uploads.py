@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Checkpoint, newest_whole
-from results.checkpoints.trial_mirror import TrialMirror, Usurped
-from results.storage.object_store import Mismatch
+from results.checkpoints.trial_mirror import OwnershipTakenError, TrialMirror
+from results.storage.object_store import ContentMismatchError
 from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class MirrorUploads:
             try:
                 self._mirror.send(self._job.paths, step)
                 self._mirror.prune(self._job.retention.newest, self._job.protected)
-            except Usurped as e:
+            except OwnershipTakenError as e:
                 log.warning("mirror: %s", e)
-            except (OSError, Mismatch, ValueError) as e:
+            except (OSError, ContentMismatchError, ValueError) as e:
                 log.warning("mirror: step %d was not sent (%s)", step, redact(str(e)))
 
     def _next(self) -> int | None:

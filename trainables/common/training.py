@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.checkpointing.saver import Rest
+from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
 from trainables.checkpointing.training_state import copy_tree, load_tree, rng_state, set_rng_state
 from trainables.common.data_sampler import Rows
@@ -92,7 +92,7 @@ def copy_progress(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     lineage: str,
-) -> Rest:
+) -> DeferredWrite:
     """Copy this rank's part of a checkpoint out, the model excepted.
 
     Returns:

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import update_bn
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.checkpointing.saver import Rest, SaveFn, together
+from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_weights
 from trainables.common.data_sampler import Rows, Sampler, shares
@@ -29,7 +29,7 @@ from trainables.common.training import (
 from trainables.digits.network import network
 from trainables.digits.trainable import DigitsConfig
 from trainables.job import Answer
-from trainables.runtime.seeding import own_world
+from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
 WEIGHTS = "model.safetensors"
@@ -43,8 +43,8 @@ Images = tuple[torch.Tensor, torch.Tensor]
 
 def train(config: DigitsConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
-    with own_world(worker.seed, worker.rank, worker.device):
-        worker.trained_on(_fingerprint())
+    with isolated_rng(worker.seed, worker.rank, worker.device):
+        worker.log_dataset(_fingerprint())
         model = make_network(config)
         lineage = weights_digest(model)
         found = worker.resume()
@@ -143,12 +143,12 @@ def recalibrate(config: DigitsConfig, weights: Path) -> None:
 def _saver(
     model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
 ) -> SaveFn:
-    def save(folder: Path) -> Rest:
+    def save(folder: Path) -> DeferredWrite:
         progress = copy_progress(folder, worker, optimizer, None, lineage)
         if worker.rank:
             return progress
         weights = copy_weights(model)
-        return together(lambda: write_tensors(folder / WEIGHTS, weights), progress)
+        return in_parallel(lambda: write_tensors(folder / WEIGHTS, weights), progress)
 
     return save
 

@@ -36,18 +36,18 @@ class DigitsConfig(TrainableConfig):
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
 
-    def shrunk(self, workers: int) -> dict[str, int] | None:
+    def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
         """BatchNorm looks at all of its batch, so that in two halves it does something else."""
-        return None if self.batch_norm else super().shrunk(workers)
+        return None if self.batch_norm else super().halve_micro_batch(workers)
 
-    def misfit(self, workers: Sequence[int]) -> tuple[str, str] | None:
+    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """BatchNorm looks at one worker's part of the batch."""
         if self.batch_norm and len(workers) > 1:
             said = (
                 "looks at each worker's part of the batch, so resources.workers must be one number"
             )
             return "batch_norm", f"{said}, got true"
-        return super().misfit(workers)
+        return super().validate_workers(workers)
 
     @property
     def num_parameters(self) -> int:

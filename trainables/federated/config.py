@@ -103,15 +103,15 @@ class FederatedConfig(TrainableConfig):
         return self.server_learning_rate or SERVER_RATES[self.server]
 
     @classmethod
-    def initialised(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Sets the task's `init_seed`, unless it is given; see the base class."""
         model = _task_config(config.get("task", "digits"))
-        return {**config, "client": model.initialised(dict(config.get("client", {})), seed)}
+        return {**config, "client": model.with_init_seed(dict(config.get("client", {})), seed)}
 
     @classmethod
-    def anchored(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Anchors the task's relative paths."""
-        anchor = getattr(_task_config(config.get("task", "digits")), "anchored", None)
+        anchor = getattr(_task_config(config.get("task", "digits")), "resolve_paths", None)
         client = config.get("client")
         if anchor is None or not isinstance(client, dict):
             return config

@@ -29,7 +29,7 @@ from trainables.federated.partition import deal
 from trainables.federated.server import Server
 from trainables.job import Answer
 from trainables.registry import resolve
-from trainables.runtime.seeding import own_world, seed_everything
+from trainables.runtime.seeding import isolated_rng, seed_everything
 from trainables.worker import Worker
 
 CLIENTS = "clients"
@@ -37,7 +37,7 @@ CLIENTS = "clients"
 
 def train(config: FederatedConfig, worker: Worker) -> None:
     """Train one trial on this rank; see `Trainable.train`."""
-    with own_world(worker.seed, worker.rank, worker.device):
+    with isolated_rng(worker.seed, worker.rank, worker.device):
         run = _start(config, worker)
         for number in range(run.round + 1, config.rounds + 1):
             metrics = run.advance(number)

@@ -1,7 +1,7 @@
 """Where workers and the driver meet: one small actor per sweep.
 
 Workers ask for their lane's next trial and wait for the answer to a report; the driving side
-submits trials, waits for their events and answers. Nothing here knows Ray: `open_mailbox` makes an
+submits trials, waits for their events and answers. Nothing here knows Ray: `start_broker` makes an
 actor of it, and the tests use it as it is.
 """
 
@@ -17,7 +17,15 @@ from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
 from trainables.launch.events import Event, Failed, Reported
-from trainables.launch.trial_outcome import Leak, Next, Outcome, Remains, event_of, leak_of, next_of
+from trainables.launch.trial_outcome import (
+    Leak,
+    Next,
+    Outcome,
+    ReleasedLane,
+    event_of,
+    leak_of,
+    next_of,
+)
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -56,7 +64,7 @@ class _Talk:
     machines: dict[int, Machine] = field(default_factory=dict)
 
 
-class Mailbox:
+class Broker:
     """Lanes by id, attempts by key (`TrialJob.key`).
 
     All methods are coroutines of one event loop, so none needs a lock.
@@ -171,7 +179,7 @@ class Mailbox:
             box.leak = Leak(key, leak)
         return then
 
-    async def lane_gone(self, lane: str, reason: str) -> Remains:
+    async def lane_gone(self, lane: str, reason: str) -> ReleasedLane:
         """Driver: the lane's processes are no more; tell the trials that were theirs."""
         self._gone[lane] = reason
         box = self._lanes.pop(lane, _Lane())
@@ -181,7 +189,7 @@ class Mailbox:
                 failed = Failed(reason, began=began, came_up=box.up, machines=box.machines)
                 await self.post(job.key, failed)
         await self._tell_who_comes_next()
-        return Remains(box.leak, box.group)
+        return ReleasedLane(box.leak, box.group)
 
     async def begin(self, key: str) -> None:
         """Driver: an attempt will be heard of."""
@@ -241,7 +249,7 @@ class Mailbox:
         return None if talk is None else talk.group
 
 
-def open_mailbox() -> ActorHandle[Mailbox]:
+def start_broker() -> ActorHandle[Broker]:
     """Start the mailbox actor, on the driver's machine, so that it is not lost with another.
 
     It holds no CPU and serves any number of waiting callers.
@@ -250,17 +258,15 @@ def open_mailbox() -> ActorHandle[Mailbox]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(Mailbox).options(
-        num_cpus=0, max_concurrency=10_000, scheduling_strategy=here
-    )
+    actor = ray.remote(Broker).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
     return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
 
 
-def is_there(mailbox: ActorHandle[Mailbox]) -> bool:
+def is_alive(broker: ActorHandle[Broker]) -> bool:
     """Whether the mailbox still answers; its process may have been killed."""
     import ray
 
-    count: Any = mailbox.lanes_up.remote()
+    count: Any = broker.lanes_up.remote()
     try:
         ray.get(count, timeout=_ANSWERS_S)
     except ray.exceptions.RayError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Mailbox, is_there
+from trainables.launch.broker import Broker, is_alive
 from trainables.launch.ray_train import Shape, in_one_line
 from trainables.launch.trial_outcome import Leak
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 
-class ForeignCrew:
+class FreshWorkerPool:
     """A fresh `TorchTrainer` for each attempt."""
 
-    def __init__(self, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
-        self._shape, self._mailbox = shape, mailbox
+    def __init__(self, shape: Shape, broker: ActorHandle[Broker]) -> None:
+        self._shape, self._mailbox = shape, broker
         self._runs: dict[str, tuple[Any, Any]] = {}  # actors of ForeignRun, and how they end
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt in an actor of its own."""
         import ray
 
-        from trainables.launch.fresh_run import ForeignRun
+        from trainables.launch.fresh_run import FreshRun
 
-        with suppress(ray.exceptions.RayError):  # see `hears`
+        with suppress(ray.exceptions.RayError):  # see `is_alive`
             ray.get(self._mailbox.begin.remote(job.key))  # before its first word
-        actor: Any = ray.remote(ForeignRun)
+        actor: Any = ray.remote(FreshRun)
         run = actor.options(num_cpus=0).remote()
         shape = replace(self._shape, avoid=job.avoid)
         self._runs[job.key] = run, run.fit.remote(job, shape, self._mailbox)
 
-    def release(self, key: str, *, ruined: bool = False) -> None:
+    def release(self, key: str, *, unusable: bool = False) -> None:
         """End the attempt's processes: the loop cannot be told.
 
         Ray Train's own cleaner of what a killed run held needs the State API, which only
@@ -66,9 +66,9 @@ class ForeignCrew:
     def recall(self) -> None:
         """Nothing: what waits for room has been told so by Ray Train, or will be."""
 
-    def hears(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the mailbox is there."""
-        return is_there(self._mailbox)
+        return is_alive(self._mailbox)
 
     def why_gone(self, key: str, wait_s: float) -> str | None:
         """How an attempt's processes failed, one line, where they do within some seconds."""

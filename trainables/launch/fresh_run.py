@@ -17,11 +17,11 @@ from ray.train import CheckpointConfig, UserCallback
 
 from results.records.trial import Report, append_report, read_reports
 from trainables.job import TrialJob
-from trainables.launch.broker import Mailbox
+from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import Shape, describe, fit, run_config, this_machine
 from trainables.launch.run_trial import output_to
-from trainables.runtime.provenance import Notes
+from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
 from trainables.user_code.sealed_checkpoints import seal_checkpoint, seal_reported, take_up
 
@@ -40,7 +40,7 @@ def foreign_loop(config: dict[str, Any]) -> None:
     rank = at.get_world_rank()
     if rank == 0:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        Notes(job.paths, job.attempt, device, at.get_world_size()).begin(job.trainable)
+        ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(job.trainable)
     config["mailbox"].hold.remote(job.key, rank, this_machine(), get_current_placement_group())
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):
@@ -54,8 +54,8 @@ class ForwardReports(UserCallback):
     it is counted by its reports.
     """
 
-    def __init__(self, job: TrialJob, mailbox: ActorHandle[Mailbox]) -> None:
-        self._job, self._mailbox = job, mailbox
+    def __init__(self, job: TrialJob, broker: ActorHandle[Broker]) -> None:
+        self._job, self._mailbox = job, broker
         self._sealing: threading.Thread | None = None
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
@@ -89,10 +89,10 @@ class ForwardReports(UserCallback):
         self._sealing.start()
 
 
-class ForeignRun:
+class FreshRun:
     """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
-    def fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> str | None:
+    def fit(self, job: TrialJob, shape: Shape, broker: ActorHandle[Broker]) -> str | None:
         """Run the loop to its end, from the newest whole checkpoint if there is one.
 
         Returns:
@@ -100,23 +100,23 @@ class ForeignRun:
         """
         failed: str | None = None
         try:
-            self._fit(job, shape, mailbox)
+            self._fit(job, shape, broker)
         except Exception as e:  # noqa: BLE001 - told to the driver
             failed = describe(e)
         event: Event = Ended() if failed is None else Failed(failed)
-        mailbox.post.remote(job.key, event)
+        broker.post.remote(job.key, event)
         return failed
 
-    def _fit(self, job: TrialJob, shape: Shape, mailbox: ActorHandle[Mailbox]) -> None:
+    def _fit(self, job: TrialJob, shape: Shape, broker: ActorHandle[Broker]) -> None:
         take_up(job.paths, job.attempt, job.retention.newest)
         run = run_config(
             job.paths.foreign_attempt(job.attempt).name,
             str(job.paths.ray_train),
             checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
-            callbacks=[ForwardReports(job, mailbox)],
+            callbacks=[ForwardReports(job, broker)],
         )
         try:
-            fit(foreign_loop, {"job": job, "mailbox": mailbox}, shape, run)
+            fit(foreign_loop, {"job": job, "mailbox": broker}, shape, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             seal_reported(job.paths, job.attempt, last)

@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Mailbox
+from trainables.launch.broker import Broker
 from trainables.launch.lane_worker import LaneTask, lane_loop
 from trainables.launch.ray_train import Shape, describe, fit, run_config
 from trainables.launch.trial_outcome import Leak
@@ -39,14 +39,14 @@ class Lane:
     def __init__(
         self,
         shape: Shape,
-        mailbox: ActorHandle[Mailbox],
+        broker: ActorHandle[Broker],
         max_growth: int,
         after: Lane | None = None,
     ) -> None:
         self.id = f"lane-{uuid.uuid4().hex[:8]}"
-        self._mailbox, self._shape, self._after = mailbox, shape, after
+        self._mailbox, self._shape, self._after = broker, shape, after
         self.workers = shape.workers
-        self._task = LaneTask(self.id, mailbox, shape.gpus_per_worker, max_growth)
+        self._task = LaneTask(self.id, broker, shape.gpus_per_worker, max_growth)
         self.trials, self.recalled = 0, False
         self.leak: Leak | None = None
         self.failed: str | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Mailbox, is_there
+from trainables.launch.broker import Broker, is_alive
 from trainables.launch.lane import Lane
 from trainables.launch.ray_train import Shape
 from trainables.launch.trial_outcome import Leak
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 _CLOSE_S = 20.0
 
 
-class LaneCrew:
+class LanePool:
     """A number of lanes; one that died or has done its share is replaced when it is needed."""
 
     def __init__(
         self,
         shape: Shape,
         sizes: Sequence[int],
-        mailbox: ActorHandle[Mailbox],
+        broker: ActorHandle[Broker],
         per_lane: int | None,
         max_growth: int,
     ) -> None:
-        self._shape, self._mailbox = shape, mailbox
+        self._shape, self._mailbox = shape, broker
         self._per_lane, self._max_growth = per_lane, max_growth
         first = self._new(sizes[0])
         self._free = [*(self._new(n, after=first) for n in sizes[1:]), first]
@@ -56,12 +56,12 @@ class LaneCrew:
         self._busy[job.key] = lane
         lane.start(job)
 
-    def release(self, key: str, *, ruined: bool = False) -> None:
+    def release(self, key: str, *, unusable: bool = False) -> None:
         """Free the attempt's lane; it takes the next one when this one has left it."""
         self._mailbox.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
         done = self._per_lane is not None and lane.trials >= self._per_lane
-        if lane.alive and not (ruined or done or lane.recalled):
+        if lane.alive and not (unusable or done or lane.recalled):
             self._free.append(lane)
         else:
             self._retire(lane)
@@ -93,15 +93,15 @@ class LaneCrew:
         machines: Any = self._mailbox.lanes_up.remote()
         try:
             return dict(ray.get(machines))
-        except ray.exceptions.RayError:  # see `hears`
+        except ray.exceptions.RayError:  # see `is_alive`
             return {}
 
     def _all(self) -> Iterator[Lane]:
         yield from (*self._free, *self._busy.values(), *self._leaving)
 
-    def hears(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the mailbox is there."""
-        return is_there(self._mailbox)
+        return is_alive(self._mailbox)
 
     def why_gone(self, key: str, wait_s: float) -> str | None:
         """How an attempt's processes failed, one line, where they do within some seconds."""

@@ -24,7 +24,7 @@ from ray.train.v2._internal.execution.controller.controller import TrainControll
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2._internal.execution.worker_group import worker_group
 
-from trainables.launch.sync_actor import Meeting
+from trainables.launch.sync_actor import NoOpSyncActor
 
 
 class LaneTrainer(TorchTrainer):
@@ -84,4 +84,4 @@ class LaneScaling(FixedScalingPolicy):
 
 # There is no setting for it. Only lanes have their controller in this process.
 _GROUPS: Any = worker_group
-_GROUPS.SynchronizationActor = ray.remote(num_cpus=0)(Meeting)
+_GROUPS.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Mailbox
+from trainables.launch.broker import Broker
 from trainables.launch.ray_train import in_one_line, this_machine
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.launch.trial_outcome import Next, Outcome
 from trainables.runtime.gpu_share import before_cuda, limit_memory
-from trainables.runtime.memory import Gauge
-from trainables.runtime.preemption import Preempted, heed_sigterm_soon
+from trainables.runtime.memory import LeakDetector
+from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
 if TYPE_CHECKING:
     import torch
@@ -35,23 +35,23 @@ class LaneTask:
     """
 
     lane: str
-    mailbox: ActorHandle[Mailbox]
+    broker: ActorHandle[Broker]
     gpus_per_worker: float
     max_growth: int
 
 
 @dataclass(frozen=True)
-class MailboxChannel:
+class BrokerChannel:
     """Rank 0's side of the mailbox, for one attempt."""
 
-    mailbox: ActorHandle[Mailbox]
+    broker: ActorHandle[Broker]
     key: str
 
     def report(self, report: Report) -> Answer:
         """Report and wait for the driver's answer."""
         import ray
 
-        answer: Any = ray.get(self.mailbox.report.remote(self.key, report))
+        answer: Any = ray.get(self.broker.report.remote(self.key, report))
         return Answer(answer)
 
 
@@ -67,18 +67,18 @@ def lane_loop(config: dict[str, Any]) -> None:
     device, at = get_device(), ray.train.get_context()
     limit_memory(task.gpus_per_worker, device)
     rank, world, number = at.get_world_rank(), at.get_world_size(), 0
-    task.mailbox.hold_lane.remote(task.lane, rank, this_machine(), get_current_placement_group())
-    heed_sigterm_soon()
-    gauge = Gauge(device, task.max_growth)
+    task.broker.hold_lane.remote(task.lane, rank, this_machine(), get_current_placement_group())
+    install_sigterm_handler_deferred()
+    gauge = LeakDetector(device, task.max_growth)
     while (job := _next(task, number)) is not None:
-        channel = MailboxChannel(task.mailbox, job.key)
+        channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world, at.get_local_rank())
         outcome = Outcome(
             None if error is None else in_one_line(error),
             fatal=_ruins_the_process(error),
             leak=gauge.after_trial(failed=error is not None),
         )
-        then: Any = ray.get(task.mailbox.settle.remote(task.lane, job.key, rank, world, outcome))
+        then: Any = ray.get(task.broker.settle.remote(task.lane, job.key, rank, world, outcome))
         if then is Next.RETIRE:
             return
         if then is Next.LEAVE:
@@ -91,13 +91,13 @@ def lane_loop(config: dict[str, Any]) -> None:
 def _next(task: LaneTask, number: int) -> TrialJob | None:
     import ray
 
-    job: Any = task.mailbox.job.remote(task.lane, number)
+    job: Any = task.broker.job.remote(task.lane, number)
     return cast("TrialJob | None", ray.get(job))
 
 
 def _run(
     job: TrialJob,
-    channel: MailboxChannel,
+    channel: BrokerChannel,
     device: torch.device,
     rank: int,
     world: int,

@@ -8,7 +8,7 @@ from search_spaces.errors import UserError
 from trainables.job import Channel, TrialJob
 from trainables.launch.run_trial import run_trial
 from trainables.registry import is_foreign
-from trainables.runtime.preemption import heed_sigterm
+from trainables.runtime.preemption import install_sigterm_handler
 
 
 def run_local(job: TrialJob, channel: Channel) -> None:
@@ -33,7 +33,7 @@ def run_local(job: TrialJob, channel: Channel) -> None:
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
     if world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    restore = heed_sigterm()
+    restore = install_sigterm_handler()
     try:
         run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
     finally:

@@ -16,7 +16,7 @@ from trainables.job import Answer, TrialJob
 
 
 @dataclass(frozen=True)
-class Until:
+class StopAfter:
     """Lets a trial train to a step, and stops it there."""
 
     step: int
@@ -27,7 +27,7 @@ class Until:
 
 
 @dataclass(frozen=True)
-class Again:
+class RerunOrder:
     """What is to be done: a trial, and the step at which it ends."""
 
     job: TrialJob
@@ -38,8 +38,8 @@ def main() -> None:
     """Do what a file says."""
     from trainables.launch.local import run_local
 
-    again = TypeAdapter(Again).validate_json(Path(sys.argv[1]).read_bytes())
-    run_local(again.job, Until(again.until))
+    again = TypeAdapter(RerunOrder).validate_json(Path(sys.argv[1]).read_bytes())
+    run_local(again.job, StopAfter(again.until))
 
 
 if __name__ == "__main__":

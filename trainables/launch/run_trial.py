@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from search_spaces.redaction import strike_out
+from search_spaces.redaction import redact_file
 from trainables.job import Channel, TrialJob
 from trainables.registry import resolve
-from trainables.runtime.seeding import own_world
+from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run_trial(
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
-    with own_world(job.seed, rank, device):
+    with isolated_rng(job.seed, rank, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
         worker.begin()
         try:
@@ -69,4 +69,4 @@ def output_to(log: Path) -> Iterator[None]:
             for fd, old in zip((1, 2), saved, strict=True):
                 os.dup2(old, fd)
                 os.close(old)
-            strike_out(log)
+            redact_file(log)

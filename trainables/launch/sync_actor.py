@@ -7,7 +7,7 @@ starts one for each run nevertheless, and its own imports Ray Train and Ray Data
 from __future__ import annotations
 
 
-class Meeting:
+class NoOpSyncActor:
     """Takes what Ray Train gives its own, and is ended as that is."""
 
     def __init__(self, timeout_s: float | None, warn_interval_s: float) -> None: ...

@@ -47,7 +47,7 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Remains:
+class ReleasedLane:
     """What is left of a lane that has gone."""
 
     leak: Leak | None = None

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Mailbox
-from trainables.launch.fresh_pool import ForeignCrew
-from trainables.launch.lane_pool import LaneCrew
+from trainables.launch.broker import Broker
+from trainables.launch.fresh_pool import FreshWorkerPool
+from trainables.launch.lane_pool import LanePool
 from trainables.launch.ray_train import Shape
 from trainables.launch.trial_outcome import Leak
 from trainables.registry import is_foreign, resolve
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Runs attempts, in the driver; what they say is heard from the mailbox, by `TrialJob.key`."""
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt; only while fewer than the crew's size are under way."""
         ...
 
-    def release(self, key: str, *, ruined: bool = False) -> None:
+    def release(self, key: str, *, unusable: bool = False) -> None:
         """The attempt is over for the driver: if it is still at work, it is to stop.
 
         Args:
@@ -51,7 +51,7 @@ class Crew(Protocol):
         """Attempts whose processes have not come up do without them: they fail, not begun."""
         ...
 
-    def hears(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the mailbox is there, without which nobody is heard of."""
         ...
 
@@ -93,8 +93,8 @@ def launch(
     isolation: Isolation,
     shape: Shape,
     sizes: Sequence[int],
-    mailbox: ActorHandle[Mailbox],
-) -> Crew:
+    broker: ActorHandle[Broker],
+) -> WorkerPool:
     """A crew for a sweep; what can come up before the first trial does so in the background.
 
     Args:
@@ -105,8 +105,8 @@ def launch(
         mailbox: of the sweep.
     """
     if is_foreign(trainable):
-        return ForeignCrew(shape, mailbox)
+        return FreshWorkerPool(shape, broker)
     # Here, because modules that import each other must not be imported by two threads at once.
     import_module("trainables.launch.lane_trainer")
     per_lane = isolation.trials_per_lane(trainable)
-    return LaneCrew(shape, sizes, mailbox, per_lane, isolation.max_growth)
+    return LanePool(shape, sizes, broker, per_lane, isolation.max_growth)

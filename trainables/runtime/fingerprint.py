@@ -58,7 +58,9 @@ def _sources(trainable: str) -> Iterable[Path]:
     assert module is not None, "a registered trainable is part of this program"
     assert module.origin is not None
     package = Path(module.origin).parent
-    return [*sorted(package.rglob("*.py")), *sorted(package.parent.glob("*.py"))]
+    others = {name.split(".")[1] for name in TRAINABLES.values()} - {package.name}
+    files = sorted(package.parent.rglob("*.py"))
+    return [f for f in files if f.relative_to(package.parent).parts[0] not in others]
 
 
 def _files_named(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

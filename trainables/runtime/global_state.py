@@ -149,7 +149,7 @@ def _ignore(_: object) -> None: ...
 
 
 @contextmanager
-def put_back() -> Iterator[None]:
+def restored_global_state() -> Iterator[None]:
     """Restore every setting that the block changes, and end the processes that it left behind.
 
     What was not changed is not touched: some settings cost something when they are set.

@@ -16,7 +16,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Held:
+class MemorySample:
     """Bytes that this process holds.
 
     Attributes:
@@ -28,7 +28,7 @@ class Held:
     device: int
 
 
-class Gauge:
+class LeakDetector:
     """Compares what a process holds after each trial with what it held after its first one.
 
     The first trial that does not fail is the baseline, because it brings what is meant to stay:
@@ -41,7 +41,7 @@ class Gauge:
 
     def __init__(self, device: torch.device, limit: int) -> None:
         self._device, self._limit = device, limit
-        self._baseline: Held | None = None
+        self._baseline: MemorySample | None = None
 
     def after_trial(self, *, failed: bool = False) -> str | None:
         """Free what can be freed, and measure; says how much was left behind if it is too much."""
@@ -55,7 +55,7 @@ class Gauge:
         return leak(self._baseline, now, self._limit)
 
 
-def leak(baseline: Held, now: Held, limit: int) -> str | None:
+def leak(baseline: MemorySample, now: MemorySample, limit: int) -> str | None:
     """One line on what grew beyond the limit, or None."""
     grown = {
         "host memory": (baseline.host, now.host),
@@ -70,11 +70,11 @@ def leak(baseline: Held, now: Held, limit: int) -> str | None:
     return ", ".join(said) or None
 
 
-def held(device: torch.device) -> Held:
+def held(device: torch.device) -> MemorySample:
     """What this process holds now, freed memory given back to the system first."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc's
         trim(0)
-    return Held(_anonymous(), _on_device(device))
+    return MemorySample(_anonymous(), _on_device(device))
 
 
 def _on_device(device: torch.device) -> int:

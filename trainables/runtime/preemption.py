@@ -19,12 +19,12 @@ class Preempted(Exception):
     """The process was told to go; its trial goes on elsewhere, from the checkpoint it left."""
 
 
-def asked_to_go() -> bool:
+def preemption_requested() -> bool:
     """Whether this process was sent a SIGTERM."""
     return _asked.is_set()
 
 
-def heed_sigterm() -> Callable[[], None]:
+def install_sigterm_handler() -> Callable[[], None]:
     """Note SIGTERM from now on; main thread only. Returns what puts the old handler back."""
     before: Any = signal.getsignal(signal.SIGTERM)
 
@@ -41,8 +41,8 @@ def heed_sigterm() -> Callable[[], None]:
     return restore
 
 
-def heed_sigterm_soon() -> None:
-    """As `heed_sigterm`, from another thread: Ray Train runs train loops beside the main one.
+def install_sigterm_handler_deferred() -> None:
+    """As `install_sigterm_handler`, from another thread: Ray Train runs train loops beside the main one.
 
     The interpreter runs a pending call in the main thread as soon as that one runs any Python,
     which under Ray Train is its next poll.
@@ -51,7 +51,7 @@ def heed_sigterm_soon() -> None:
 
 
 def _install(_: int | None) -> int:
-    heed_sigterm()
+    install_sigterm_handler()
     return 0
 
 

@@ -54,7 +54,7 @@ def gather(trainable: str, device: torch.device, workers: int) -> Environment:
     )
 
 
-class Notes:
+class ProvenanceRecorder:
     """Rank 0's notes on an attempt, beside its logs: what it runs with, and what it takes."""
 
     def __init__(self, paths: TrialPaths, attempt: int, device: torch.device, workers: int) -> None:

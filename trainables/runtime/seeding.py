@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from trainables.checkpointing.training_state import rng_state, set_rng_state
-from trainables.runtime.global_state import put_back
+from trainables.runtime.global_state import restored_global_state
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:
@@ -22,14 +22,14 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 
 
 @contextmanager
-def own_world(seed: int, rank: int, device: torch.device) -> Iterator[None]:
+def isolated_rng(seed: int, rank: int, device: torch.device) -> Iterator[None]:
     """Run a trial as if it were alone in the process.
 
     Seeds all generators on entry; on exit puts back the generators and whatever else is global
     (see `trainables.runtime.global_state`), so that neither the trial before nor the one after can tell.
     """
     before = rng_state(device)
-    with put_back():
+    with restored_global_state():
         seed_everything(seed, rank)
         try:
             yield

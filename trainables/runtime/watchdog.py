@@ -26,7 +26,7 @@ class Watchdog:
         self._armed = float("-inf")
         self._notice: threading.Timer | None = None
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """A sign of life. Cheap enough for every step."""
         if self._limit_s is None:
             return

@@ -27,7 +27,7 @@ from tuning.controller.resources.budget import spent
 from tuning.controller.sweep_dir.folder import handle
 
 if TYPE_CHECKING:
-    from tuning.controller.sweep import SweepRun
+    from tuning.controller.sweep import SweepController
 
 
 def leaderboard_table(
@@ -62,7 +62,7 @@ def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
     return means
 
 
-def summarise(run: SweepRun, console: Console) -> None:
+def summarise(run: SweepController, console: Console) -> None:
     """Print the end of a session."""
     spec, paths = run.spec, run.paths
     board = summaries(paths, spec.metric, spec.mode)
@@ -89,7 +89,7 @@ def objectives(spec: SweepSpec, line: TrialSummary) -> str:
     return ", ".join(f"{name} {number(v)}" for name, v in [(spec.metric, line.value), *others])
 
 
-def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
+def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | Text]:
     yield ""
     if best := winner(run.paths, run.spec):
         params = ", ".join(f"{k}={setting(v)}" for k, v in best.record.params.items())
@@ -116,12 +116,12 @@ def _outcome(run: SweepRun, board: list[TrialSummary]) -> Iterator[str | Text]:
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
         yield Text(f"left memory behind, lanes replaced: {leaks[0]}{more}", style="yellow")
-    yield from (Text(line, style="yellow") for line in run.mended)
+    yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:
         yield Text(run.problem, style="yellow")
 
 
-def _next_steps(run: SweepRun, board: list[TrialSummary]) -> Iterator[str]:
+def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:
     """Commands to try: only those that can work on this sweep."""
     name, spec = handle(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")

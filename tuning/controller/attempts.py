@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from results.paths import SweepPaths
 from results.records.failures import Failure
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
-from tuning.controller.resources.placement import Berth
+from tuning.controller.resources.placement import Allocation
 
 
-def begun(record: TrialRecord, berth: Berth) -> TrialRecord:
+def begun(record: TrialRecord, allocation: Allocation) -> TrialRecord:
     """The record with another attempt, running since now, that holds so much of the cluster."""
     number = len(record.attempts) + 1
-    attempt = Attempt(number=number, started=time.time(), **vars(berth))
+    attempt = Attempt(number=number, started=time.time(), **vars(allocation))
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
     return record.model_copy(update={**update, "violations": {}})
 

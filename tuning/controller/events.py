@@ -7,7 +7,7 @@ from typing import Protocol
 from results.records.trial import Report, TrialRecord
 
 
-class Observer(Protocol):
+class SweepEvents(Protocol):
     """Is told what happens; called from one thread, must return at once."""
 
     def trial_started(self, record: TrialRecord) -> None:

@@ -15,7 +15,7 @@ from results.records.failures import Cause, Failure, Remedy, classify, signature
 from results.records.machines import Machine
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.spec.sweep import FailureSpec, SweepSpec
-from trainables.registry import shrunk
+from trainables.registry import halve_micro_batch
 
 _LOG_TAIL = 20_000
 NOWHERE: Mapping[int, Machine] = MappingProxyType({})
@@ -54,10 +54,10 @@ def diagnose(
 def shrink(record: TrialRecord, spec: SweepSpec) -> dict[str, Any] | None:
     """What half the micro-batch changes in a trial's configuration; None where nothing can be."""
     workers = record.attempts[-1].workers
-    return shrunk(spec.trainable, {**record.config, **record.adjusted}, workers)
+    return halve_micro_batch(spec.trainable, {**record.config, **record.adjusted}, workers)
 
 
-def verdict(failure: Failure, attempts: Sequence[Attempt], spec: FailureSpec) -> str | None:
+def decide(failure: Failure, attempts: Sequence[Attempt], spec: FailureSpec) -> str | None:
     """Why a trial is over after a failure, in one line; None when it gets another attempt.
 
     Args:

@@ -11,7 +11,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
 
 
-class Judge:
+class SchedulerAdapter:
     """Asks the sweep's scheduler about trials, in its own terms.
 
     Attributes:
@@ -81,17 +81,17 @@ class Judge:
                 last[record.id] = report, self.decide(record, report)
         return {i: d for i, d in last.items() if _undecided(records[i], *d)}
 
-    def went_on(self, trial_id: str) -> None:
+    def on_trial_resume(self, trial_id: str) -> None:
         """The trial was begun, or is no longer paused."""
-        self._scheduler.went_on(trial_id)
+        self._scheduler.on_trial_resume(trial_id)
 
-    def gone(self, trial_id: str) -> None:
+    def on_trial_complete(self, trial_id: str) -> None:
         """The trial ended."""
-        self._scheduler.gone(trial_id)
+        self._scheduler.on_trial_complete(trial_id)
 
-    def call(self, *, more: bool, idle: bool) -> str | None:
-        """The paused trial that should go on now: see `Scheduler.call`."""
-        return self._scheduler.call(more=more, idle=idle)
+    def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
+        """The paused trial that should go on now: see `Scheduler.next_to_resume`."""
+        return self._scheduler.next_to_resume(more=more, idle=idle)
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
         """Whether the trial that was called goes on from another's weights."""

@@ -11,21 +11,21 @@ from results.analysis.leaderboard import best_of, summaries
 from results.paths import Storage, SweepPaths
 from results.records.trial import Report
 from results.tracking import Ending, Tracker
-from search_spaces.redaction import strike_out
+from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import accounted, handle, note_end
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 
 if TYPE_CHECKING:
     from tuning.cli.run.live_view import View
-    from tuning.controller.events import Observer
-    from tuning.controller.sweep import SweepRun
+    from tuning.controller.events import SweepEvents
+    from tuning.controller.sweep import SweepController
 
 
 def run_session(
     paths: SweepPaths, spec: SweepSpec, address: str | None, view: View, stop: Interrupt
-) -> SweepRun:
+) -> SweepController:
     """Run what is left of a sweep, from a new folder or an interrupted one.
 
     Raises:
@@ -34,7 +34,7 @@ def run_session(
     from tuning.controller.resources.budget import check_spendable
     from tuning.controller.resources.cluster import cluster
     from tuning.controller.resources.placement import place
-    from tuning.controller.sweep_dir.commands import Attendant
+    from tuning.controller.sweep_dir.commands import CommandHandler
     from tuning.controller.worker_manager import imported_meanwhile, run_trials
 
     with ExitStack() as stack:
@@ -42,7 +42,7 @@ def run_session(
         stack.enter_context(view.showing())
         _show(run, view, spent)
         stop.watch(run)
-        attend = Attendant(run)
+        attend = CommandHandler(run)
         attend.begin()
         placement = None
         if not run.finished:
@@ -60,44 +60,49 @@ def run_session(
 
 
 def _taken_over(
-    paths: SweepPaths, spec: SweepSpec, stack: ExitStack, observer: Observer | None = None
-) -> tuple[SweepRun, float]:
+    paths: SweepPaths, spec: SweepSpec, stack: ExitStack, observer: SweepEvents | None = None
+) -> tuple[SweepController, float]:
     """The books of a sweep as its folder has them, owned until the stack ends; seconds spent.
 
     Args:
         observer: is told what earlier sessions recorded: a killed one may not have told it all.
     """
-    from tuning.controller.sweep import SweepRun
+    from tuning.controller.sweep import SweepController
     from tuning.controller.sweep_dir.record_mirror import mirrored
-    from tuning.controller.sweep_dir.repair import mend_spec, mend_state, mend_trials, open_study
-    from tuning.controller.sweep_dir.trial_cache import Reuse
+    from tuning.controller.sweep_dir.repair import (
+        open_study,
+        repair_spec,
+        repair_state,
+        repair_trials,
+    )
+    from tuning.controller.sweep_dir.trial_cache import TrialCache
     from tuning.controller.sweep_dir.warm_start import frozen
 
-    tenure = stack.enter_context(own(paths.lock))
-    mended = [*mend_spec(paths), *mend_state(paths)]
-    mirror = stack.enter_context(mirrored(paths, spec, tenure))
-    spent = stack.enter_context(accounted(paths, tenure))
+    fence = stack.enter_context(acquire_lock(paths.lock))
+    repaired = [*repair_spec(paths), *repair_state(paths)]
+    mirror = stack.enter_context(mirrored(paths, spec, fence))
+    spent = stack.enter_context(accounted(paths, fence))
     study, said = open_study(paths, spec)
-    mended += [*said, *mend_trials(paths, spec, study)]
-    run = SweepRun(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
-    run.tenure, run.mended = tenure, mended
+    repaired += [*said, *repair_trials(paths, spec, study)]
+    run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
+    run.fence, run.repaired = fence, repaired
     run.mirror = mirror.watch(run)
     study.learn(found := frozen(paths, spec))
-    run.reuse = Reuse(found if spec.search.reuse else ())
+    run.reuse = TrialCache(found if spec.search.reuse else ())
     told = run.restore()
     if observer is not None:
         _tell_again(run, told, observer)
     return run, spent
 
 
-def _show(run: SweepRun, view: View, before_s: float) -> None:
+def _show(run: SweepController, view: View, before_s: float) -> None:
     """Show what was mended and what is no longer as it was, and from now on what happens."""
     from tuning.controller.sweep_dir.version_check import other_versions
 
     view.board.before_s = before_s
     run.observers.append(view)
     changed = [] if run.finished else other_versions(run.paths, run.records)
-    for line in [*run.mended, *changed]:
+    for line in [*run.repaired, *changed]:
         view.say(line)
 
 
@@ -106,7 +111,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.asked = False
-        self._run: SweepRun | None = None
+        self._run: SweepController | None = None
 
     def __call__(self) -> None:
         """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
@@ -114,7 +119,7 @@ class Interrupt:
         if self._run is not None:
             self._run.interrupt()
 
-    def watch(self, run: SweepRun) -> None:
+    def watch(self, run: SweepController) -> None:
         """From now on, stop this sweep."""
         self._run = run
         if self.asked:
@@ -122,9 +127,9 @@ class Interrupt:
 
 
 @contextmanager
-def _recorded(run: SweepRun, view: View) -> Iterator[None]:
+def _recorded(run: SweepController, view: View) -> Iterator[None]:
     """Track the sweep, and write its results however it ends."""
-    tracker = make_tracker(run.spec, run.paths, run.tenure)
+    tracker = make_tracker(run.spec, run.paths, run.fence)
     run.observers.append(TrackerObserver(tracker))
     try:
         yield
@@ -134,7 +139,7 @@ def _recorded(run: SweepRun, view: View) -> Iterator[None]:
         _conclude(run, tracker)
 
 
-def _tell_again(run: SweepRun, told: dict[str, list[Report]], observer: Observer) -> None:
+def _tell_again(run: SweepController, told: dict[str, list[Report]], observer: SweepEvents) -> None:
     for record in list(run.records.values()):
         observer.trial_started(record)
         for report in told.get(record.id, ()):
@@ -142,18 +147,18 @@ def _tell_again(run: SweepRun, told: dict[str, list[Report]], observer: Observer
         observer.trial_ended(record)
 
 
-def _strike_out_logs(run: SweepRun) -> None:
+def _strike_out_logs(run: SweepController) -> None:
     """Hide secrets in the logs of attempts whose processes had no time to do so."""
     for record in run.records.values():
         for attempt in record.attempts:
             ended_it = record.state.finished and attempt is record.attempts[-1]
             if attempt.error or not ended_it:  # others may have been cut off without an error
                 for log in run.paths.trial(record.id).attempt(attempt.number).glob("*.log"):
-                    strike_out(log)
+                    redact_file(log)
 
 
-def _conclude(run: SweepRun, tracker: Tracker) -> None:
-    run.tenure.check()
+def _conclude(run: SweepController, tracker: Tracker) -> None:
+    run.fence.check()
     _strike_out_logs(run)
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}

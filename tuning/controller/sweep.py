@@ -12,18 +12,18 @@ from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Report, TrialState
-from results.storage.fault_injection import reached
+from results.storage.fault_injection import fault_point
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import closed, last_sign
-from tuning.controller.failure_policy import NOWHERE, diagnose, shrink, verdict
+from tuning.controller.failure_policy import NOWHERE, decide, diagnose, shrink
 from tuning.controller.resources.budget import BY_HAND
-from tuning.controller.trial_queue import Turns
+from tuning.controller.trial_queue import TrialQueue
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
 
-class SweepRun(Turns):
+class SweepController(TrialQueue):
     """One session of a sweep, from `run` or `resume` to its end.
 
     Attributes:
@@ -43,7 +43,7 @@ class SweepRun(Turns):
         super().__init__(spec, paths, study, cache, spent_s)
         self.problem: str | None = None
         self.gave_up = False
-        self.mended: list[str] = []
+        self.repaired: list[str] = []
         self._to_stop: set[str] = set()
 
     # -- what was, before this session --
@@ -57,16 +57,16 @@ class SweepRun(Turns):
         told, undecided = self._read_back()
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if record.state.finished:
-                self._judge.gone(record.id)
+                self._scheduler.on_trial_complete(record.id)
             elif record.state.under_way or record.id in undecided:
-                self._adopt(closed(record, ended=last_sign(record, told.get(record.id, ()))))
+                self._save(closed(record, ended=last_sign(record, told.get(record.id, ()))))
                 self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
         return told
 
     def _take_up(self, trial_id: str, report: Report | None, decision: Decision) -> None:
         """Queue what a killed driver left, unless its last report was to end or pause it."""
         if report is None or decision is Decision.CONTINUE:
-            self._judge.went_on(trial_id)
+            self._scheduler.on_trial_resume(trial_id)
             self._queue.append(trial_id)
         elif decision is Decision.PAUSE:
             self._pause(trial_id, report.step)
@@ -82,11 +82,11 @@ class SweepRun(Turns):
         self._note(trial_id, report)
         for observer in self.observers:
             observer.reported(self.records[trial_id], report)
-        if (fault := self._judge.fault(report)) is not None:
+        if (fault := self._scheduler.fault(report)) is not None:
             self._diverge(trial_id, fault, report.step)
             return Decision.STOP
         return self._conclude(
-            trial_id, report.step, self._judge.decide(self.records[trial_id], report)
+            trial_id, report.step, self._scheduler.decide(self.records[trial_id], report)
         )
 
     def _conclude(self, trial_id: str, step: int, decision: Decision) -> Decision:
@@ -104,17 +104,17 @@ class SweepRun(Turns):
 
     def _cause_to_stop(self, trial_id: str) -> str | None:
         by_hand = self.stopped or trial_id in self._to_stop
-        limit = BY_HAND if by_hand else self._tally.hard_limit(self.elapsed_s)
+        limit = BY_HAND if by_hand else self._budget.hard_limit(self.elapsed_s)
         return limit.cause if limit else None
 
     def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
         """Pause a trial, unless its turn to go on is now."""
         self._live.discard(trial_id)
         if (
-            self._called(self.limit) == trial_id
-            and self._judge.exploit(trial_id, self.records) is None
+            self._next_to_resume(self.limit) == trial_id
+            and self._scheduler.exploit(trial_id, self.records) is None
         ):
-            self._judge.went_on(trial_id)
+            self._scheduler.on_trial_resume(trial_id)
             self._live.add(trial_id)
             return Decision.CONTINUE
         self._pause(trial_id, step)
@@ -164,18 +164,18 @@ class SweepRun(Turns):
         if began:
             came_to = self._last_step(trial_id)
             failure = diagnose(error, paths, record, came_to, self.spec, machines)
-        self._adopt(closed(record, failure, step=self._last_step(trial_id)))
-        reached("driver:failed")
+        self._save(closed(record, failure, step=self._last_step(trial_id)))
+        fault_point("driver:failed")
         if failure is None:
             self._again(trial_id)
             return None
-        over = verdict(failure, self.records[trial_id].attempts, self.spec.failure)
+        over = decide(failure, self.records[trial_id].attempts, self.spec.failure)
         if over is not None:
             self._finish(trial_id, TrialState.FAILED, over, self._last_step(trial_id))
             return failure.remedy
         if failure.remedy is Remedy.SHRINK:
             adjusted = {**record.adjusted, **(shrink(record, self.spec) or {})}
-            self._adopt(self.records[trial_id].model_copy(update={"adjusted": adjusted}))
+            self._save(self.records[trial_id].model_copy(update={"adjusted": adjusted}))
         if failure.remedy is Remedy.STOP_SWEEP:
             self.give_up(f"{trial_id}: {failure.error}")
         self._again(trial_id)
@@ -203,7 +203,7 @@ class SweepRun(Turns):
         """Queue a configuration, once for each tag; parameters that it lacks are proposed."""
         self._study.enqueue(params, tag)
         while self._study.has_waiting:
-            self._adopt(record := self._new_record(*self._study.ask()))
+            self._save(record := self._new_record(*self._study.ask()))
             self._queue.append(record.id)
 
     def stop(self, trial_id: str | None) -> bool:
@@ -223,6 +223,6 @@ class SweepRun(Turns):
         What is paused stays so: a longer session may call it.
         """
         for trial_id in sorted(self._live):
-            self._adopt(closed(self.records[trial_id]))
+            self._save(closed(self.records[trial_id]))
             self._tell_ended(trial_id)
         self._live.clear()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import Place
+from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import TrialRecord
 from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from trainables.registry import initialised
+from trainables.registry import with_init_seed
 from trainables.runtime.fingerprint import identity
 
 
@@ -39,7 +39,7 @@ def make_job(
     workers: int = 1,
     avoid: tuple[str, ...] = (),
     rungs: tuple[int, ...] = (),
-    mirror: Place | None = None,
+    mirror: MirrorLocation | None = None,
 ) -> TrialJob:
     """One attempt of a trial."""
     return TrialJob(
@@ -67,7 +67,7 @@ def make_job(
 
 def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
     """A trial's configuration with its initial weights settled, see `search.shared_init`."""
-    return initialised(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
+    return with_init_seed(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
 
 
 def repetition(

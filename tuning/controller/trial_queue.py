@@ -8,22 +8,22 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from results.checkpoints.trial_mirror import Place
+from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord
-from results.storage.fault_injection import reached
+from results.storage.fault_injection import fault_point
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from tuning.controller.attempts import begun
 from tuning.controller.resources.budget import BY_HAND, Limit
-from tuning.controller.resources.placement import Berth, FindBerth, unplaced
+from tuning.controller.resources.placement import Allocation, FindAllocation, unplaced
 from tuning.controller.trial_jobs import make_job
-from tuning.controller.trial_table import Books
+from tuning.controller.trial_table import TrialTable
 from tuning.controller.weight_inheritance import inherit
 from tuning.search.study import SweepStudy
 
 
-class Turns(Books):
+class TrialQueue(TrialTable):
     """The books, and whose turn it is.
 
     Attributes:
@@ -42,7 +42,7 @@ class Turns(Books):
     ) -> None:
         super().__init__(spec, paths, study)
         self.interrupted = self.stopped = False
-        self.mirror: Place | None = None
+        self.mirror: MirrorLocation | None = None
         self._cache = cache
         self._queue: deque[str] = deque()
         self._started = time.monotonic() - spent_s
@@ -57,7 +57,7 @@ class Turns(Books):
         """The limit of the budget that is reached."""
         if self.stopped:
             return BY_HAND
-        return self._tally.limit(self.elapsed_s, self._study.regret_bound)
+        return self._budget.limit(self.elapsed_s, self._study.regret_bound)
 
     @property
     def finished(self) -> bool:
@@ -68,51 +68,51 @@ class Turns(Books):
         """Whether a trial may begin: one that waits, or a new one."""
         if self.interrupted or limit is None:
             return not self.interrupted
-        called = self._called(limit) is not None
+        called = self._next_to_resume(limit) is not None
         return not limit.hard and (called or bool(self._queue) or self._replicate() is not None)
 
-    def next_trial(self, find: FindBerth | None = None) -> TrialJob | None:
+    def next_trial(self, find: FindAllocation | None = None) -> TrialJob | None:
         """The next attempt to launch, in a berth that is found for it; None for none now."""
         find = find or unplaced(self.spec.resources)
         while self._may_begin(limit := self.limit):
             if (following := self._next_record(limit, find)) is None:
                 return None
-            record, berth = following
+            record, allocation = following
             if record.attempts or not self._reused(record):
-                return self._begin(record, berth)
+                return self._begin(record, allocation)
         return None
 
     def _next_record(
-        self, limit: Limit | None, find: FindBerth
-    ) -> tuple[TrialRecord, Berth] | None:
+        self, limit: Limit | None, find: FindAllocation
+    ) -> tuple[TrialRecord, Allocation] | None:
         """What is next, and its berth; what waits and has none now is passed over."""
         for waiting in self._queue:
-            if (berth := find(self.records[waiting].blamed)) is not None:
+            if (allocation := find(self.records[waiting].blamed)) is not None:
                 self._queue.remove(waiting)
-                return self.records[waiting], berth
-        if (called := self._called(limit)) is not None:
-            berth = find(self.records[called].blamed)
-            return None if berth is None else (self._called_record(called), berth)
-        if (berth := find(())) is None:
+                return self.records[waiting], allocation
+        if (called := self._next_to_resume(limit)) is not None:
+            allocation = find(self.records[called].blamed)
+            return None if allocation is None else (self._called_record(called), allocation)
+        if (allocation := find(())) is None:
             return None
         if (replicate := self._replicate()) is not None:
-            return replicate, berth
-        return None if limit is not None else (self._proposed(), berth)
+            return replicate, allocation
+        return None if limit is not None else (self._proposed(), allocation)
 
     def _proposed(self) -> TrialRecord:
-        self.tenure.check()
-        proposed = self._study.ask(self._judge.curves)
-        reached("driver:asked")
+        self.fence.check()
+        proposed = self._study.ask(self._scheduler.curves)
+        fault_point("driver:asked")
         return self._new_record(*proposed)
 
-    def _called(self, limit: Limit | None) -> str | None:
+    def _next_to_resume(self, limit: Limit | None) -> str | None:
         """The paused trial that goes on before a new one is proposed, if any."""
         idle = not self._live and not self._queue
-        return self._judge.call(more=limit is None, idle=idle)
+        return self._scheduler.next_to_resume(more=limit is None, idle=idle)
 
     def _called_record(self, trial_id: str) -> TrialRecord:
         record = self.records[trial_id]
-        exploit = self._judge.exploit(trial_id, self.records)
+        exploit = self._scheduler.exploit(trial_id, self.records)
         if exploit is None:
             return record
         return inherit(record, self._last_step(trial_id) or 0, exploit, self.spec, self.paths)
@@ -124,16 +124,16 @@ class Turns(Books):
         sibling, replicate = found
         return self._new_record(sibling.number, dict(sibling.params), replicate)
 
-    def _begin(self, record: TrialRecord, berth: Berth) -> TrialJob:
-        record = begun(record, berth)
+    def _begin(self, record: TrialRecord, allocation: Allocation) -> TrialJob:
+        record = begun(record, allocation)
         number, paths = record.attempts[-1].number, self.paths.trial(record.id)
-        self._adopt(record)
-        reached("driver:recorded")
+        self._save(record)
+        fault_point("driver:recorded")
         paths.attempt(number).mkdir(parents=True, exist_ok=True)
-        reached("driver:claimed")
+        fault_point("driver:claimed")
         self._live.add(record.id)
         self._moving.discard(record.id)
-        self._judge.went_on(record.id)
+        self._scheduler.on_trial_resume(record.id)
         for observer in self.observers:
             observer.trial_started(record)
         return make_job(
@@ -144,8 +144,8 @@ class Turns(Books):
             seed=record.seed,
             attempt=number,
             cache=self._cache,
-            workers=berth.workers,
-            avoid=berth.avoid,
-            rungs=self._judge.rungs,
+            workers=allocation.workers,
+            avoid=allocation.avoid,
+            rungs=self._scheduler.rungs,
             mirror=self.mirror,
         )

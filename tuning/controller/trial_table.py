@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 
-from results.analysis.outcome_constraints import judged
+from results.analysis.outcome_constraints import with_violations
 from results.analysis.replicates import Families, joint, mean_curve, mean_values, replicate_id
 from results.paths import SweepPaths
 from results.records.failures import Cause, Failure, Remedy
@@ -20,20 +20,20 @@ from results.records.trial import (
     read_trials,
     write_trial,
 )
-from results.storage.fault_injection import reached
-from results.storage.fencing import Tenure, Unfenced
+from results.storage.fault_injection import fault_point
+from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next, closed
-from tuning.controller.events import Observer
-from tuning.controller.resources.budget_tracker import Tally
-from tuning.controller.scheduler_adapter import Judge
-from tuning.controller.sweep_dir.trial_cache import Reuse, take
+from tuning.controller.events import SweepEvents
+from tuning.controller.resources.budget_tracker import BudgetTracker
+from tuning.controller.scheduler_adapter import SchedulerAdapter
+from tuning.controller.sweep_dir.trial_cache import TrialCache, take
 from tuning.controller.trial_jobs import trial_identity
 from tuning.search.schedulers import Decision
 from tuning.search.study import Curve, SweepStudy, derive_seed
 
 
-class Books:
+class TrialTable:
     """What is known of a sweep's trials.
 
     Attributes:
@@ -46,12 +46,12 @@ class Books:
     def __init__(self, spec: SweepSpec, paths: SweepPaths, study: SweepStudy) -> None:
         self.spec, self.paths = spec, paths
         self.records: dict[str, TrialRecord] = {}
-        self.observers: list[Observer] = []
-        self.tenure: Tenure = Unfenced()
-        self.reuse = Reuse(())
+        self.observers: list[SweepEvents] = []
+        self.fence: Fence = NullFence()
+        self.reuse = TrialCache(())
         self._study = study
-        self._judge = Judge(spec)
-        self._tally = Tally(spec.budget, spec.mode)
+        self._scheduler = SchedulerAdapter(spec)
+        self._budget = BudgetTracker(spec.budget, spec.mode)
         self._families = Families(spec.replicates)
         self._live: set[str] = set()
         self._moving: set[str] = set()
@@ -62,7 +62,7 @@ class Books:
         """Fill the books, the rungs and the study from the sweep folder.
 
         Returns:
-            What each trial had reported; and what `Judge.replay` returns.
+            What each trial had reported; and what `SchedulerAdapter.replay` returns.
         """
         records = read_trials(self.paths)
         claim_next(self.paths, records)
@@ -71,13 +71,13 @@ class Books:
             self.records[record.id], self._curves[record.id] = record, []
             for report in told[record.id]:
                 self._note(record.id, report)
-            self._tally.adopted(record)
+            self._budget.adopted(record)
             self._families.adopted(record)
-        undecided = self._judge.replay((r, p) for r in records for p in told[r.id])
+        undecided = self._scheduler.replay((r, p) for r in records for p in told[r.id])
         self._study.rebuild(self._jointly(n) for n in sorted({r.number for r in records}))
         for number, params in self._study.proposals({r.number for r in records}):
             # the driver was killed between proposal and record
-            self._adopt(self._new_record(number, params))
+            self._save(self._new_record(number, params))
         return told, undecided
 
     def _new_record(
@@ -100,13 +100,13 @@ class Books:
         """Whether another sweep had run just this trial: then it is finished in the books."""
         if (found := self.reuse.find(record)) is None:
             return False
-        self._adopt(record)
-        self._judge.went_on(record.id)
+        self._save(record)
+        self._scheduler.on_trial_resume(record.id)
         for observer in self.observers:
             observer.trial_started(record)
         for report in (reports := take(found, self.paths.trial(record.id))):
             self._note(record.id, report)
-            self._judge.decide(record, report)
+            self._scheduler.decide(record, report)
             for observer in self.observers:
                 observer.reported(record, report)
         reason = f"reused from {found.source}"
@@ -117,14 +117,14 @@ class Books:
         """What the searcher is told of a configuration."""
         group = self._families.of(number)
         curve = mean_curve([self._curves[r.id] for r in group])
-        finals = mean_values(self._judge.finals(r.id) for r in group)
+        finals = mean_values(self._scheduler.finals(r.id) for r in group)
         return joint(group, self.spec.replicates), curve, finals
 
     def _pause(self, trial_id: str, step: int) -> None:
         reason = f"{self.spec.scheduler.name} at step {step}"
         update = {"state": TrialState.PAUSED, "reason": reason}
         record = closed(self.records[trial_id]).model_copy(update=update)
-        self._adopt(judged(record, self.paths, self.spec.outcome_constraints))
+        self._save(with_violations(record, self.paths, self.spec.outcome_constraints))
 
     def move(self, trial_id: str) -> None:
         """The trial is told to leave after its report, and is to go on with more workers."""
@@ -135,7 +135,7 @@ class Books:
         if trial_id not in self._moving:
             return False
         waits = {"reason": "goes on with more workers"}
-        self._adopt(closed(self.records[trial_id]).model_copy(update=waits))
+        self._save(closed(self.records[trial_id]).model_copy(update=waits))
         return True
 
     def on_leak(self, key: str, said: str) -> None:
@@ -146,32 +146,32 @@ class Books:
             a.model_copy(update={"leak": said}) if a.number == int(number) else a
             for a in record.attempts
         )
-        self._adopt(record.model_copy(update={"attempts": attempts}))
+        self._save(record.model_copy(update={"attempts": attempts}))
 
     def _finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
         update = {"state": state, "reason": reason, "end_step": step}
         record = closed(self.records[trial_id]).model_copy(update=update)
-        record = judged(record, self.paths, self.spec.outcome_constraints)
-        self._adopt(record)
+        record = with_violations(record, self.paths, self.spec.outcome_constraints)
+        self._save(record)
         self._live.discard(trial_id)
-        self._judge.gone(trial_id)
-        reached("driver:finished")
+        self._scheduler.on_trial_complete(trial_id)
+        fault_point("driver:finished")
         told, curve, finals = self._jointly(record.number)
         if told.state.finished:
             self._study.tell(told, curve, finals)
-        reached("driver:told")
+        fault_point("driver:told")
         self._tell_ended(trial_id)
 
     def _diverge(self, trial_id: str, fault: str, step: int) -> None:
         said = Failure(fault, Remedy.DIVERGED, Cause.BUG)
-        self._adopt(closed(self.records[trial_id], said, step=self._last_step(trial_id)))
+        self._save(closed(self.records[trial_id], said, step=self._last_step(trial_id)))
         self._finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
 
-    def _adopt(self, record: TrialRecord) -> None:
-        self.tenure.check()
+    def _save(self, record: TrialRecord) -> None:
+        self.fence.check()
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
-        self._tally.adopted(record)
+        self._budget.adopted(record)
         self._families.adopted(record)
         write_trial(self.paths.trial(record.id), record)
 
@@ -187,7 +187,7 @@ class Books:
             while curve and curve[-1][0] >= report.step:
                 curve.pop()
             curve.append((report.step, value))
-            self._tally.noted(trial_id, value)
+            self._budget.noted(trial_id, value)
 
     def _last_step(self, trial_id: str) -> int | None:
         curve = self._curves[trial_id]

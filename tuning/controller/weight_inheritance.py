@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from results.checkpoints.cleanup import take_over
+from results.checkpoints.cleanup import copy_checkpoint
 from results.checkpoints.commit import newest_whole
 from results.paths import SweepPaths
 from results.records.trial import Inherited, TrialRecord, read_trial
@@ -34,7 +34,7 @@ def inherit(
     if found is None:
         log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
         return record
-    take_over(paths.trial(record.id), found)
+    copy_checkpoint(paths.trial(record.id), found)
     after = exploit.params
     if not is_whole(spec, after):
         after = read_trial(paths.trial(exploit.donor)).params

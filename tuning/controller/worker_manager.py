@@ -13,11 +13,11 @@ from results.records.failures import Remedy
 from results.records.machines import Machine
 from trainables.job import Answer, TrialJob
 from tuning.controller.resources.capacity import Capacity
-from tuning.controller.resources.placement import Berth, Placement
-from tuning.controller.sweep import SweepRun
+from tuning.controller.resources.placement import Allocation, Placement
+from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:
-    from trainables.launch.worker_pool import Crew
+    from trainables.launch.worker_pool import WorkerPool
 
 LISTENER_DIED = "the trial's driving process died"
 _MAILBOXES = 5
@@ -39,7 +39,7 @@ def imported_meanwhile() -> Iterator[None]:
         thread.join()
 
 
-class Hired:
+class WorkerManager:
     """What drives a sweep's trials: their processes, and how many of them there may be.
 
     Attributes:
@@ -47,33 +47,35 @@ class Hired:
         deaf: whether it is gone, so that the trials need another and processes that know it.
     """
 
-    def __init__(self, run: SweepRun, crew: Crew, mailbox: Any, capacity: Capacity) -> None:
-        self.mailbox, self.deaf = mailbox, False
+    def __init__(
+        self, run: SweepController, crew: WorkerPool, broker: Any, capacity: Capacity
+    ) -> None:
+        self.broker, self.broker_lost = broker, False
         self._run, self._crew, self._capacity = run, crew, capacity
         self._sizes: dict[str, int] = {}
 
-    def berth(self, blamed: Collection[Machine] = ()) -> Berth | None:
+    def allocation(self, blamed: Collection[Machine] = ()) -> Allocation | None:
         """What one more trial would get now; None while there is no room for it.
 
         Args:
             blamed: machines that it should keep off; those that have left do not count. Where the
                 others could never hold it, it gets one of these.
         """
-        if self.deaf:
+        if self.broker_lost:
             return None
         size = self._capacity.next_size(self._sizes.values())
         if size is None:
             return None
-        berth = self._capacity.placement.berth
+        allocation = self._capacity.placement.allocation
         there = self._capacity.there(blamed)
         if not there:
-            return berth(size)
+            return allocation(size)
         others = self._capacity.places_off({m.id for m in there})
         fewest = self._run.spec.resources.min_workers
         if others < fewest:
-            return replace(berth(size), kept_off=there, in_place=True)
+            return replace(allocation(size), kept_off=there, in_place=True)
         size = min(size, others - self._running_off({m.id for m in there}))
-        return None if size < fewest else replace(berth(size), kept_off=there)
+        return None if size < fewest else replace(allocation(size), kept_off=there)
 
     def _running_off(self, machines: Collection[str]) -> int:
         """Workers that run on other machines, or of which it is not known where."""
@@ -89,9 +91,9 @@ class Hired:
         self._sizes[job.key] = job.workers
         self._crew.start(job)
 
-    def release(self, job: TrialJob, *, ruined: bool) -> None:
-        """An attempt is over; see `Crew.release`."""
-        self._crew.release(job.key, ruined=ruined)
+    def release(self, job: TrialJob, *, unusable: bool) -> None:
+        """An attempt is over; see `WorkerPool.release`."""
+        self._crew.release(job.key, unusable=unusable)
         del self._sizes[job.key]
         self._capacity.used()
         self._capacity.look_soon()
@@ -107,12 +109,12 @@ class Hired:
         """Workers that are up and have no trial."""
         return max(0, self._crew.up() - sum(self._sizes.values()))
 
-    def never_came_up(self, job: TrialJob, error: str) -> None:
+    def on_start_failed(self, job: TrialJob, error: str) -> None:
         """An attempt got no processes. Where others have theirs, it waits for one of these; one
         that may have fewer workers is tried with fewer.
         """
-        if not self._crew.hears():
-            self.deaf = True
+        if not self._crew.is_alive():
+            self.broker_lost = True
             self._run.on_failed(job.trial_id, error, began=False)
             return
         fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
@@ -122,7 +124,7 @@ class Hired:
         else:
             self._run.give_up(f"no trial can start: {error}")
 
-    def lost_listener(self, job: TrialJob, *, for_memory: bool = False) -> Remedy | None:
+    def on_listener_died(self, job: TrialJob, *, for_memory: bool = False) -> Remedy | None:
         """Ray Tune's process for an attempt died: alone, or because the mailbox did.
 
         Args:
@@ -133,12 +135,14 @@ class Hired:
         Returns:
             What it was taken for; None when the attempt is not charged with it.
         """
-        self.deaf = self.deaf or not self._crew.hears()
-        ask = for_memory and not self.deaf
+        self.broker_lost = self.broker_lost or not self._crew.is_alive()
+        ask = for_memory and not self.broker_lost
         reason = self._crew.why_gone(job.key, _NOTICED_S) if ask else None
-        return self._run.on_failed(job.trial_id, reason or LISTENER_DIED, began=not self.deaf)
+        return self._run.on_failed(
+            job.trial_id, reason or LISTENER_DIED, began=not self.broker_lost
+        )
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Let go of processes that no trial needs any more, and of attempts that wait for room
         that is gone; called all the time.
         """
@@ -161,14 +165,14 @@ class Hired:
 
 
 @contextmanager
-def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
+def start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
     """Processes for a sweep's trials, which come up in the background. Ray must be up."""
-    from trainables.launch.broker import open_mailbox
+    from trainables.launch.broker import start_broker
     from trainables.launch.ray_train import Shape
     from trainables.launch.worker_pool import Isolation, launch
     from tuning.controller.resources.cluster import nodes, unheld
 
-    mailbox, resources = open_mailbox(), run.spec.resources
+    broker, resources = start_broker(), run.spec.resources
     shape = Shape(
         placement.sizes[0],
         resources.cpus_per_worker,
@@ -179,15 +183,15 @@ def hire(run: SweepRun, placement: Placement) -> Iterator[Hired]:
     isolation = Isolation(
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
     )
-    crew = launch(run.spec.trainable, isolation, shape, placement.sizes, mailbox)
-    hired = Hired(run, crew, mailbox, Capacity(placement, nodes, unheld))
+    crew = launch(run.spec.trainable, isolation, shape, placement.sizes, broker)
+    workers = WorkerManager(run, crew, broker, Capacity(placement, nodes, unheld))
     try:
-        yield hired
+        yield workers
     finally:
-        hired.close()
+        workers.close()
 
 
-def run_trials(run: SweepRun, placement: Placement, between: Callable[[], None]) -> None:
+def run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
     """Run a sweep's trials; when the mailbox dies, with new processes from their checkpoints.
 
     Args:
@@ -196,10 +200,10 @@ def run_trials(run: SweepRun, placement: Placement, between: Callable[[], None])
         between: called again and again, between the trials' events.
     """
     for _ in range(_MAILBOXES):
-        with hire(run, placement) as workers:
+        with start_workers(run, placement) as workers:
             from tuning.controller.ray_tune.driver import drive  # while the workers come up
 
             drive(run, workers, between)
-        if not workers.deaf:
+        if not workers.broker_lost:
             return
     run.give_up(f"the mailbox of the trials died {_MAILBOXES} times")

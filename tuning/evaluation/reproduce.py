@@ -18,7 +18,7 @@ from results.records.trial import Report, TrialRecord, read_reports
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from trainables.launch.rerun import Again
+from trainables.launch.rerun import RerunOrder
 from trainables.registry import is_foreign, resolve
 from tuning.controller.trial_jobs import repetition
 from tuning.evaluation.load_model import cache_of, config_of
@@ -29,7 +29,7 @@ _OF_TIME = ("_per_second", "_seconds", "_time")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Reproduction:
     """What came of it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verdict:
 
 def reproduce(
     paths: SweepPaths, spec: SweepSpec, record: TrialRecord, address: str | None = None
-) -> Verdict:
+) -> Reproduction:
     """Run a trial from its start to its end, on as many workers as it had.
 
     Without Ray, but for somebody's Ray Train loop, which needs it (`address`: of its cluster).
@@ -83,11 +83,11 @@ def reproduce(
         run_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
     else:
-        log = _run(Again(job, then[-1].step), workers, spec.resources.cpus_per_worker)
+        log = _run(RerunOrder(job, then[-1].step), workers, spec.resources.cpus_per_worker)
     now = environment.read(files, 1)
-    verdict = Verdict(
+    verdict = Reproduction(
         len(then),
-        parting(then, read_reports(files)),
+        first_difference(then, read_reports(files)),
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
@@ -97,7 +97,7 @@ def reproduce(
     return verdict
 
 
-def parting(then: Sequence[Report], now: Sequence[Report]) -> str | None:
+def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | None:
     """Where two curves part; None when every metric that does not measure time has equal bits."""
     repeated = {r.step: r.metrics for r in now}
     for report in then:
@@ -110,12 +110,12 @@ def parting(then: Sequence[Report], now: Sequence[Report]) -> str | None:
     return None
 
 
-def _run(again: Again, workers: int, cpus: float) -> str:
+def _run(again: RerunOrder, workers: int, cpus: float) -> str:
     """Train in fresh processes, with the threads that Ray gives a worker; gives the log's path."""
     root = again.job.paths.root
     root.mkdir(parents=True)
     order = root / "again.json"
-    order.write_bytes(TypeAdapter(Again).dump_json(again))
+    order.write_bytes(TypeAdapter(RerunOrder).dump_json(again))
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, *(launcher if workers > 1 else []), "-m", "trainables.launch.rerun"]
     env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}

@@ -17,7 +17,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.job import TrialJob
 from trainables.launch.local import run_local
-from trainables.launch.rerun import Until
+from trainables.launch.rerun import StopAfter
 from trainables.launch.run_trial import output_to
 from trainables.registry import is_foreign, resolve
 from tuning.controller.trial_jobs import repetition
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 """Tells a person a line."""
 
 
-class Again(Protocol):
+class Retrainer(Protocol):
     """How trials of a sweep are trained and judged once more.
 
     Attributes:
@@ -46,14 +46,14 @@ class Again(Protocol):
         ...
 
 
-def again(paths: SweepPaths, spec: SweepSpec, address: str | None) -> Again:
+def again(paths: SweepPaths, spec: SweepSpec, address: str | None) -> Retrainer:
     """The way that the sweep's trainable allows."""
     if is_foreign(spec.trainable):
-        return LoopAgain(paths, spec, address)
-    return OursAgain(paths, spec, resolve(spec.trainable))
+        return UserLoopRetrainer(paths, spec, address)
+    return TrainableRetrainer(paths, spec, resolve(spec.trainable))
 
 
-class OursAgain:
+class TrainableRetrainer:
     """In this process, without Ray.
 
     It holds what the sweep's workers held together: with the trainables of this project, whose
@@ -67,7 +67,7 @@ class OursAgain:
         self._spec, self._trainable, self._cache = spec, trainable, cache_of(paths)
 
     def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
-        """See `Again`. What was trained before is not trained again."""
+        """See `Retrainer`. What was trained before is not trained again."""
         config_of(self._spec, self._trainable, record)
         done = read_reports(files)
         if done and done[-1].step >= until and newest_whole(files):
@@ -77,15 +77,15 @@ class OursAgain:
             self._spec, record, files, str(self._cache), until, seed=seed, config=config
         )
         with output_to(files.log(1, 0)):
-            run_local(job, Until(until))
+            run_local(job, StopAfter(until))
 
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
-        """See `Again`."""
+        """See `Retrainer`."""
         config = config_of(self._spec, self._trainable, record)
         return scores_on_test(self._trainable, config, self._cache)(_weights(files))
 
 
-class LoopAgain:
+class UserLoopRetrainer:
     """Somebody's Ray Train loop: under Ray, with the workers of a trial. It takes a seed as
     `config["seed"]`, and is judged by what it reports.
     """
@@ -96,7 +96,7 @@ class LoopAgain:
         self._spec, self._cache, self._address = spec, cache_of(paths), address
 
     def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
-        """See `Again`. What was trained before is not trained again.
+        """See `Retrainer`. What was trained before is not trained again.
 
         Raises:
             UserError: the loop takes no seed, or failed.
@@ -134,23 +134,23 @@ def run_loop(spec: SweepSpec, job: TrialJob, until: int, workers: int, address: 
         placement = place(spec.resources, nodes)
         import ray
 
-        from trainables.launch.broker import open_mailbox
+        from trainables.launch.broker import start_broker
         from trainables.launch.events import Failed, Reported
-        from trainables.launch.fresh_pool import ForeignCrew
+        from trainables.launch.fresh_pool import FreshWorkerPool
         from trainables.launch.ray_train import Shape
 
         timeout = spec.failure.start_timeout
         held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker
-        mailbox: Any = open_mailbox()
-        crew = ForeignCrew(Shape(*held, timeout, str(job.paths.root / "ray")), mailbox)
+        broker: Any = start_broker()
+        crew = FreshWorkerPool(Shape(*held, timeout, str(job.paths.root / "ray")), broker)
         crew.start(job)
         try:
-            while isinstance(event := ray.get(mailbox.event.remote(job.key)), Reported):
+            while isinstance(event := ray.get(broker.event.remote(job.key)), Reported):
                 if event.report.step >= until:
                     return
         finally:
             crew.close()
-            ray.kill(mailbox)
+            ray.kill(broker)
         if isinstance(event, Failed):
             log = job.paths.log(job.attempt, 0)
             raise UserError(f"{job.trial_id} could not be run again: {event.reason}; log {log}")

@@ -30,9 +30,9 @@ def scores_on_test(trainable: Trainable[Any], config: TrainableConfig, cache: Pa
     return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)
 
 
-def beside_single(
+def compare_with_single(
     trainable: Trainable[Any], config: TrainableConfig, metric: str, mode: str, cache: Path
-) -> soup.Judge:
+) -> soup.Evaluator:
     """A judge of averages: example by example, on the selection and the test split."""
 
     def on(split: Split) -> soup.Examples:
@@ -44,7 +44,7 @@ def beside_single(
     def recalibrate(folder: Path) -> None:
         trainable.recalibrate(config, folder, cache)
 
-    return soup.Judge(metric, mode, on(Split.SELECTION), on(Split.TEST), recalibrate)
+    return soup.Evaluator(metric, mode, on(Split.SELECTION), on(Split.TEST), recalibrate)
 
 
 def _named(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:

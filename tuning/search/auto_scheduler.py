@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import is_foreign
-from tuning.search.auto_searcher import Choice
+from tuning.search.auto_searcher import AutoChoice
 
 
-def choose_scheduler(spec: SweepSpec) -> Choice:
+def choose_scheduler(spec: SweepSpec) -> AutoChoice:
     """The scheduler of a sweep: its own, or what `auto` picks by what its trials can do.
 
     Raises:
         UserError: the trainable is not there.
     """
     if spec.scheduler.name != "auto":
-        return Choice(spec.scheduler.name, "as the sweep file says")
+        return AutoChoice(spec.scheduler.name, "as the sweep file says")
     name, why = _pick(spec)
-    return Choice(name, f"auto: {why}")
+    return AutoChoice(name, f"auto: {why}")
 
 
 def with_scheduler(spec: SweepSpec) -> SweepSpec:

@@ -12,7 +12,7 @@ MANY_TRIALS, MANY_PARAMETERS = 1000, 20
 
 
 @dataclass(frozen=True)
-class Choice:
+class AutoChoice:
     """A searcher by name, and the reason in a few words."""
 
     name: str
@@ -22,12 +22,12 @@ class Choice:
         return f"{self.name} ({self.why})"
 
 
-def choose(spec: SweepSpec) -> Choice:
+def choose(spec: SweepSpec) -> AutoChoice:
     """The searcher of a sweep: its own, or what `auto` picks by space, budget and objectives."""
     if spec.search.name != "auto":
-        return Choice(spec.search.name, "as the sweep file says")
+        return AutoChoice(spec.search.name, "as the sweep file says")
     name, why = _pick(spec)
-    return Choice(name, f"auto: {why}")
+    return AutoChoice(name, f"auto: {why}")
 
 
 def resolved(spec: SweepSpec) -> SearchSpec:

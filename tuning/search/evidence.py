@@ -14,7 +14,7 @@ ScoreCurve = Mapping[int, float]
 
 
 @dataclass(frozen=True)
-class Seen:
+class TrialEvidence:
     """A trial that was proposed before.
 
     Attributes:
@@ -45,6 +45,6 @@ class Evidence:
 
     space: Mapping[str, BaseDistribution] = field(default_factory=dict)
     levels: Sequence[float] = ()
-    trials: Sequence[Seen] = ()
+    trials: Sequence[TrialEvidence] = ()
     number: int = 0
     base_seed: int = 0

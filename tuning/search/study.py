@@ -18,7 +18,7 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto_searcher import resolved
 from tuning.search.compatibility import fitting
-from tuning.search.evidence import Evidence, ScoreCurve, Seen
+from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
 from tuning.search.journal import Journal
 from tuning.search.models.regret import regret_bound
 from tuning.search.optuna_space import OptunaSpace
@@ -246,11 +246,11 @@ class SweepStudy:
         if isinstance(sampler, BaseGASampler):
             self._informed.breed_from(trials, sampler._get_generation_key())
 
-    def _as_evidence(self, frozen: FrozenTrial, sign: float) -> Seen:
+    def _as_evidence(self, frozen: FrozenTrial, sign: float) -> TrialEvidence:
         curve = self._curves.get(frozen.number)
         if curve is None:
             curve = {step: sign * value for step, value in frozen.intermediate_values.items()}
-        return Seen(
+        return TrialEvidence(
             params=frozen.params,
             curve=curve,
             failed=frozen.state is OptunaState.FAIL,

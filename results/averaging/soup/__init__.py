@@ -14,13 +14,13 @@ from results.averaging.soup.candidates import (
     named,
     weights,
 )
-from results.averaging.soup.scoring import Examples, Judge, Score
+from results.averaging.soup.scoring import Evaluator, Examples, Score
 
 __all__ = [
     "LINEAGE",
     "Candidate",
     "Examples",
-    "Judge",
+    "Evaluator",
     "Recipe",
     "Score",
     "Soup",

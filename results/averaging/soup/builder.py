@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.averaging import Averaged, Method, average, make_method
 from results.averaging.soup.candidates import WEIGHTS, Candidate, check_fit, check_start
-from results.averaging.soup.scoring import Gain, Judge, Score, gain, score
+from results.averaging.soup.scoring import Evaluator, Gain, Score, gain, score
 from results.averaging.stream import MAX_MEMORY
 from results.checkpoints.commit import commit, open_staging
 from results.paths import SweepPaths
@@ -93,7 +93,7 @@ class Soup(BaseModel):
 
 
 def make_soup(
-    paths: SweepPaths, name: str, picked: Sequence[Candidate], judge: Judge, recipe: Recipe
+    paths: SweepPaths, name: str, picked: Sequence[Candidate], judge: Evaluator, recipe: Recipe
 ) -> Soup:
     """Average candidates, and judge the result beside the best of them.
 
@@ -162,7 +162,7 @@ def read_soup(folder: Path) -> Soup:
 class _Kitchen:
     kettle: Path
     picked: Sequence[Candidate]
-    judge: Judge
+    judge: Evaluator
     recipe: Recipe
     _begun: Path | None = None
 
@@ -234,7 +234,7 @@ class _Kitchen:
             }
 
 
-def _finite(judge: Judge, kettle: Path) -> float | None:
+def _finite(judge: Evaluator, kettle: Path) -> float | None:
     try:
         return judge.rank(kettle, "an average")
     except UserError:

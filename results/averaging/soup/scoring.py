@@ -20,7 +20,7 @@ folder comes again with other weights."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluator:
     """How models are judged.
 
     Attributes:

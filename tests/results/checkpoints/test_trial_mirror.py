@@ -14,10 +14,15 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.commit import commit, newest_whole, open_staging, staging
-from results.checkpoints.trial_mirror import OWNER, Place, TrialMirror, Usurped
+from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
 from results.paths import TrialPaths
 from results.records.trial import Report, append_report, read_reports
-from results.storage.object_store import Mismatch, Objects, check_objects, open_objects
+from results.storage.object_store import (
+    ContentMismatchError,
+    ObjectStore,
+    check_object_store,
+    open_object_store,
+)
 from results.storage.retry import FIRST_PAUSE_S
 from search_spaces.errors import UserError
 from tests.object_store import BUCKET, s3_server
@@ -37,12 +42,12 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture(params=[pytest.param("s3", marks=slow), "file"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> MirrorLocation:
     name, base = f"sweep-{time.monotonic_ns()}", (tmp_path / "far").as_uri()
     if request.param == "s3":
         request.getfixturevalue("server")
         base = f"s3://{BUCKET}/some/where"
-    found = Place(base, name, TOKEN)
+    found = MirrorLocation(base, name, TOKEN)
     found.open().put(OWNER, json.dumps({"token": TOKEN}).encode())
     return found
 
@@ -62,7 +67,7 @@ def save(paths: TrialPaths, step: int, text: str = "") -> None:
     commit(folder, paths.checkpoint(step), step=step)
 
 
-def sent(place: Place, paths: TrialPaths, *steps: int, attempt: int = 1) -> TrialMirror:
+def sent(place: MirrorLocation, paths: TrialPaths, *steps: int, attempt: int = 1) -> TrialMirror:
     mirror = TrialMirror(place, "t0000", attempt)
     for step in steps:
         save(paths, step)
@@ -70,16 +75,18 @@ def sent(place: Place, paths: TrialPaths, *steps: int, attempt: int = 1) -> Tria
     return mirror
 
 
-def checkpoints(place: Place) -> Objects:
+def checkpoints(place: MirrorLocation) -> ObjectStore:
     return place.open().within("trials/t0000/checkpoints")
 
 
-def fetched(place: Place, folder: Path, attempt: int = 2) -> tuple[int | None, TrialPaths]:
+def fetched(place: MirrorLocation, folder: Path, attempt: int = 2) -> tuple[int | None, TrialPaths]:
     fresh = TrialPaths(folder / "elsewhere" / "t0000")
     return TrialMirror(place, "t0000", attempt).fetch(fresh, -1), fresh
 
 
-def test_another_machine_goes_on_from_it(place: Place, paths: TrialPaths, tmp_path: Path) -> None:
+def test_another_machine_goes_on_from_it(
+    place: MirrorLocation, paths: TrialPaths, tmp_path: Path
+) -> None:
     sent(place, paths, 5, 12)
     step, fresh = fetched(place, tmp_path)
     newest = newest_whole(fresh)
@@ -91,7 +98,7 @@ def test_another_machine_goes_on_from_it(place: Place, paths: TrialPaths, tmp_pa
     assert TrialMirror(place, "t0000", 2).fetch(fresh, 12) is None
 
 
-def damage(place: Place, key: str, data: bytes | None) -> None:
+def damage(place: MirrorLocation, key: str, data: bytes | None) -> None:
     if data is None:
         checkpoints(place).remove(key)
     else:
@@ -110,7 +117,7 @@ def damage(place: Place, key: str, data: bytes | None) -> None:
     ids=["flipped", "truncated", "missing", "torn", "outside"],
 )
 def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
-    place: Place,
+    place: MirrorLocation,
     paths: TrialPaths,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -130,7 +137,7 @@ def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
 
 
 def test_without_a_manifest_it_does_not_exist(
-    place: Place, paths: TrialPaths, tmp_path: Path
+    place: MirrorLocation, paths: TrialPaths, tmp_path: Path
 ) -> None:
     mirror = sent(place, paths, 5, 12)
     checkpoints(place).remove("step_00000012.attempt_0001.01234567/manifest.json")
@@ -142,7 +149,9 @@ def test_without_a_manifest_it_does_not_exist(
     assert names == {f"step_000000{s}.attempt_0001.01234567" for s in ("05", "15")}
 
 
-def test_the_good_ones_stay_until_a_newer_one_is_whole(place: Place, paths: TrialPaths) -> None:
+def test_the_good_ones_stay_until_a_newer_one_is_whole(
+    place: MirrorLocation, paths: TrialPaths
+) -> None:
     mirror = sent(place, paths, 1, 2, 3, 4)
     newest = "step_00000004.attempt_0001.01234567"
     checkpoints(place).put(f"{newest}/files/model.safetensors", b"?")
@@ -162,27 +171,29 @@ def test_the_good_ones_stay_until_a_newer_one_is_whole(place: Place, paths: Tria
 
 
 def test_a_driver_that_lost_the_sweep_sends_nothing_that_counts(
-    place: Place, paths: TrialPaths, tmp_path: Path
+    place: MirrorLocation, paths: TrialPaths, tmp_path: Path
 ) -> None:
     late = sent(place, paths, 5)
-    newer = Place(place.address, place.sweep, "f" * 16)
+    newer = MirrorLocation(place.address, place.sweep, "f" * 16)
     newer.open().put(OWNER, json.dumps({"token": newer.token}).encode())
     save(paths, 6)
-    with pytest.raises(Usurped):
+    with pytest.raises(OwnershipTakenError):
         late.send(paths, 6)
     assert fetched(newer, tmp_path)[0] == 5
     # what its attempt had sent before is of no record either, if the new one never heard of it
     assert fetched(newer, tmp_path / "b", attempt=1)[0] is None
-    with pytest.raises(Usurped):
-        TrialMirror(Place(place.address, place.sweep, "e" * 16), "t0000", 1).disown()
+    with pytest.raises(OwnershipTakenError):
+        TrialMirror(MirrorLocation(place.address, place.sweep, "e" * 16), "t0000", 1).disown()
     TrialMirror(newer, "t0000", 1).disown()
     assert not any(key.endswith("manifest.json") for key in checkpoints(place).sizes(""))
 
 
-def test_a_checkpoint_that_is_damaged_here_is_not_sent(place: Place, paths: TrialPaths) -> None:
+def test_a_checkpoint_that_is_damaged_here_is_not_sent(
+    place: MirrorLocation, paths: TrialPaths
+) -> None:
     save(paths, 5)
     (paths.checkpoint(5) / "model.safetensors").write_text("weights of 6")
-    with pytest.raises(Mismatch):
+    with pytest.raises(ContentMismatchError):
         TrialMirror(place, "t0000", 1).send(paths, 5)
     assert not any(key.endswith("manifest.json") for key in checkpoints(place).sizes(""))
 
@@ -190,10 +201,10 @@ def test_a_checkpoint_that_is_damaged_here_is_not_sent(place: Place, paths: Tria
 DIES = """
 import json, sys
 from pathlib import Path
-from results.checkpoints.trial_mirror import Place, TrialMirror
+from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import TrialPaths
 from tests.results.checkpoints.test_trial_mirror import save
-place, paths = Place(*json.loads(sys.argv[1])), TrialPaths(Path(sys.argv[2]))
+place, paths = MirrorLocation(*json.loads(sys.argv[1])), TrialPaths(Path(sys.argv[2]))
 mirror = TrialMirror(place, "t0000", 1)
 for step in (1, 2, 3):
     save(paths, step)
@@ -208,7 +219,7 @@ KILLS = {"file:3": 1, "files:2": 1, "manifest:2": 2, "discarding:1": 2, "pruned:
 
 @slow
 def test_a_sender_that_is_killed_leaves_a_whole_one(server: str, tmp_path: Path) -> None:
-    places = {p: Place(f"s3://{BUCKET}", p.replace(":", "-"), TOKEN) for p in KILLS}
+    places = {p: MirrorLocation(f"s3://{BUCKET}", p.replace(":", "-"), TOKEN) for p in KILLS}
     processes = []
     for point, place in places.items():
         place.open().put(OWNER, json.dumps({"token": TOKEN}).encode())
@@ -227,16 +238,16 @@ def test_a_sender_that_is_killed_leaves_a_whole_one(server: str, tmp_path: Path)
 
 @slow
 def test_what_is_wrong_is_said_in_one_line(server: str, tmp_path: Path) -> None:
-    check_objects(open_objects(f"s3://{BUCKET}/not/there/yet"))
-    check_objects(open_objects(tmp_path.as_uri()))
+    check_object_store(open_object_store(f"s3://{BUCKET}/not/there/yet"))
+    check_object_store(open_object_store(tmp_path.as_uri()))
     with pytest.raises(UserError, match="there is no bucket 'nowhere'; make it, or name another"):
-        check_objects(open_objects("s3://nowhere/x"))
+        check_object_store(open_object_store("s3://nowhere/x"))
     for wrong in ("bucket/x", "ftp://host/x", "s3://", "s3://bucket/x?nosuch=1"):
         with pytest.raises(UserError, match="write s3://bucket/prefix"):
-            open_objects(wrong)
+            open_object_store(wrong)
     unreachable = f"s3://{BUCKET}/x?scheme=http&endpoint_override=127.0.0.1:{free_port()}"
     with pytest.raises(UserError, match=r"^s3://bucket/x: cannot be reached \(.*AWS_ENDPOINT_URL$"):
-        check_objects(open_objects(unreachable))
+        check_object_store(open_object_store(unreachable))
 
 
 @slow
@@ -247,7 +258,7 @@ def test_a_storage_that_fails_is_tried_a_few_times(
     monkeypatch.setattr(time, "sleep", pauses.append)
     with failing_server() as url, caplog.at_level(logging.WARNING):
         host = url.removeprefix("http://")
-        objects = open_objects(f"s3://{BUCKET}/x?scheme=http&endpoint_override={host}")
+        objects = open_object_store(f"s3://{BUCKET}/x?scheme=http&endpoint_override={host}")
         with pytest.raises(OSError, match="AWS Error"):
             objects.read("key")
     assert len(pauses) == 4
@@ -255,5 +266,5 @@ def test_a_storage_that_fails_is_tried_a_few_times(
     assert caplog.text.count("trying again in") == 4
     pauses.clear()
     with pytest.raises(OSError, match="NO_SUCH_BUCKET"):
-        open_objects("s3://nowhere/x").put("key", b"")
+        open_object_store("s3://nowhere/x").put("key", b"")
     assert pauses == []  # what cannot pass is not tried again

@@ -9,7 +9,7 @@ import pytest
 
 from results.storage import fault_injection
 from results.storage.atomic import append_line, write_atomic
-from results.storage.fault_injection import POINTS, VARIABLE, reached
+from results.storage.fault_injection import POINTS, VARIABLE, fault_point
 from search_spaces.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -27,12 +27,12 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_the_nth_passing_kills(
     monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
 ) -> None:
-    reached("driver:asked")
+    fault_point("driver:asked")
     monkeypatch.setenv(VARIABLE, "driver:asked:2")
-    reached("driver:asked")
-    reached("driver:told")
+    fault_point("driver:asked")
+    fault_point("driver:told")
     assert kills == []
-    reached("driver:asked")
+    fault_point("driver:asked")
     assert kills == [(os.getpid(), signal.SIGKILL)]
 
 
@@ -58,11 +58,11 @@ def test_an_unknown_point_is_refused(
 ) -> None:
     monkeypatch.setenv(VARIABLE, asked)
     with pytest.raises(UserError, match=re.escape(f"{VARIABLE}: {said}")):
-        reached("driver:told")
+        fault_point("driver:told")
 
 
 def test_the_registry_and_the_code_name_the_same_points() -> None:
     files = [p for room in ("results", "trainables", "tuning") for p in (ROOT / room).rglob("*.py")]
     text = "\n".join(p.read_text() for p in files)
-    named = set(re.findall(r'reached\("([^"]+)"\)', text))
+    named = set(re.findall(r'fault_point\("([^"]+)"\)', text))
     assert named == {p for p in POINTS if "." not in p}

@@ -11,7 +11,7 @@ import pytest
 from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from results.records.failures import Remedy, classify
-from trainables.checkpointing.disk_full import is_full, with_room
+from trainables.checkpointing.disk_full import is_full, retry_when_full
 
 ROOT = Path(__file__).parents[3]
 LIMITED = """
@@ -95,7 +95,7 @@ def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
         raise ValueError("nothing to do with the disk")
 
     with pytest.raises(ValueError, match="nothing to do"):
-        with_room(broken, TrialPaths(tmp_path), 1, 600.0)
+        retry_when_full(broken, TrialPaths(tmp_path), 1, 600.0)
 
 
 def test_every_library_says_it_in_its_own_way(tmp_path: Path) -> None:

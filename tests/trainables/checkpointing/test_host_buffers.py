@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from tests.trainables.local import make_worker
-from trainables.checkpointing.host_buffers import Buffers, copied
-from trainables.checkpointing.saver import Rest
+from trainables.checkpointing.host_buffers import HostBuffers, copied
+from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.training_state import copy_tree, copy_weights, load_tree
 
 
@@ -24,7 +24,7 @@ def test_outside_of_a_save_a_copy_is_ones_own() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_the_next_save_has_the_same_memory(dtype: torch.dtype) -> None:
-    buffers, seen = Buffers(), []
+    buffers, seen = HostBuffers(), []
     for value in (1, 2, 3):
         tensors = [torch.full((3, 2), value, dtype=dtype).t() for _ in range(2)]
         with buffers.reused():
@@ -51,7 +51,7 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
         torch.tensor(1.0).expand(0),
         torch.tensor(3),
     ]
-    buffers = Buffers()
+    buffers = HostBuffers()
     for inference in (True, False):
         with torch.inference_mode(inference), buffers.reused():
             copies = copied(tensors)
@@ -61,7 +61,7 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
 
 
 def test_a_state_that_grows_is_copied_too() -> None:
-    buffers = Buffers()
+    buffers = HostBuffers()
     for count in (1, 3, 2):
         state = {f"{i}": torch.randn(4, 4, dtype=torch.complex128) for i in range(count)}
         with buffers.reused():
@@ -70,7 +70,7 @@ def test_a_state_that_grows_is_copied_too() -> None:
 
 
 def test_tied_weights_stay_tied() -> None:
-    model, buffers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), Buffers()
+    model, buffers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), HostBuffers()
     model[1].weight = model[0].weight
     for _ in range(2):
         with buffers.reused():
@@ -82,7 +82,7 @@ def test_tied_weights_stay_tied() -> None:
 def test_each_checkpoint_has_its_own_values(tmp_path: Path) -> None:
     worker, state = make_worker(tmp_path, "digits", {}, checkpoint_every=1), torch.zeros(100)
 
-    def save(folder: Path) -> Rest:
+    def save(folder: Path) -> DeferredWrite:
         tree = copy_tree({"state": state, "step": int(state[0])})
         return lambda: tree.write(folder, "state")
 

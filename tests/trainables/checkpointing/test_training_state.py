@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainables.checkpointing.training_state import load_tree, rng_state, save_tree, set_rng_state
 from trainables.common.data_sampler import Sampler, shares
-from trainables.runtime.seeding import own_world, seed_everything
+from trainables.runtime.seeding import isolated_rng, seed_everything
 
 CPU = torch.device("cpu")
 DTYPES = [
@@ -111,7 +111,7 @@ def draw() -> tuple[float, float, float]:
 
 
 def test_generators_go_on_where_they_were(tmp_path: Path) -> None:
-    with own_world(3, 0, CPU):
+    with isolated_rng(3, 0, CPU):
         draw()
         save_tree(tmp_path, "rng", rng_state(CPU))
         expected = draw()
@@ -122,7 +122,7 @@ def test_generators_go_on_where_they_were(tmp_path: Path) -> None:
 
 def test_a_seed_fixes_everything_and_ranks_differ() -> None:
     drawn = []
-    with own_world(0, 0, CPU):
+    with isolated_rng(0, 0, CPU):
         for seed, rank in [(1, 0), (1, 0), (1, 1), (2, 0)]:
             seed_everything(seed, rank)
             drawn.append(draw())
@@ -139,7 +139,7 @@ def test_a_trial_leaves_the_process_as_it_was() -> None:
         )
 
     before, state = settings_now(), rng_state(CPU)
-    with own_world(5, 0, CPU):
+    with isolated_rng(5, 0, CPU):
         torch.set_num_threads(1)
         torch.set_default_dtype(torch.float64)
         torch.use_deterministic_algorithms(True)

@@ -12,7 +12,7 @@ import pytest
 
 from results.checkpoints.commit import newest_whole
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import OWNER, Place, TrialMirror
+from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
@@ -25,13 +25,13 @@ CONFIG = {"hidden_units": 8, "num_layers": 1, "epochs": 6, "batch_size": 256, "d
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    found = Place((tmp_path / "far").as_uri(), "sweep", TOKEN)
+def place(tmp_path: Path) -> MirrorLocation:
+    found = MirrorLocation((tmp_path / "far").as_uri(), "sweep", TOKEN)
     found.open().put(OWNER, json.dumps({"token": TOKEN}).encode())
     return found
 
 
-def worker_of(folder: Path, place: Place, **options: object) -> Worker:
+def worker_of(folder: Path, place: MirrorLocation, **options: object) -> Worker:
     options = {"checkpoint_every": 1, "mirror": place, **options}
     return make_worker(folder, "digits", {}, **options)
 
@@ -40,13 +40,13 @@ def save(folder: Path) -> None:
     (folder / "model.safetensors").write_text(folder.name)
 
 
-def steps_in(place: Place) -> set[str]:
+def steps_in(place: MirrorLocation) -> set[str]:
     keys = place.open().sizes("trials/t0000/checkpoints")
     return {key[:13] for key in keys if key.endswith("manifest.json")}
 
 
 def test_training_does_not_wait_and_the_newest_is_sent_next(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, sent = threading.Event(), threading.Event(), []
     send = TrialMirror.send
@@ -74,7 +74,10 @@ def test_training_does_not_wait_and_the_newest_is_sent_next(
 
 
 def test_a_storage_that_fails_costs_training_nothing(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    place: MirrorLocation,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fails(self: TrialMirror, paths: TrialPaths, step: int) -> None:
         raise OSError("the network is gone, says https://me:pa55word@host")
@@ -88,7 +91,7 @@ def test_a_storage_that_fails_costs_training_nothing(
     assert "step 1 was not sent (the network is gone, says https://me:***@host)" in caplog.text
 
 
-def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: Place) -> None:
+def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: MirrorLocation) -> None:
     whole = run_trial(tmp_path / "whole", "digits", CONFIG)
     folder, gone = tmp_path / "t0000", threading.Event()
 
@@ -111,7 +114,7 @@ def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: Place) 
 
 
 def test_the_folder_is_enough_where_the_storage_is_not_there(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(tmp_path / "t0000", place, attempt=2)
 
@@ -128,7 +131,7 @@ def test_the_folder_is_enough_where_the_storage_is_not_there(
     assert here.step == 1
 
 
-def test_only_the_first_rank_sends(tmp_path: Path, place: Place) -> None:
+def test_only_the_first_rank_sends(tmp_path: Path, place: MirrorLocation) -> None:
     worker = worker_of(tmp_path / "t0000", place, rank=1)
     worker.saver._uploads.add(1)
     worker.close()

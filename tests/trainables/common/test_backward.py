@@ -39,14 +39,18 @@ def test_gradients_and_loss_are_those_of_one_pass(most: int | None) -> None:
 
 @pytest.mark.parametrize("config", [DigitsConfig, CausalLMConfig])
 def test_half_the_micro_batch(config: type[TrainableConfig]) -> None:
-    assert config(batch_size=12).shrunk(workers=2) == {"micro_batch_size": 3}
-    assert config(batch_size=12, micro_batch_size=3).shrunk(workers=2) == {"micro_batch_size": 1}
-    assert config(batch_size=12, micro_batch_size=64).shrunk(workers=2) == {"micro_batch_size": 3}
-    assert config(batch_size=12, micro_batch_size=1).shrunk(workers=2) is None
+    assert config(batch_size=12).halve_micro_batch(workers=2) == {"micro_batch_size": 3}
+    assert config(batch_size=12, micro_batch_size=3).halve_micro_batch(workers=2) == {
+        "micro_batch_size": 1
+    }
+    assert config(batch_size=12, micro_batch_size=64).halve_micro_batch(workers=2) == {
+        "micro_batch_size": 3
+    }
+    assert config(batch_size=12, micro_batch_size=1).halve_micro_batch(workers=2) is None
 
 
 def test_a_trainable_without_a_micro_batch_cannot_shrink() -> None:
     class Plain(TrainableConfig):
         batch_size: int = 8
 
-    assert Plain().shrunk(workers=1) is None
+    assert Plain().halve_micro_batch(workers=1) is None

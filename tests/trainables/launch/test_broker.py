@@ -6,9 +6,9 @@ from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
 from trainables.launch import broker
-from trainables.launch.broker import Mailbox
+from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Failed, Reported
-from trainables.launch.trial_outcome import Leak, Next, Outcome, Remains
+from trainables.launch.trial_outcome import Leak, Next, Outcome, ReleasedLane
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
 
@@ -31,7 +31,7 @@ A, B = job("a"), job("b")
 
 def test_trials_go_through_a_lane_one_after_another():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         heard = []
 
         async def worker(rank):
@@ -60,7 +60,7 @@ def test_trials_go_through_a_lane_one_after_another():
 
 def test_a_stopped_trial_is_told_at_its_next_report():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.answer(A.key, Answer.STOP)
         assert await box.report(A.key, REPORT) is Answer.STOP
         assert await box.report(A.key, REPORT) is Answer.STOP
@@ -70,7 +70,7 @@ def test_a_stopped_trial_is_told_at_its_next_report():
 
 def test_a_lane_that_goes_takes_only_the_trial_that_had_begun():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         for trial in (job("done"), A, B):
             await box.submit("lane", trial)
         for number in range(2):
@@ -93,7 +93,7 @@ def settle_both(first, second):
     """Outcomes of two ranks; gives what each is told, and the trial's last event."""
 
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("lane", A)
         told = await asyncio.gather(
             *(
@@ -128,7 +128,7 @@ def test_a_rank_that_waits_for_ever_ends_the_lane(monkeypatch):
 
 def test_a_leak_ends_the_lane_after_its_trial_and_is_told():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("lane", A)
         await box.submit("lane", B)
         told = await asyncio.gather(
@@ -138,7 +138,7 @@ def test_a_leak_ends_the_lane_after_its_trial_and_is_told():
         assert told == [Next.RETIRE] * 2
         assert await box.event(A.key) == Ended(), "the trial itself is fine"
         left = await box.lane_gone("lane", "left")
-        assert left == Remains(Leak(A.key, "rank 1: 700 MiB"))
+        assert left == ReleasedLane(Leak(A.key, "rank 1: 700 MiB"))
         assert (await box.event(B.key)).began is False, "what came too late goes elsewhere"
 
     asyncio.run(scenario())
@@ -146,7 +146,7 @@ def test_a_leak_ends_the_lane_after_its_trial_and_is_told():
 
 def test_lanes_come_up_one_after_the_first():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         second = asyncio.create_task(box.may_start("second", after="first"))
         third = asyncio.create_task(box.may_start("third", after="first"))
         await box.submit("third", None)
@@ -170,7 +170,7 @@ def test_a_long_first_step_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(broker, "_FIRST_STEP_S", 0.01)
 
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("first", A)
         await box.job("first", 0)
         assert await box.may_start("second", after="first") is True
@@ -180,7 +180,7 @@ def test_a_long_first_step_is_not_waited_for(monkeypatch):
 
 def test_nothing_is_kept_for_a_lane_that_has_gone():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.lane_gone("lane", "gone")
         await box.submit("lane", None)
         assert not box._lanes
@@ -190,7 +190,7 @@ def test_nothing_is_kept_for_a_lane_that_has_gone():
 
 def test_a_lane_that_is_not_up_is_called_back():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("lane", A)
         await box.recall("lane")
         said = await box.event(A.key)
@@ -205,7 +205,7 @@ def test_a_lane_that_is_not_up_is_called_back():
 
 def test_a_lane_that_is_up_is_left_alone():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("lane", A)
         assert await box.job("lane", 0) is A
         await box.recall("lane")
@@ -221,7 +221,7 @@ ALPHA, BETA = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
 
 def test_who_failed_is_told_with_the_machine_of_each_rank():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.submit("lane", A)
         await box.submit("lane", B)
         for rank, machine in enumerate((ALPHA, BETA)):
@@ -243,7 +243,7 @@ def test_who_failed_is_told_with_the_machine_of_each_rank():
 
 def test_a_loop_that_failed_is_told_with_its_machines():
     async def scenario():
-        box = Mailbox()
+        box = Broker()
         await box.begin(A.key)
         await box.hold(A.key, 0, ALPHA, None)
         await box.post(A.key, Failed("RuntimeError: ECC error"))

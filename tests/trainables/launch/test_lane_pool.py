@@ -10,7 +10,7 @@ import pytest
 
 from trainables.job import TrialJob
 from trainables.launch import lane_pool
-from trainables.launch.lane_pool import LaneCrew
+from trainables.launch.lane_pool import LanePool
 from trainables.launch.ray_train import Shape
 
 JOB = TrialJob(
@@ -28,7 +28,7 @@ JOB = TrialJob(
 class Remembered:
     """A lane without processes."""
 
-    def __init__(self, shape: Shape, mailbox: Any, max_growth: int, after: Any = None) -> None:
+    def __init__(self, shape: Shape, broker: Any, max_growth: int, after: Any = None) -> None:
         self.id, self.workers, self.after = f"lane-{id(self)}", shape.workers, after
         self.alive, self.recalled, self.trials = True, False, 0
 
@@ -43,8 +43,8 @@ class Remembered:
 def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two lanes of one worker."""
     monkeypatch.setattr(lane_pool, "Lane", Remembered)
-    mailbox: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
-    return LaneCrew(Shape(1, 1.0, 0.0, 1.0, ""), [1, 1], mailbox, None, 0)
+    broker: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
+    return LanePool(Shape(1, 1.0, 0.0, 1.0, ""), [1, 1], broker, None, 0)
 
 
 def test_the_first_trial_goes_to_the_lane_that_starts_first(crew: Any) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from trainables.runtime.global_state import SETTINGS, put_back
-from trainables.runtime.memory import Held, leak
-from trainables.runtime.seeding import own_world
+from trainables.runtime.global_state import SETTINGS, restored_global_state
+from trainables.runtime.memory import MemorySample, leak
+from trainables.runtime.seeding import isolated_rng
 
 CHANGES = {
     "environment": lambda: os.environ.update(LEFT_BEHIND="1"),
@@ -53,7 +53,7 @@ CHANGES = {
 def test_what_a_trial_changes_is_put_back(name):
     setting = SETTINGS[name]
     before = setting.read()
-    with own_world(0, 0, torch.device("cpu")):
+    with isolated_rng(0, 0, torch.device("cpu")):
         CHANGES[name]()
         assert setting.read() != before, "the change is one"
     assert setting.read() == before
@@ -67,14 +67,14 @@ def change_everything_and_fail():
 
 def test_all_of_it_also_after_a_failure():
     before = {name: s.read() for name, s in SETTINGS.items()}
-    with pytest.raises(ValueError, match="the trial"), own_world(0, 0, torch.device("cpu")):
+    with pytest.raises(ValueError, match="the trial"), isolated_rng(0, 0, torch.device("cpu")):
         change_everything_and_fail()
     assert {name: s.read() for name, s in SETTINGS.items()} == before
     assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
 
 
 def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast():
-    with own_world(0, 0, torch.device("cpu")):
+    with isolated_rng(0, 0, torch.device("cpu")):
         torch.autocast("cpu").__enter__()
     model = nn.Linear(2, 2, bias=False)
     products = []
@@ -87,7 +87,7 @@ def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast(
 
 def test_generators_and_warnings_too():
     state, filters = torch.get_rng_state(), list(warnings.filters)
-    with own_world(5, 1, torch.device("cpu")):
+    with isolated_rng(5, 1, torch.device("cpu")):
         torch.rand(3)
         warnings.simplefilter("ignore")
     assert torch.equal(torch.get_rng_state(), state)
@@ -95,7 +95,7 @@ def test_generators_and_warnings_too():
 
 
 def test_processes_that_were_left_running_are_ended():
-    with put_back():
+    with restored_global_state():
         left = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
         left.start()
     assert left.exitcode == -9
@@ -103,10 +103,10 @@ def test_processes_that_were_left_running_are_ended():
 
 def test_a_leak_is_what_grew_beyond_the_limit():
     mib = 2**20
-    baseline = Held(host=400 * mib, device=10 * mib)
-    assert leak(baseline, Held(500 * mib, 10 * mib), 100 * mib) is None
-    assert leak(baseline, Held(501 * mib, 10 * mib), 100 * mib) == (
+    baseline = MemorySample(host=400 * mib, device=10 * mib)
+    assert leak(baseline, MemorySample(500 * mib, 10 * mib), 100 * mib) is None
+    assert leak(baseline, MemorySample(501 * mib, 10 * mib), 100 * mib) == (
         "101 MiB of host memory beyond the 400 MiB after the first trial"
     )
-    said = leak(baseline, Held(100 * mib, 120 * mib), 100 * mib)
+    said = leak(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
     assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"

@@ -5,9 +5,9 @@ import sys
 
 SCRIPT = """
 import torch
-from trainables.runtime.memory import Gauge
+from trainables.runtime.memory import LeakDetector
 
-kept, gauge = [], Gauge(torch.device("cpu"), 64 * 2**20)
+kept, gauge = [], LeakDetector(torch.device("cpu"), 64 * 2**20)
 gauge.after_trial(failed=True)
 kept.append(b"x" * (100 * 2**20))  # imports, say
 for leaves, uses in [(0, 200), (0, 200), (32, 300), (0, 0), (64, 0)]:

@@ -21,9 +21,9 @@ from trainables.launch.ray_train import in_one_line
 from trainables.runtime.preemption import (
     Preempted,
     _asked,
-    asked_to_go,
-    heed_sigterm,
-    heed_sigterm_soon,
+    install_sigterm_handler,
+    install_sigterm_handler_deferred,
+    preemption_requested,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def heeding() -> Iterator[None]:
-    restore = heed_sigterm()
+    restore = install_sigterm_handler()
     yield
     restore()
 
@@ -86,7 +86,7 @@ def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
     """A part of the training in which a SIGTERM comes; a second one would end the process."""
 
     def told(*args: Any) -> Any:
-        if not asked_to_go():
+        if not preemption_requested():
             os.kill(os.getpid(), signal.SIGTERM)
         return phase(*args)
 
@@ -100,13 +100,13 @@ def newest_step(trial: Path) -> int | None:
 
 def test_a_second_sigterm_does_what_it_always_did(heeding: None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
-    assert asked_to_go()
+    assert preemption_requested()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_another_thread_can_ask_for_it(heeding: None) -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # uses up the fixture's handler
-    thread = threading.Thread(target=heed_sigterm_soon)
+    thread = threading.Thread(target=install_sigterm_handler_deferred)
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -116,10 +116,10 @@ SILENT = """
 import sys, time
 from trainables.runtime.watchdog import Watchdog
 watchdog = Watchdog(0.2)
-watchdog.beat()
+watchdog.heartbeat()
 watchdog.pause()
 print("alive", flush=True)
-watchdog.beat()
+watchdog.heartbeat()
 
 def waits_for_ever():
     time.sleep(100)

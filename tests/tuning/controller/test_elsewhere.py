@@ -27,7 +27,7 @@ def two(tmp_path: Path) -> Sweep:
 def fail(sweep: Sweep, job: TrialJob, *machines: Machine) -> None:
     at = dict(enumerate(machines))
     sweep.run.on_failed(job.trial_id, "rank 0: RuntimeError: ECC error", machines=at)
-    sweep.hired.release(job, ruined=True)
+    sweep.workers.release(job, unusable=True)
 
 
 def test_a_trial_keeps_off_the_machine_on_which_it_failed(two: Sweep) -> None:
@@ -56,9 +56,9 @@ def test_it_waits_for_another_machine_while_others_run(two: Sweep) -> None:
 def test_where_nobody_knows_who_runs_where_it_waits(two: Sweep) -> None:
     job, other = two.begin(), two.begin()
     fail(two, job, SICK)
-    assert two.hired.berth([SICK]) is None
+    assert two.workers.allocation([SICK]) is None
     two.end(other)
-    assert two.hired.berth([SICK]) is not None
+    assert two.workers.allocation([SICK]) is not None
 
 
 def test_where_there_is_no_other_machine_it_is_tried_there_again(two: Sweep) -> None:

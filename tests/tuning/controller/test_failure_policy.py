@@ -13,7 +13,7 @@ from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
 from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.controller.failure_policy import count
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
 DIED = "rank 1: ActorDiedError: the actor died"
@@ -21,7 +21,7 @@ PREEMPTED = "rank 0: Preempted: SIGTERM"
 OOM = "rank 0: OutOfMemoryError: CUDA out of memory"
 
 
-def fail(run: SweepRun, error: str, times: int, upto: int | None = None) -> str:
+def fail(run: SweepController, error: str, times: int, upto: int | None = None) -> str:
     """Fail the same trial so often, each time a step further where `upto` is given."""
     job = run.next_trial()
     assert job is not None
@@ -35,7 +35,7 @@ def fail(run: SweepRun, error: str, times: int, upto: int | None = None) -> str:
     return job.trial_id
 
 
-def state_of(run: SweepRun, trial_id: str) -> TrialState:
+def state_of(run: SweepController, trial_id: str) -> TrialState:
     return run.records[trial_id].state
 
 

@@ -22,11 +22,11 @@ from tests.trainables.local import make_worker
 from tests.tuning.hot_path import Cost, costs
 from tests.tuning.simulate import make_spec, open_run, train
 from trainables.job import TrialJob
-from trainables.launch.broker import Mailbox
-from tuning.cli.run.live_view import Board, LineView
+from trainables.launch.broker import Broker
+from tuning.cli.run.live_view import LineView, SweepProgress
 from tuning.controller.session import _taken_over
-from tuning.controller.sweep import SweepRun
-from tuning.controller.sweep_dir.folder import Session, write_state
+from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.search.schedulers import Decision, make_scheduler
 
 FEW, MANY = 5, 60
@@ -36,7 +36,7 @@ def report_of(job: TrialJob, step: int) -> Report:
     return Report(step=step, metrics={"loss": 1 / step}, attempt=job.attempt, time=time.time())
 
 
-def finished_trials(run: SweepRun, count: int) -> None:
+def finished_trials(run: SweepController, count: int) -> None:
     for _ in range(count):
         job = run.next_trial()
         assert job is not None
@@ -44,7 +44,7 @@ def finished_trials(run: SweepRun, count: int) -> None:
             run.on_ended(job.trial_id)
 
 
-def cost_of_a_report(run: SweepRun, job: TrialJob, step: int) -> Cost:
+def cost_of_a_report(run: SweepController, job: TrialJob, step: int) -> Cost:
     report = report_of(job, step)
     append_report(job.paths, report)
     with costs() as cost:
@@ -71,11 +71,11 @@ def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     )
     run = open_run(tmp_path / "sweep", spec)
     with open(tmp_path / "out", "w") as out:
-        run.observers.append(LineView(Board(spec), Console(file=out)))
+        run.observers.append(LineView(SweepProgress(spec), Console(file=out)))
         yield run
 
 
-def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepRun) -> None:
+def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepController) -> None:
     finished_trials(big, FEW)
     job = big.next_trial()
     assert job is not None
@@ -87,7 +87,7 @@ def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepRun) -> 
     assert many.calls <= few.calls + 20, "something is done for each trial at each report"
 
 
-def test_nor_does_asking_whether_the_sweep_is_over(big: SweepRun) -> None:
+def test_nor_does_asking_whether_the_sweep_is_over(big: SweepController) -> None:
     """Ray Tune's loop asks again and again."""
 
     def cost_of_asking() -> Cost:
@@ -124,7 +124,7 @@ def test_nor_do_schedulers_that_compare_trials(scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("big", [{}], indirect=True)
-def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepRun) -> None:
+def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepController) -> None:
     job = big.next_trial()
     assert job is not None
     first = [cost_of_a_report(big, job, step) for step in range(1, 4)][-1]
@@ -152,7 +152,7 @@ def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
 
 
 @pytest.mark.parametrize("big", [{}, *LIMITS[:-1]], indirect=True)
-def test_a_trial_costs_the_driver_the_same_after_many(big: SweepRun) -> None:
+def test_a_trial_costs_the_driver_the_same_after_many(big: SweepController) -> None:
     """But for the models that propose or bound what is left to gain, which learn from all."""
 
     def cost_of_a_trial() -> Cost:
@@ -173,10 +173,10 @@ def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
     spec = make_spec(tracking={"name": "none"})
     run = open_run(tmp_path / "sweep", spec)
     write_atomic(run.paths.spec, dump_sweep(spec).encode())
-    write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
     finished_trials(run, FEW)
     train(run, run.next_trial(), upto=1)
-    board = Board(spec)
+    board = SweepProgress(spec)
     with costs() as cost, ExitStack() as stack:
         resumed, _ = _taken_over(run.paths, spec, stack, board)
     files = {str(run.paths.trial(i).reports) for i in resumed.records}
@@ -205,7 +205,7 @@ def test_a_mailbox_keeps_nothing_of_reports_that_were_answered() -> None:
     from trainables.job import Answer
 
     async def scenario() -> None:
-        box, heard = Mailbox(), 0
+        box, heard = Broker(), 0
         await box.begin("t.1")
 
         async def driver() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from results.records.trial import Report, append_report, read_reports
-from search_spaces.checksum import seal_yaml
+from search_spaces.checksum import add_yaml_checksum
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.controller.session import _taken_over
-from tuning.controller.sweep_dir.folder import Session, read_state, write_state
+from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 
 
 def test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_a_clock_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ho
     run = open_run(tmp_path / "s", spec)
     train(run, run.next_trial())
     train(run, run.next_trial(), upto=2)
-    write_state(run.paths, Session("key", (time.time(),), (1.0,)))
-    run.paths.spec.write_text(seal_yaml(dump_sweep(spec)))
+    write_state(run.paths, SweepState("key", (time.time(),), (1.0,)))
+    run.paths.spec.write_text(add_yaml_checksum(dump_sweep(spec)))
 
     real, off = time.time, [hours * 3600.0]
     monkeypatch.setattr(time, "time", lambda: real() + off[0])

@@ -18,7 +18,7 @@ from results.report.sweep_data import read as read_report
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.test_sweep_file import MINIMAL
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
 NONE = {"name": "none", "max_t": STEPS}
@@ -29,12 +29,12 @@ def spec_of(**changes: Any) -> Any:
     return make_spec(**{"replicates": 3, "budget": {"trials": 12}, "scheduler": NONE, **changes})
 
 
-def noisy(run: SweepRun, job: Any) -> Value:
+def noisy(run: SweepController, job: Any) -> Value:
     """Loss by configuration, with noise by seed."""
     return lambda config, step: (config["x"] - 0.3) ** 2 + job.seed % 97 / 97 + 1 / step
 
 
-def run_all(run: SweepRun, at_once: int = 3) -> None:
+def run_all(run: SweepController, at_once: int = 3) -> None:
     """Trials side by side, a step of each in turn, as they would run on a cluster."""
     live: dict[str, Any] = {}
     while not run.finished:
@@ -46,7 +46,7 @@ def run_all(run: SweepRun, at_once: int = 3) -> None:
                 del live[trial]
 
 
-def groups_of(run: SweepRun) -> dict[int, list[TrialRecord]]:
+def groups_of(run: SweepController) -> dict[int, list[TrialRecord]]:
     """The replicates of each configuration, by its number."""
     groups: dict[int, list[TrialRecord]] = {}
     for record in sorted(run.records.values(), key=lambda r: (r.number, r.replicate)):
@@ -54,7 +54,7 @@ def groups_of(run: SweepRun) -> dict[int, list[TrialRecord]]:
     return groups
 
 
-def told(run: SweepRun) -> Any:
+def told(run: SweepController) -> Any:
     return run._study._study.trials
 
 

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from results.paths import SweepPaths
 from results.records.trial import Attempt, TrialRecord, TrialState
-from results.storage.fencing import Unfenced
+from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.controller.resources.budget import Cost, check_spendable, spent
-from tuning.controller.resources.budget_tracker import Tally
+from tuning.controller.resources.budget_tracker import BudgetTracker
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, trial_cost
 from tuning.controller.resources.placement import Node, place
-from tuning.controller.sweep_dir.folder import Session, accounted, write_state
+from tuning.controller.sweep_dir.folder import SweepState, accounted, write_state
 from tuning.search.schedulers import Decision
 
 HOUR = 3600.0
@@ -42,7 +42,7 @@ def trial(number, hours=1.0, state=TrialState.COMPLETED, ended=None, cpus=2.0, g
 def limit(budget, values, *, mode="min", elapsed=0.0, gain=None, records=None):
     """The limit that trials with these values reach; they ended in their order."""
     records = records or [trial(i) for i in range(len(values))]
-    tally = Tally(BudgetSpec(**budget), mode)
+    tally = BudgetTracker(BudgetSpec(**budget), mode)
     for record, value in zip(records, values, strict=True):
         if value is not None:
             tally.noted(record.id, value)
@@ -84,7 +84,7 @@ def test_patience_counts_what_ended_since_the_best_did():
 @settings(max_examples=60, deadline=None)
 def test_sums_that_run_along_are_those_of_all_trials(events):
     """Trials report and end in any order, some of them after failures."""
-    tally = Tally(BudgetSpec(trials=99, patience=1, target=1.0), "min")
+    tally = BudgetTracker(BudgetSpec(trials=99, patience=1, target=1.0), "min")
     records, values = {}, {}
     for moment, (number, value, ends) in enumerate(events):
         new = trial(number, state=TrialState.RUNNING).model_copy(update={"attempts": ()})
@@ -185,7 +185,7 @@ def test_hours_count_over_sessions(tmp_path):
     attempt = record.attempts[0]
     assert (attempt.cpus, attempt.gpus) == (2.0, 0.0)
     long_ago = attempt.model_copy(update={"started": attempt.started - HOUR})
-    run._adopt(record.model_copy(update={"attempts": (long_ago,)}))
+    run._save(record.model_copy(update={"attempts": (long_ago,)}))
     run.interrupt()
     run.release()
     again = open_run(tmp_path / "s", spec)
@@ -266,8 +266,8 @@ def test_nothing_known_nothing_foretold():
 
 def test_sessions_are_counted_together(tmp_path: Path):
     paths = SweepPaths(tmp_path)
-    write_state(paths, Session("mine", (), ()))
-    with accounted(paths, Unfenced()) as before:
+    write_state(paths, SweepState("mine", (), ()))
+    with accounted(paths, NullFence()) as before:
         assert before == 0.0
-    with accounted(paths, Unfenced()) as before:
+    with accounted(paths, NullFence()) as before:
         assert 0.0 < before < 10.0

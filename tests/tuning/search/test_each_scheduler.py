@@ -65,23 +65,23 @@ class TestPromote:
         asha = make("asha_promote")
         for i, score in enumerate([0.3, 0.9]):
             assert asha.decide(f"t{i}", 1, (score,)) is Decision.PAUSE
-            assert asha.call(more=True, idle=True) is None
+            assert asha.next_to_resume(more=True, idle=True) is None
         asha.decide("t2", 1, (0.1,))
-        assert asha.call(more=True, idle=True) == "t1"
-        asha.went_on("t1")
-        assert asha.call(more=True, idle=True) is None
+        assert asha.next_to_resume(more=True, idle=True) == "t1"
+        asha.on_trial_resume("t1")
+        assert asha.next_to_resume(more=True, idle=True) is None
         for i in range(3, 6):
             asha.decide(f"t{i}", 1, (0.2,))
-        assert asha.call(more=True, idle=True) == "t0"
+        assert asha.next_to_resume(more=True, idle=True) == "t0"
 
     def test_the_highest_rung_comes_first(self):
         asha = make("asha_promote")
         for i in range(9):
             asha.decide(f"t{i}", 1, (float(i),))
         for i in (8, 7, 6):
-            asha.went_on(f"t{i}")
+            asha.on_trial_resume(f"t{i}")
             asha.decide(f"t{i}", 3, (float(i),))
-        assert asha.call(more=True, idle=False) == "t8"
+        assert asha.next_to_resume(more=True, idle=False) == "t8"
 
     def test_too_few_for_a_promotion_still_give_a_complete_one(self):
         play = Play("asha_promote", 3, trials=2).run()
@@ -123,16 +123,16 @@ class TestPopulation:
             for i in range(8):
                 assert population.decide(f"t{i}", step, (i * float(step),)) is Decision.PAUSE
                 if step < at:
-                    population.went_on(f"t{i}")
+                    population.on_trial_resume(f"t{i}")
         return population
 
     def test_the_worst_take_weights_from_the_best_before_anybody_goes_on(self, name):
         population, eras = self.generation(name), Play(name, 0).histories()
         order, exploits = [], {}
-        while (called := population.call(more=False, idle=False)) is not None:
+        while (called := population.next_to_resume(more=False, idle=False)) is not None:
             order.append(called)
             exploits[called] = population.exploit(called, eras)
-            population.went_on(called)
+            population.on_trial_resume(called)
         assert order == [f"t{i}" for i in range(8)]
         assert [t for t, e in exploits.items() if e] == ["t0", "t1"]
         for exploit in (exploits["t0"], exploits["t1"]):
@@ -143,11 +143,11 @@ class TestPopulation:
 
     def test_nobody_goes_on_before_the_last_has_come(self, name):
         population = self.generation(name)
-        population.went_on("late")
-        assert population.call(more=False, idle=False) is None
-        population.gone("late")
-        assert population.call(more=True, idle=False) is None
-        assert population.call(more=False, idle=False) == "t0"
+        population.on_trial_resume("late")
+        assert population.next_to_resume(more=False, idle=False) is None
+        population.on_trial_complete("late")
+        assert population.next_to_resume(more=True, idle=False) is None
+        assert population.next_to_resume(more=False, idle=False) == "t0"
 
     def test_only_named_parameters_change(self, name):
         population, eras = self.generation(name, mutate=["momentum"]), Play(name, 0).histories()

@@ -90,7 +90,7 @@ class TestConformance:
         for _ in range(5):
             train(killed, killed.next_trial())
         if asked and killed._called(killed.limit) is None:
-            killed._study.ask(killed._judge.curves)
+            killed._study.ask(killed._scheduler.curves)
         resumed = open_run(tmp_path / "killed", self.spec(name))
         finish(resumed)
         assert outcome(resumed) == outcome(whole)

@@ -14,7 +14,7 @@ import pytest
 from results.records.trial import Report, append_report, read_trials
 from tests.tuning.search.test_findings import seen, session, sweep, warm
 from trainables.job import TrialJob
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import change
 from tuning.controller.sweep_dir.warm_start import evidence, findings
 from tuning.search.schedulers import Decision
@@ -38,7 +38,9 @@ def size(config: dict[str, Any]) -> float:
     return (config["x"] - 0.6) ** 2 + (config["y"] + 0.3) ** 2
 
 
-def train(run: SweepRun, job: TrialJob, **metrics: Callable[[dict[str, Any]], float]) -> None:
+def train(
+    run: SweepController, job: TrialJob, **metrics: Callable[[dict[str, Any]], float]
+) -> None:
     """Two reports of what functions of the configuration say."""
     for step in (1, 2):
         values = {name: value(job.config) + 1 / step for name, value in metrics.items()}
@@ -53,7 +55,7 @@ def explored(storage: Path, name: str = "first", **changes: Any) -> Any:
     return run_out(begun(storage, name, "random", **changes), killed=False).paths
 
 
-def run_out(run: SweepRun, *, killed: bool) -> SweepRun:
+def run_out(run: SweepController, *, killed: bool) -> SweepController:
     """Run trial after trial, perhaps with a new driver for each."""
     while (job := run.next_trial()) is not None:
         train(run, job, loss=loss, size=size)
@@ -61,20 +63,22 @@ def run_out(run: SweepRun, *, killed: bool) -> SweepRun:
     return run
 
 
-def begun(storage: Path, name: str, searcher: str, *sources: str, **changes: Any) -> SweepRun:
+def begun(
+    storage: Path, name: str, searcher: str, *sources: str, **changes: Any
+) -> SweepController:
     """The first session of a sweep, warm from others."""
     settings = {"space": SPACE, "scheduler": NONE, "budget": {"trials": MANY}, **changes}
     how = {"name": searcher, "startup_trials": 5, "population": MANY, "random_share": 0.0}
     return session(sweep(storage, name, run=False, **settings, **warm(*sources, **how)))
 
 
-def proposed(run: SweepRun, count: int = 3) -> list[dict[str, Any]]:
+def proposed(run: SweepController, count: int = 3) -> list[dict[str, Any]]:
     """The first configurations, of trials of which none has reported."""
     jobs = [run.next_trial() for _ in range(count)]
     return [job.config for job in jobs if job]
 
 
-def distance(run: SweepRun) -> float:
+def distance(run: SweepController) -> float:
     """How far the first proposals are from the optimum."""
     return sum(loss(config) for config in proposed(run))
 

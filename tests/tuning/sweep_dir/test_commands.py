@@ -4,7 +4,7 @@ import pytest
 
 from results.records.trial import TrialState
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.commands import Attendant, send, waiting
+from tuning.controller.sweep_dir.commands import CommandHandler, send, waiting
 from tuning.search.schedulers import Decision
 
 GIVEN = {"x": 0.25, "opt.k": 2}
@@ -14,7 +14,7 @@ POINT = {"x": 0.25, "opt": {"k": 2}}
 def reopen(run):
     """The next session, after the driver was killed."""
     again = open_run(run.paths.root, run.spec)
-    Attendant(again).begin()
+    CommandHandler(again).begin()
     return again
 
 
@@ -24,7 +24,7 @@ def added(run):
 
 def test_an_added_configuration_is_next(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = Attendant(run)
+    attend = CommandHandler(run)
     train(run, run.next_trial())
     send(run.paths, "add", params=GIVEN)
     attend()
@@ -41,7 +41,7 @@ def test_missing_parameters_are_proposed(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     send(run.paths, "add", params={"x": 0.25})
     send(run.paths, "add", params={"opt.k": 2})
-    Attendant(run).begin()
+    CommandHandler(run).begin()
     first, second = run.next_trial(), run.next_trial()
     assert first.config["x"] == 0.25
     assert first.config["opt"]["k"] in (1, 2)
@@ -66,7 +66,7 @@ def test_what_was_added_takes_no_point_from_a_grid(tmp_path):
     run = open_run(tmp_path / "s", make_spec(space=space, budget={"trials": 4}))
     train(run, run.next_trial())
     send(run.paths, "add", params={"x": 0.25, "opt.k": 3})
-    Attendant(run)()
+    CommandHandler(run)()
     train(run, run.next_trial())
     finish(run)
     assert [r.params["opt.k"] for r in run.records.values()] == [1, 3, 2, 1]
@@ -105,7 +105,7 @@ def test_what_no_longer_fits_is_not_added(tmp_path):
 
 def test_a_running_trial_stops_at_its_next_report(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = Attendant(run)
+    attend = CommandHandler(run)
     first, second = run.next_trial(), run.next_trial()
     assert train(run, first, upto=2) is Decision.CONTINUE
     send(run.paths, "stop", trial=first.trial_id)
@@ -126,7 +126,7 @@ def test_killed_before_it_stopped_the_trial_is_stopped(tmp_path):
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "stop", trial=job.trial_id)
-    Attendant(run)()
+    CommandHandler(run)()
     again = reopen(run)
     record = again.records[job.trial_id]
     assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
@@ -138,7 +138,7 @@ def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     send(run.paths, "stop", trial=job.trial_id)
-    attend = Attendant(run)
+    attend = CommandHandler(run)
     attend()
     run.on_failed(job.trial_id, "boom")
     assert run.records[job.trial_id].state is TrialState.STOPPED
@@ -149,7 +149,7 @@ def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
 
 def test_the_sweep_stops_and_can_go_on(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = Attendant(run)
+    attend = CommandHandler(run)
     jobs = [run.next_trial(), run.next_trial()]
     train(run, jobs[0], upto=2)
     send(run.paths, "stop")
@@ -173,7 +173,7 @@ def test_a_pause_ends_this_session_and_no_other(tmp_path):
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "pause")
-    Attendant(run)()
+    CommandHandler(run)()
     assert run.interrupted
     assert run.next_trial() is None
     run.release()

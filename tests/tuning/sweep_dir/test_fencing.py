@@ -15,12 +15,12 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records.trial import read_reports, read_trials
-from results.storage.fencing import Lost, Owner
+from results.storage.fencing import Owner, OwnershipLostError
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
 from tests.chaos import in_mlflow
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.controller.sweep_dir.lock import STALE_S, own
+from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -30,13 +30,13 @@ socket.gethostname = lambda: "elsewhere"
 from pathlib import Path
 from results.paths import SweepPaths
 from tests.tuning.simulate import make_spec, open_run, train
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.schedulers import Decision
 root = Path(sys.argv[1])
 root.mkdir()
-with own(SweepPaths(root).lock) as tenure:
+with acquire_lock(SweepPaths(root).lock) as fence:
     run = open_run(root, make_spec())
-    run.tenure = tenure
+    run.fence = fence
     job = run.next_trial()
     train(run, job, upto=2)
     print("ready", flush=True)
@@ -67,13 +67,13 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         frozen.send_signal(signal.SIGSTOP)
         os.waitpid(frozen.pid, os.WUNTRACED)
         with pytest.raises(UserError, match=f"driven by process {frozen.pid} on elsewhere"):
-            own(paths.lock).__enter__()
+            acquire_lock(paths.lock).__enter__()
         heard = paths.lock.stat().st_mtime - STALE_S - 1
         os.utime(paths.lock, (heard, heard))
-        with own(paths.lock) as tenure:
-            assert tenure.fence == 2
+        with acquire_lock(paths.lock) as fence:
+            assert fence.fence == 2
             run = open_run(paths.root, make_spec())
-            run.tenure = tenure
+            run.fence = fence
             before = _contents(paths.root)
             frozen.send_signal(signal.SIGCONT)
             said, _ = frozen.communicate("go on\n", timeout=100)
@@ -81,7 +81,7 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
             assert lines[0] == "superseded"
             assert len(lines) == 4
             told = f"taken over by process {os.getpid()} on "
-            assert all(s.startswith("Lost ") and told in s for s in lines[1:]), lines
+            assert all(s.startswith("OwnershipLostError ") and told in s for s in lines[1:]), lines
             assert _contents(paths.root) == before
             finish(run)
         assert outcome(run) == outcome(whole)
@@ -112,17 +112,17 @@ def test_an_orphan_is_shut_out_before_its_reports_are_read(tmp_path: Path) -> No
 )
 def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes | None) -> None:
     lock = tmp_path / "owner.lock"
-    with own(lock) as first:
+    with acquire_lock(lock) as first:
         if damage is None:
             lock.unlink()
         else:
             lock.write_bytes(damage)
-        with pytest.raises(Lost, match="without owner"):
+        with pytest.raises(OwnershipLostError, match="without owner"):
             first.check()
-        with own(lock) as second:
+        with acquire_lock(lock) as second:
             second.check()
             assert second.fence == 1  # begins again, but the token is another
-            with pytest.raises(Lost):
+            with pytest.raises(OwnershipLostError):
                 first.check()
     assert not Owner(lock, first.token, 1).holds
 
@@ -134,7 +134,7 @@ def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
     train(run, run.next_trial())
     train(run, run.next_trial(), upto=2)
     facts = SweepFacts("key", "s", {"folder": str(paths.root)}, {})
-    with own(paths.lock) as mine:
+    with acquire_lock(paths.lock) as mine:
 
         def taken_over() -> None:
             held = json.loads(paths.lock.read_bytes())

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir import lock
+from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock, held_by
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tuning.controller.sweep_dir.lock import own
-with own(Path(sys.argv[1])):
+from tuning.controller.sweep_dir.lock import acquire_lock
+with acquire_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -35,8 +35,11 @@ def holder(tmp_path):
 
 def test_a_second_driver_is_refused_and_told_who_holds_it(holder):
     lock, process = holder
-    assert lock.held_by(lock).startswith(f"process {process.pid} on ")
-    with pytest.raises(UserError, match=f"driven by process {process.pid} on "), lock.own(lock):
+    assert held_by(lock).startswith(f"process {process.pid} on ")
+    with (
+        pytest.raises(UserError, match=f"driven by process {process.pid} on "),
+        acquire_lock(lock),
+    ):
         pass
 
 
@@ -44,30 +47,30 @@ def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
     lock, process = holder
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert lock.held_by(lock) is None
-    with lock.own(lock) as tenure:
-        assert tenure.fence == 2
+    assert held_by(lock) is None
+    with acquire_lock(lock) as fence:
+        assert fence.fence == 2
 
 
 def test_released_and_taken_again(tmp_path):
     lock = tmp_path / "owner.lock"
     for expected in (1, 2, 3):
-        with lock.own(lock) as tenure:
-            assert tenure.fence == expected
-            assert lock.held_by(lock)
-        assert lock.held_by(lock) is None
+        with acquire_lock(lock) as fence:
+            assert fence.fence == expected
+            assert held_by(lock)
+        assert held_by(lock) is None
 
 
-@pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (lock.STALE_S + 1, False)])
+@pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (STALE_S + 1, False)])
 def test_another_machine_lives_by_its_heartbeat(tmp_path, age_s, alive):
     lock = tmp_path / "owner.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
     os.utime(lock, (time.time() - age_s,) * 2)
-    assert (lock.held_by(lock) is not None) == alive
+    assert (held_by(lock) is not None) == alive
 
 
 def test_a_damaged_lock_holds_nobody(tmp_path):
     lock = tmp_path / "owner.lock"
     lock.write_text('{"host": "x", "pi')
-    with lock.own(lock) as tenure:
-        assert tenure.fence == 1
+    with acquire_lock(lock) as fence:
+        assert fence.fence == 1

@@ -16,16 +16,16 @@ import tuning.controller.sweep_dir.record_mirror as mirroring
 from results.checkpoints.trial_mirror import OWNER, TrialMirror
 from results.paths import SweepPaths
 from results.records.trial import read_reports, read_trials
-from results.storage.object_store import open_objects
+from results.storage.object_store import open_object_store
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.sweep import SweepSpec
 from tests.object_store import BUCKET, CANARY, s3_server
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, save, train
 from trainables.job import TrialJob
-from tuning.controller.sweep import SweepRun
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import create
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.record_mirror import Mirror, mirrored
 from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore
 
@@ -56,13 +56,13 @@ def made(spec: SweepSpec) -> SweepPaths:
     return create(loaded, None, os.environ["TUNE_STORAGE"])
 
 
-def driven(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepRun, Mirror]:
+def driven(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepController, Mirror]:
     """A sweep that is owned, mirrored and driven by hand."""
-    tenure = stack.enter_context(own(paths.lock))
-    mirror = stack.enter_context(mirrored(paths, spec, tenure))
+    fence = stack.enter_context(acquire_lock(paths.lock))
+    mirror = stack.enter_context(mirrored(paths, spec, fence))
     assert isinstance(mirror, Mirror)
     run = open_run(paths.root, spec)
-    run.tenure, run.mirror = tenure, mirror.watch(run)
+    run.fence, run.mirror = fence, mirror.watch(run)
     return run, mirror
 
 
@@ -112,13 +112,13 @@ def _lost(spec: SweepSpec) -> tuple[SweepPaths, str]:
 
 
 def _has_driver(spec: SweepSpec) -> bool:
-    objects = open_objects(f"{spec.checkpoint.mirror}/simulated")
+    objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
     return mirroring._drives(objects, json.loads(objects.read(OWNER) or b""))
 
 
 def _forget_the_driver(spec: SweepSpec) -> None:
     """As on a machine that has been silent for long enough: here its process still lives."""
-    objects = open_objects(f"{spec.checkpoint.mirror}/simulated")
+    objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
     held = json.loads(objects.read(OWNER) or b"")
     objects.put(OWNER, json.dumps({**held, "born": 0.0}).encode())
 
@@ -134,17 +134,20 @@ def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
         mirror.send()
         copy = storage / "copy"
         shutil.copytree(paths.root, copy, ignore=shutil.ignore_patterns("owner.lock*"))
-        with own(SweepPaths(copy).lock) as tenure:
+        with acquire_lock(SweepPaths(copy).lock) as fence:
             with pytest.raises(UserError, match=r": driven by process \d+ on .*; end it, or wait"):
-                stack.enter_context(mirrored(SweepPaths(copy), spec, tenure))
+                stack.enter_context(mirrored(SweepPaths(copy), spec, fence))
             monkeypatch.setattr(mirroring, "lives", lambda *_: False)
-            with mirrored(SweepPaths(copy), spec, tenure), pytest.raises(mirroring.Usurped):
+            with (
+                mirrored(SweepPaths(copy), spec, fence),
+                pytest.raises(mirroring.OwnershipTakenError),
+            ):
                 mirror.send()
         other = made(spec)
         assert other.name == "simulated-2"
-        tenure = stack.enter_context(own(other.lock))
+        fence = stack.enter_context(acquire_lock(other.lock))
         with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
-            stack.enter_context(mirrored(other, spec, tenure))
+            stack.enter_context(mirrored(other, spec, fence))
         mirror._lost = True
 
 
@@ -166,8 +169,8 @@ def test_a_driver_that_lost_the_sweep_ends(
 def test_a_sweep_that_never_began_leaves_its_name_free(storage: Path, spec: SweepSpec) -> None:
     paths = made(spec)
     with ExitStack() as stack:
-        stack.enter_context(mirrored(paths, spec, stack.enter_context(own(paths.lock))))
-    assert open_objects(f"{spec.checkpoint.mirror}/simulated").sizes("") == {}
+        stack.enter_context(mirrored(paths, spec, stack.enter_context(acquire_lock(paths.lock))))
+    assert open_object_store(f"{spec.checkpoint.mirror}/simulated").sizes("") == {}
 
 
 @pytest.mark.slow
@@ -181,7 +184,7 @@ def test_no_secret_reaches_the_mirror_the_folder_or_the_log(
         run, mirror = driven(paths, spec, stack)
         finish(run)
         mirror.send()
-    far = open_objects(f"s3://{BUCKET}/secrets")
+    far = open_object_store(f"s3://{BUCKET}/secrets")
     there = [far.read(key) or b"" for key in far.sizes("")]
     here = [p.read_bytes() for p in paths.root.rglob("*") if p.is_file()]
     assert len(there) > 10

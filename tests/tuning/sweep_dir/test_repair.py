@@ -9,14 +9,19 @@ import pytest
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trial, read_trials
-from search_spaces.checksum import is_whole_json, is_whole_yaml, seal_json, seal_yaml
+from search_spaces.checksum import (
+    add_json_checksum,
+    add_yaml_checksum,
+    json_is_intact,
+    yaml_is_intact,
+)
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.controller.session import _taken_over
-from tuning.controller.sweep import SweepRun
-from tuning.controller.sweep_dir.folder import Session, read_state, write_state
-from tuning.controller.sweep_dir.repair import mend_spec, open_study
+from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
+from tuning.controller.sweep_dir.repair import open_study, repair_spec
 
 
 def started(root: Path) -> SweepPaths:
@@ -25,27 +30,27 @@ def started(root: Path) -> SweepPaths:
     for _ in range(3):
         train(run, run.next_trial())
     train(run, run.next_trial(), upto=1)
-    write_state(run.paths, Session("key", (0.0,), (5.0,)))
-    run.paths.spec.write_text(seal_yaml("# frozen\n" + dump_sweep(make_spec())))
-    assert mend_spec(run.paths) == []
+    write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
+    run.paths.spec.write_text(add_yaml_checksum("# frozen\n" + dump_sweep(make_spec())))
+    assert repair_spec(run.paths) == []
     return run.paths
 
 
-def resumed(paths: SweepPaths) -> SweepRun:
+def resumed(paths: SweepPaths) -> SweepController:
     with ExitStack() as stack:
         run, _ = _taken_over(paths, make_spec(), stack)
         finish(run)
         return run
 
 
-def essence(run: SweepRun) -> list[tuple[object, ...]]:
+def essence(run: SweepController) -> list[tuple[object, ...]]:
     """What must be as without damage; a rebuilt record does not know its reason."""
     rows = [(r.id, r.params, r.config, r.seed, r.state) for r in run.records.values()]
     return sorted(rows, key=lambda row: str(row[0]))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepRun:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepController:
     run = open_run(tmp_path_factory.mktemp("whole"), make_spec())
     finish(run)
     return run
@@ -53,24 +58,26 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepRun:
 
 @pytest.mark.parametrize("trial", ["t0000", "t0003"])
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
-def test_a_lost_record_is_made_again(tmp_path: Path, whole: SweepRun, trial: str, how: str) -> None:
+def test_a_lost_record_is_made_again(
+    tmp_path: Path, whole: SweepController, trial: str, how: str
+) -> None:
     paths = started(tmp_path / "s")
     record = paths.trial(trial).record
     before = read_trial(paths.trial(trial))
     damage(record, how)
     run = resumed(paths)
     assert essence(run) == essence(whole)
-    assert len(run.mended) == 1
-    assert run.mended[0].startswith(f"mended: {record}: ")
+    assert len(run.repaired) == 1
+    assert run.repaired[0].startswith(f"mended: {record}: ")
     assert (record.with_name("trial.json.damaged")).exists() == (how != "deleted")
     after = read_trial(paths.trial(trial))
     assert after.end_step == next(r for r in read_trials(whole.paths) if r.id == trial).end_step
     assert len(after.attempts) >= len(before.attempts)
-    assert resumed(paths).mended == []
+    assert resumed(paths).repaired == []
 
 
 @pytest.mark.parametrize("how", ["middle", "flipped", "deleted", "garbage"])
-def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepRun, how: str) -> None:
+def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepController, how: str) -> None:
     paths = started(tmp_path / "s")
     text = paths.study.read_bytes()
     if how == "deleted":
@@ -85,7 +92,7 @@ def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepRun, how: str) -
         paths.study.write_bytes(text[:at] + digit + text[at + 1 :])
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
-    assert len(run.mended) == (how != "deleted")
+    assert len(run.repaired) == (how != "deleted")
     assert (paths.root / "study.journal.damaged").exists() == (how != "deleted")
 
 
@@ -132,7 +139,7 @@ def test_a_lost_state_is_made_again(tmp_path: Path, how: str) -> None:
     with pytest.raises(UserError, match=r"state\.json: not readable"):
         read_state(paths)
     run = resumed(paths)
-    assert "MLflow gets new runs" in run.mended[0]
+    assert "MLflow gets new runs" in run.repaired[0]
     spent = read_state(paths).spent
     assert len(spent) == 2
     assert all(s is not None and s >= 0 for s in spent)
@@ -149,7 +156,7 @@ def test_a_flipped_bit_in_a_report_costs_that_line(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
-    text = seal_yaml("# frozen\n" + dump_sweep(make_spec()))
+    text = add_yaml_checksum("# frozen\n" + dump_sweep(make_spec()))
     file.write_text(text)
     assert load_sweep(file).spec == make_spec()
     file.write_text(text.replace("trials: 6", "trials: 7"))
@@ -163,7 +170,7 @@ def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
     "how", ["truncated", "cut short", "emptied", "flipped", "deleted", "garbage"]
 )
 def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
-    tmp_path: Path, whole: SweepRun, how: str
+    tmp_path: Path, whole: SweepController, how: str
 ) -> None:
     paths = started(tmp_path / "s")
     before = paths.spec.read_bytes()
@@ -177,10 +184,10 @@ def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
     assert [p.name for p in Storage(tmp_path).sweeps()] == ["s"]
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
-    assert run.mended[0].startswith(f"mended: {paths.spec}: ")
+    assert run.repaired[0].startswith(f"mended: {paths.spec}: ")
     assert paths.spec.read_bytes() == before
     assert (paths.root / "sweep.yaml.damaged").exists() == (how != "deleted")
-    assert resumed(paths).mended == []
+    assert resumed(paths).repaired == []
 
 
 def test_a_sweep_file_that_is_edited_badly_is_a_mistake(tmp_path: Path) -> None:
@@ -197,7 +204,7 @@ def test_a_damaged_copy_is_made_again(tmp_path: Path) -> None:
     paths = started(tmp_path / "s")
     for damaged in (b"", b"\xff"):
         paths.spec_copy.write_bytes(damaged)
-        assert resumed(paths).mended == []
+        assert resumed(paths).repaired == []
         assert paths.spec_copy.read_bytes() == paths.spec.read_bytes()
     for file in (paths.spec, paths.spec_copy):
         damage(file, "truncated")
@@ -207,17 +214,17 @@ def test_a_damaged_copy_is_made_again(tmp_path: Path) -> None:
 
 def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
     record = read_trial(started(tmp_path / "s").trial("t0000"))
-    data = seal_json(record.model_dump_json(indent=1)).encode()
-    assert is_whole_json(data)
+    data = add_json_checksum(record.model_dump_json(indent=1)).encode()
+    assert json_is_intact(data)
     assert TrialRecord.model_validate_json(data) == record
     for at in range(len(data)):
         flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
-        if is_whole_json(flipped):  # the bit was of the checksum's own name
+        if json_is_intact(flipped):  # the bit was of the checksum's own name
             try:
                 assert TrialRecord.model_validate_json(flipped) == record
             except ValueError:
                 continue
-    assert not is_whole_yaml(seal_yaml("a: 1\n").replace("a: 1", "a: 3").encode())
+    assert not yaml_is_intact(add_yaml_checksum("a: 1\n").replace("a: 1", "a: 3").encode())
 
 
 def damage(file: Path, how: str) -> None:

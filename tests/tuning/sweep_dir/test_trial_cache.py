@@ -10,7 +10,7 @@ from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm
 from trainables.runtime.fingerprint import code_digest, identity
-from tuning.controller.sweep_dir.trial_cache import Reuse
+from tuning.controller.sweep_dir.trial_cache import TrialCache
 from tuning.controller.sweep_dir.warm_start import findings
 
 GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
@@ -88,7 +88,7 @@ def test_killed_while_it_takes_it_takes_it_again(tmp_path):
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     run = session(paths)
     record = run._new_record(*run._study.ask())
-    run._adopt(record)
+    run._save(record)
     half = paths.trial(record.id).checkpoint(9)
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"ha")
@@ -137,7 +137,7 @@ def test_old_records_are_no_match(tmp_path):
         file.write_text(json.dumps(raw))
     assert read_trial(first.trial("t0000")).identity == ""
     found = findings(first, load_sweep(first.spec).spec)
-    assert Reuse(found).find(read_trial(first.trial("t0000"))) is None
+    assert TrialCache(found).find(read_trial(first.trial("t0000"))) is None
 
 
 def test_the_frozen_file_keeps_the_names(tmp_path):

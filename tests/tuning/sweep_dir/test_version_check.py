@@ -10,13 +10,13 @@ from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment
 from results.records.trial import read_trial
-from search_spaces.checksum import is_whole_json, seal_json
+from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from trainables.runtime.provenance import versions
 from tuning.controller.session import _taken_over
-from tuning.controller.sweep import SweepRun
-from tuning.controller.sweep_dir.folder import Session, write_state
+from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.controller.sweep_dir.version_check import other_versions
 
 
@@ -29,17 +29,17 @@ def paths(tmp_path: Path) -> SweepPaths:
         train(run, job)
         note(run, job.trial_id, "1.0" if number else "0.9")
     train(run, run.next_trial(), upto=1)
-    write_state(run.paths, Session("key", (0.0,), (5.0,)))
+    write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
     run.paths.spec.write_text("name: s\n")
     return run.paths
 
 
-def note(run: SweepRun, trial: str, torch: str) -> None:
+def note(run: SweepController, trial: str, torch: str) -> None:
     ran = Environment(source={}, versions={**dict(versions()), "torch": torch}, hardware={})
     environment.write(run.paths.trial(trial), 1, ran)
 
 
-def resumed(paths: SweepPaths) -> SweepRun:
+def resumed(paths: SweepPaths) -> SweepController:
     with ExitStack() as stack:
         run, _ = _taken_over(paths, make_spec(), stack)
         finish(run)
@@ -63,7 +63,7 @@ def change(record: Path, **members: object) -> bytes:
     """A record as another version would have written it."""
     raw = json.loads(record.read_bytes())
     del raw["crc32"]
-    data = seal_json(json.dumps({**raw, **members})).encode()
+    data = add_json_checksum(json.dumps({**raw, **members})).encode()
     record.write_bytes(data)
     return data
 
@@ -71,14 +71,14 @@ def change(record: Path, **members: object) -> bytes:
 def test_what_a_newer_version_wrote_beside_is_passed_over(paths: SweepPaths) -> None:
     change(paths.trial("t0000").record, colour="green")
     before = read_trial(paths.trial("t0000"))
-    assert resumed(paths).mended == []
+    assert resumed(paths).repaired == []
     assert read_trial(paths.trial("t0000")) == before
 
 
 def test_a_record_that_is_whole_but_not_understood_is_left_alone(paths: SweepPaths) -> None:
     record = paths.trial("t0000").record
     data = change(record, state="hibernating")
-    assert is_whole_json(data)
+    assert json_is_intact(data)
     with pytest.raises(UserError, match="another version of tune wrote it") as e:
         resumed(paths)
     assert e.value.problems[0].startswith(f"{record}: not a readable trial record (")

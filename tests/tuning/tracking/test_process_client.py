@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.storage.fencing import Tenure
+from results.storage.fencing import Fence
 from results.tracking import Ending
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import finish, make_spec, open_run
-from tuning.controller.sweep_dir.folder import Session, write_state
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.folder import SweepState, write_state
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
-from tuning.controller.tracking.process_client import Courier
+from tuning.controller.tracking.process_client import ProcessClient
 
 ROOT = Path(__file__).parents[3]
 DONE = Ending("FINISHED", {"best_loss": 0.5})
@@ -41,16 +41,16 @@ def paths(tmp_path: Path) -> SweepPaths:
     paths = SweepPaths(tmp_path / "sweeps" / "simulated")
     paths.root.mkdir(parents=True)
     paths.spec.write_text(dump_sweep(spec))
-    write_state(paths, Session("a-sweep", (), ()))
+    write_state(paths, SweepState("a-sweep", (), ()))
     finish(open_run(paths.root, spec))
     return paths
 
 
-def courier_of(paths: SweepPaths, tenure: Tenure, monkeypatch: pytest.MonkeyPatch) -> Courier:
+def courier_of(paths: SweepPaths, fence: Fence, monkeypatch: pytest.MonkeyPatch) -> ProcessClient:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tracker = make_tracker(make_spec(tracking={"name": "mlflow"}), paths, tenure)
-    assert isinstance(tracker, Courier)
+    tracker = make_tracker(make_spec(tracking={"name": "mlflow"}), paths, fence)
+    assert isinstance(tracker, ProcessClient)
     return tracker
 
 
@@ -60,8 +60,8 @@ def test_what_was_not_told_and_a_killed_process_are_made_up_for(
 ) -> None:
     run = open_run(paths.root, make_spec(budget={"trials": 3}))
     first = run.records["t0000"]
-    with own(paths.lock) as tenure:
-        courier = courier_of(paths, tenure, monkeypatch)
+    with acquire_lock(paths.lock) as fence:
+        courier = courier_of(paths, fence, monkeypatch)
         TrackerObserver(courier).trial_started(first)
         assert courier._process is None, "it waits for a report"
         courier.changed(first.id, reported=True)
@@ -82,16 +82,16 @@ def test_what_was_not_told_and_a_killed_process_are_made_up_for(
 
 @pytest.mark.slow
 def test_who_lost_the_sweep_is_told_so(paths: SweepPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    with own(paths.lock) as stale:
+    with acquire_lock(paths.lock) as stale:
         pass
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         courier = courier_of(paths, stale, monkeypatch)
         said = courier.close(DONE, WAIT_S)
     assert "taken over" in (said or "")
 
 
 def test_a_process_that_does_not_listen_costs_the_driver_no_time(tmp_path: Path) -> None:
-    courier = Courier("MLflow", [sys.executable, "-c", "import time; time.sleep(1000)"])
+    courier = ProcessClient("MLflow", [sys.executable, "-c", "import time; time.sleep(1000)"])
     for number in range(20_000):  # more than a pipe holds
         courier.changed(f"t{number:04d}", reported=True)
     process = courier._process
@@ -104,7 +104,7 @@ def test_a_process_that_does_not_listen_costs_the_driver_no_time(tmp_path: Path)
 
 def test_warnings_are_the_drivers(caplog: pytest.LogCaptureFixture) -> None:
     says = 'import sys; sys.stdin.readline(); print(\'{"warning": "down"}\\n{"undelivered": "x"}\')'
-    courier = Courier("MLflow", [sys.executable, "-c", says])
+    courier = ProcessClient("MLflow", [sys.executable, "-c", says])
     assert courier.close(DONE, WAIT_S) == "x"
     assert [r.getMessage() for r in caplog.records] == ["down"]
 
@@ -120,7 +120,7 @@ def test_the_cores_are_left_to_workers_that_come_up(monkeypatch: pytest.MonkeyPa
         "        break\n"
         "    heard.append(line.strip())\n"
     )
-    courier = Courier("MLflow", [sys.executable, "-c", hears])
+    courier = ProcessClient("MLflow", [sys.executable, "-c", hears])
     monkeypatch.setattr("tuning.controller.tracking.process_client._LATER_S", 1000.0)
     courier.changed("t0000", reported=True)
     assert courier._process is None
@@ -135,11 +135,11 @@ def test_the_cores_are_left_to_workers_that_come_up(monkeypatch: pytest.MonkeyPa
 def test_it_leaves_with_its_driver(paths: SweepPaths) -> None:
     driver = (
         "import os, sys\n"
-        "from results.storage.fencing import Unfenced\n"
+        "from results.storage.fencing import NullFence\n"
         "from tuning.controller.tracking.process_client import Courier, deliverer\n"
         "from tuning.execution import courier\n"
         "courier._LATER_S = 0.0\n"
-        "told = Courier('MLflow', deliverer(sys.argv[1], Unfenced()))\n"
+        "told = Courier('MLflow', deliverer(sys.argv[1], NullFence()))\n"
         "told.changed('t0000', reported=True)\n"
         "print(told._process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

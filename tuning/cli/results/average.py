@@ -96,7 +96,7 @@ def average(
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find, handle
-    from tuning.evaluation.test_split import beside_single
+    from tuning.evaluation.test_split import compare_with_single
 
     paths = find(sweep, storage)
     spec = read_spec(paths)
@@ -129,7 +129,7 @@ def average(
     called = name or f"{method}-{label}"
     if Path(called).name != called or called.startswith("."):
         raise UserError(f"--name: a plain name, not '{called}'")
-    judge = beside_single(trainable, config, spec.metric, spec.mode, cache)
+    judge = compare_with_single(trainable, config, spec.metric, spec.mode, cache)
     soup = make_soup(paths, called, picked, judge, recipe)
     _tell(soup, spec, handle(paths), paths.soup(called))
     _track(paths, spec)

@@ -13,7 +13,7 @@ from tuning.cli.options import Address, Json, StorageDir, Sweep
 if TYPE_CHECKING:
     from results.analysis.confirmation import Confirmation
     from results.analysis.leaderboard import TrialSummary
-    from results.analysis.selection import Choice
+    from results.analysis.selection import Selection
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SelectSpec, SweepSpec
 
@@ -164,7 +164,7 @@ def _tell(made: Confirmation) -> None:
     typer.echo("")
 
 
-def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
+def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from tuning.cli.formatting import number, setting
     from tuning.controller.sweep_dir.folder import handle
 
@@ -183,7 +183,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> None:
         typer.echo(f"confirm    {how}  (so far measured once, by the search)")
 
 
-def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Choice) -> dict[str, Any]:
+def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str, Any]:
     line = choice.line
     checkpoint = paths.trial(line.record.id).newest_checkpoint()
     return {

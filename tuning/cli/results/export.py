@@ -13,7 +13,7 @@ from tuning.evaluation.load_model import Picked, cache_of, pick
 
 if TYPE_CHECKING:
     from results.export.formats import Model
-    from results.export.verify import Verdict
+    from results.export.verify import Verification
 
 
 def export(
@@ -102,7 +102,7 @@ class _Export:
         typer.echo(f"load       {form.how(target).format(folder=target)}")
         return target
 
-    def _written(self, name: str, force: bool) -> tuple[Path, tuple[Verdict, ...]]:
+    def _written(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
         from results.export.folder import export as write
         from search_spaces.errors import UserError
 

@@ -22,12 +22,12 @@ def fetch(
     """
     from results.records.trial import read_trial, read_trials
     from tuning.controller.sweep_dir.folder import find, find_trial
-    from tuning.controller.sweep_dir.lock import own
+    from tuning.controller.sweep_dir.lock import acquire_lock
     from tuning.controller.sweep_dir.restore import fetch_checkpoints
 
     paths = find(sweep, storage)
     named = [read_trial(find_trial(paths, trial)) for trial in trials or ()]
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         fetched = fetch_checkpoints(paths, named or read_trials(paths))
     for trial_id, step in fetched.items():
         typer.echo(f"{trial_id}  {'nothing newer' if step is None else f'step {step}'}")

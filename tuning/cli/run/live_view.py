@@ -19,16 +19,16 @@ from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import trials_table
-from tuning.controller.events import Observer
+from tuning.controller.events import SweepEvents
 from tuning.controller.resources.forecast import forecast, trial_cost
 
 _OTHER_LINES = 8
 
 
-class View(Observer, Protocol):
+class View(SweepEvents, Protocol):
     """Shows a sweep to a person."""
 
-    board: Board
+    board: SweepProgress
 
     def say(self, message: str) -> None:
         """What is going on when no trial says anything."""
@@ -40,7 +40,7 @@ class View(Observer, Protocol):
         ...
 
 
-class Board:
+class SweepProgress:
     """What is known of the sweep's trials, and which is the best: shared by both views.
 
     Attributes:
@@ -143,7 +143,7 @@ class Board:
 class LiveView:
     """One table that is drawn anew: running trials first, then the best."""
 
-    def __init__(self, board: Board, console: Console) -> None:
+    def __init__(self, board: SweepProgress, console: Console) -> None:
         self.board, self._console = board, console
         self._message = "starting"
 
@@ -222,7 +222,7 @@ class LiveView:
 class LineView:
     """One plain line per event, for logs and pipes."""
 
-    def __init__(self, board: Board, console: Console) -> None:
+    def __init__(self, board: SweepProgress, console: Console) -> None:
         self.board, self._console = board, console
 
     def trial_started(self, record: TrialRecord) -> None:
@@ -268,6 +268,6 @@ class LineView:
         yield
 
 
-def make_view(board: Board, console: Console) -> LiveView | LineView:
+def make_view(board: SweepProgress, console: Console) -> LiveView | LineView:
     """A live table where there is a terminal, lines where there is none."""
     return (LiveView if console.is_terminal else LineView)(board, console)

@@ -17,7 +17,7 @@ from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from tuning.controller.session import Interrupt
-    from tuning.search.auto_searcher import Choice
+    from tuning.search.auto_searcher import AutoChoice
 
 
 def run(
@@ -90,10 +90,10 @@ def resume(
     _drive(paths, address, choose_scheduler(read_spec(paths)))
 
 
-def _drive(paths: SweepPaths, address: str | None, scheduler: Choice) -> None:
+def _drive(paths: SweepPaths, address: str | None, scheduler: AutoChoice) -> None:
     from results.records.spec_file import read_spec
     from tuning.cli.formatting import make_console
-    from tuning.cli.run.live_view import Board, make_view
+    from tuning.cli.run.live_view import SweepProgress, make_view
     from tuning.cli.summary import summarise
     from tuning.controller.session import Interrupt, run_session
     from tuning.search.auto_searcher import choose
@@ -103,7 +103,7 @@ def _drive(paths: SweepPaths, address: str | None, scheduler: Choice) -> None:
     console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
     console.print(f"search {choose(spec)}", soft_wrap=True)
     console.print(f"scheduler {scheduler}", soft_wrap=True)
-    view, stop = make_view(Board(spec), console), Interrupt()
+    view, stop = make_view(SweepProgress(spec), console), Interrupt()
     with _interruptible(stop):
         outcome = run_session(paths, spec, address, view, stop)
     summarise(outcome, console)

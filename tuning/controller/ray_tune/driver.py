@@ -1,4 +1,4 @@
-"""Lets Ray Tune run a sweep: thin shells around `SweepRun`.
+"""Lets Ray Tune run a sweep: thin shells around `SweepController`.
 
 To Ray Tune a trial is one attempt of ours: retries and resumed trials come back as new Tune trials
 of the same trial id, because we keep the books (configuration, rungs, budgets) and Tune does not.
@@ -18,7 +18,7 @@ from ray.tune.search import Searcher
 
 from results.records.failures import Remedy
 from results.records.trial import Report
-from results.storage.fault_injection import reached
+from results.storage.fault_injection import fault_point
 from trainables.job import TrialJob
 from tuning.controller.ray_tune.actor_reuse import keep_actors
 from tuning.controller.ray_tune.evict_finished import forget_finished
@@ -32,8 +32,8 @@ from tuning.controller.ray_tune.trial_actor import (
     machines,
 )
 from tuning.controller.resources.cluster import own_machine
-from tuning.controller.sweep import SweepRun
-from tuning.controller.worker_manager import Hired
+from tuning.controller.sweep import SweepController
+from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
 
 _SPOILS = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
@@ -42,26 +42,26 @@ _SLIVER = 1e-4
 """The least that Ray counts of a resource; Tune demands some for each of its actors."""
 
 
-class SweepSearcher(Searcher):
+class RayTuneSearcher(Searcher):
     """Hands Ray Tune the attempts that are next, and the books what became of them."""
 
-    def __init__(self, run: SweepRun, hired: Hired) -> None:
+    def __init__(self, run: SweepController, workers: WorkerManager) -> None:
         super().__init__()
-        self._run, self._hired = run, hired
+        self._run, self._hired = run, workers
         self.jobs: dict[str, TrialJob] = {}
         self.killed: set[str] = set()  # whose listeners Ray's memory monitor killed
 
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None when all slots are taken, FINISHED when nothing is left."""
-        if self._run.finished or self._hired.deaf:
+        if self._run.finished or self._hired.broker_lost:
             return Searcher.FINISHED
-        berth = self._hired.berth
-        job = None if berth() is None else self._run.next_trial(berth)
+        allocation = self._hired.allocation
+        job = None if allocation() is None else self._run.next_trial(allocation)
         if job is None:
             return None
         self.jobs[trial_id] = job
         self._hired.start(job)
-        reached("driver:started")
+        fault_point("driver:started")
         return {KEY: job.key}
 
     def on_trial_complete(
@@ -73,17 +73,17 @@ class SweepSearcher(Searcher):
             return
         remedy = None
         if error:
-            remedy = self._hired.lost_listener(job, for_memory=trial_id in self.killed)
+            remedy = self._hired.on_listener_died(job, for_memory=trial_id in self.killed)
         elif result and ERROR in result and not result[CAME_UP]:
-            self._hired.never_came_up(job, result[ERROR])
+            self._hired.on_start_failed(job, result[ERROR])
         elif result and ERROR in result:
             remedy = self._run.on_failed(
                 job.trial_id, result[ERROR], began=result[BEGAN], machines=machines(result)
             )
         else:
             self._run.on_ended(job.trial_id)
-        self._hired.release(job, ruined=remedy in _SPOILS)
-        reached("driver:released")
+        self._hired.release(job, unusable=remedy in _SPOILS)
+        fault_point("driver:released")
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: the sweep folder is the truth."""
@@ -92,13 +92,15 @@ class SweepSearcher(Searcher):
         return {}  # Tune pickles its searcher for a restore that we never do
 
 
-class BookScheduler(FIFOScheduler):
+class RayTuneScheduler(FIFOScheduler):
     """Asks the books after each report, and answers the trial."""
 
-    def __init__(self, run: SweepRun, searcher: SweepSearcher, hired: Hired) -> None:
+    def __init__(
+        self, run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._run, self._searcher, self._hired = run, searcher, hired
-        self._mailbox = hired.mailbox
+        self._run, self._searcher, self._hired = run, searcher, workers
+        self._mailbox = workers.broker
         self._kept = False
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -106,13 +108,13 @@ class BookScheduler(FIFOScheduler):
         job = self._searcher.jobs.get(trial.trial_id)
         if job is None or REPORT not in result:
             return self.CONTINUE
-        reached("driver:heard")
+        fault_point("driver:heard")
         decision = self._run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
-        reached("driver:decided")
+        fault_point("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
         self._mailbox.answer.remote(job.key, self._hired.answer(job))
-        reached("driver:answered")
+        fault_point("driver:answered")
         return self.CONTINUE
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -146,46 +148,48 @@ class _Stopper(tune.Stopper):
 
     def __init__(
         self,
-        run: SweepRun,
-        hired: Hired,
+        run: SweepController,
+        workers: WorkerManager,
         between: Callable[[], None],
     ) -> None:
-        self._run, self._hired, self._between = run, hired, between
+        self._run, self._hired, self._between = run, workers, between
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        self._hired.tend()
+        self._hired.poll()
         self._between()
-        return self._run.interrupted or self._hired.deaf
+        return self._run.interrupted or self._hired.broker_lost
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
 
 
-def drive(run: SweepRun, hired: Hired, between: Callable[[], None]) -> None:
+def drive(run: SweepController, workers: WorkerManager, between: Callable[[], None]) -> None:
     """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be up.
 
     `between` is called again and again, between the trials' events.
     """
-    searcher = SweepSearcher(run, hired)
+    searcher = RayTuneSearcher(run, workers)
     gc.freeze()  # what is imported stays: its collection stops the loop for a third of a second
-    _tune(run, searcher, hired, _Stopper(run, hired, between))
-    if hired.deaf:
+    _tune(run, searcher, workers, _Stopper(run, workers, between))
+    if workers.broker_lost:
         for job in searcher.jobs.values():
-            hired.lost_listener(job)
+            workers.on_listener_died(job)
 
 
-def _tune(run: SweepRun, searcher: SweepSearcher, hired: Hired, stopper: _Stopper) -> None:
+def _tune(
+    run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager, stopper: _Stopper
+) -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    actor = tune.with_parameters(TrialActor, mailbox=hired.mailbox)
+    actor = tune.with_parameters(TrialActor, broker=workers.broker)
     tune.Tuner(
         # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.
         tune.with_resources(actor, {"cpu": 0, own_machine(): _SLIVER}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
-            scheduler=BookScheduler(run, searcher, hired),
+            scheduler=RayTuneScheduler(run, searcher, workers),
             num_samples=-1,
             reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.trial_id),

@@ -13,7 +13,7 @@ from search_spaces.spec.sweep import BudgetSpec
 from tuning.controller.resources.budget import Cost, Limit, held_for
 
 
-class Tally:
+class BudgetTracker:
     """Running sums over a sweep's trials.
 
     What it says depends on the newest record and value of each trial, not on the order in which it

@@ -22,7 +22,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Berth:
+class Allocation:
     """What an attempt gets of the cluster.
 
     Attributes:
@@ -44,7 +44,7 @@ class Berth:
         return () if self.in_place else tuple(m.id for m in self.kept_off)
 
 
-FindBerth = Callable[[Collection[Machine]], Berth | None]
+FindAllocation = Callable[[Collection[Machine]], Allocation | None]
 """What a trial would get now that failed on some machines; None while it has to wait."""
 
 
@@ -74,10 +74,10 @@ class Placement:
         """How many trials the cluster could hold at once."""
         return self.places // self.resources.min_workers
 
-    def berth(self, workers: int) -> Berth:
+    def allocation(self, workers: int) -> Allocation:
         """What so many workers hold."""
         each = self.resources.cpus_per_worker
-        return Berth(workers, workers * each, workers * self.gpus_per_worker)
+        return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
     @property
     def spread(self) -> str | None:
@@ -100,8 +100,8 @@ class Placement:
     @property
     def need(self) -> str:
         """What one trial holds, in words."""
-        asked, each = self.resources, self.berth(1)
-        most, one = self.berth(asked.max_workers), _amount(each.cpus, each.gpus)
+        asked, each = self.resources, self.allocation(1)
+        most, one = self.allocation(asked.max_workers), _amount(each.cpus, each.gpus)
         if not asked.elastic:
             return f"{_amount(most.cpus, most.gpus)} ({most.workers} x {one})"
         return f"{asked.min_workers} to {most.workers} x {one}"
@@ -127,11 +127,11 @@ def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     return placement
 
 
-def unplaced(resources: ResourcesSpec) -> FindBerth:
+def unplaced(resources: ResourcesSpec) -> FindAllocation:
     """What an attempt gets where no cluster is asked: the most workers, and no GPU."""
     most = resources.max_workers
-    berth = Berth(most, most * resources.cpus_per_worker, 0.0)
-    return lambda blamed: berth
+    allocation = Allocation(most, most * resources.cpus_per_worker, 0.0)
+    return lambda blamed: allocation
 
 
 def places(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:

@@ -14,14 +14,14 @@ from results.paths import SweepPaths
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import read_trials
 from results.storage.atomic import fsync_dir, write_atomic
-from search_spaces.checksum import SEAL, seal_yaml
+from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.duration import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.preflight import preflight
 from tuning.controller.sweep_dir.folder import spent_s
-from tuning.controller.sweep_dir.lock import own
+from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.warm_start import sources
 from tuning.search.auto_scheduler import frozen_as, with_scheduler
 from tuning.search.compatibility import fitting
@@ -79,7 +79,7 @@ def change(
     """
     if not (trials or time or overrides):
         return None
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         if is_damaged(paths):
             raise UserError(
                 f"{paths.spec}: damaged, or edited; mend it first, without a change: "
@@ -150,8 +150,8 @@ def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
         os.replace(paths.evidence, kept / paths.evidence.name)
         fsync_dir(kept)
     comments = [line for line in before.decode().splitlines() if line.startswith("#")]
-    header = [line for line in comments if not line.startswith(SEAL)]
+    header = [line for line in comments if not line.startswith(CHECKSUM_PREFIX)]
     header += ["# changed by `tune resume`", *(f"# --set {text}" for text in loaded.overrides)]
     header += [note] if (note := frozen_as(loaded.spec)) else []
     text = "\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])
-    write_atomic(paths.spec, seal_yaml(text).encode())
+    write_atomic(paths.spec, add_yaml_checksum(text).encode())

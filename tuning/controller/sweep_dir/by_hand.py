@@ -11,7 +11,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.overrides import parse
 from tuning.controller.sweep_dir.commands import send
 from tuning.controller.sweep_dir.folder import find_trial, handle, note_end
-from tuning.controller.sweep_dir.lock import held_by, own
+from tuning.controller.sweep_dir.lock import acquire_lock, held_by
 from tuning.search.compatibility import check_params
 
 
@@ -48,7 +48,7 @@ def stop(paths: SweepPaths, trial: str | None) -> str:
     if owner := held_by(paths.lock):
         send(paths, "stop", trial=trial)
         return f"{owner} stops {what} at the next report"
-    with own(paths.lock):
+    with acquire_lock(paths.lock):
         stopped = [_stop(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
         if trial is None:
             note_end(paths, "tune stop")

@@ -18,7 +18,7 @@ from search_spaces.errors import UserError
 from tuning.search.compatibility import check_params
 
 if TYPE_CHECKING:
-    from tuning.controller.sweep import SweepRun
+    from tuning.controller.sweep import SweepController
 
 POLL_S = 0.5
 
@@ -59,13 +59,13 @@ def waiting(paths: SweepPaths) -> list[Command]:
     return found
 
 
-class Attendant:
+class CommandHandler:
     """Carries out a sweep's commands, in the driver, between events.
 
     Call it often: it looks into the folder every `POLL_S` seconds.
     """
 
-    def __init__(self, run: SweepRun) -> None:
+    def __init__(self, run: SweepController) -> None:
         self._run = run
         self._next = 0.0
 
@@ -85,7 +85,7 @@ class Attendant:
     def _attend(self) -> None:
         run = self._run
         for command in waiting(run.paths):
-            run.tenure.check()  # a command is for the sweep's owner alone
+            run.fence.check()  # a command is for the sweep's owner alone
             if command.do == "pause":
                 self._done(command)  # first: it must not pause the session after this one
                 run.interrupt()

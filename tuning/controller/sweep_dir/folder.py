@@ -17,14 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from results.paths import Storage, SweepPaths, TrialPaths
 from results.storage.atomic import write_atomic
-from results.storage.fencing import Tenure
-from search_spaces.checksum import is_whole_json, seal_json, seal_yaml
+from results.storage.fencing import Fence
+from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.loading.explain import rule
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
 from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import anchored
+from trainables.registry import resolve_paths
 from trainables.user_code.loader import canonical
 from tuning.search.auto_scheduler import frozen_as, with_scheduler
 
@@ -32,7 +32,7 @@ DEFAULT_STORAGE = "./sweeps"
 
 
 @dataclass(frozen=True)
-class Session:
+class SweepState:
     """`state.json`: one line of history per session, and the sweep's identity.
 
     Attributes:
@@ -62,12 +62,12 @@ def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepP
         paths = root.sweep(candidate)
         if _make(paths.root):
             named = _anywhere(loaded.spec).model_copy(update={"name": candidate})
-            write_state(paths, Session(uuid.uuid4().hex, (), ()))
+            write_state(paths, SweepState(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
             header += f"{note}\n" if (note := frozen_as(named)) else ""
             text = header + dump_sweep(with_scheduler(named))
-            write_atomic(paths.spec, seal_yaml(text).encode())
+            write_atomic(paths.spec, add_yaml_checksum(text).encode())
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
@@ -109,7 +109,7 @@ def discard(paths: SweepPaths) -> None:
 
 def _anywhere(spec: SweepSpec) -> SweepSpec:
     """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
-    update: dict[str, Any] = {"fixed": anchored(spec.trainable, spec.fixed, Path.cwd())}
+    update: dict[str, Any] = {"fixed": resolve_paths(spec.trainable, spec.fixed, Path.cwd())}
     named = [_absolute(sweep) for sweep in spec.search.warm_start]
     update["search"] = spec.search.model_copy(update={"warm_start": named})
     if ":" in spec.trainable:
@@ -163,7 +163,7 @@ def handle(paths: SweepPaths) -> str:
     return paths.name if paths.root.parent == storage_of(None).root else str(paths.root)
 
 
-def read_state(paths: SweepPaths) -> Session:
+def read_state(paths: SweepPaths) -> SweepState:
     """The sweep's identity and history.
 
     Raises:
@@ -172,30 +172,30 @@ def read_state(paths: SweepPaths) -> Session:
     try:
         data = paths.state.read_bytes()
         raw = json.loads(data)
-        if not is_whole_json(data):
+        if not json_is_intact(data):
             raise ValueError("does not match its checksum")
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
-        return Session(raw["key"], started, spent, raw.get("ended", ""))
+        return SweepState(raw["key"], started, spent, raw.get("ended", ""))
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
 
-def write_state(paths: SweepPaths, state: Session) -> None:
+def write_state(paths: SweepPaths, state: SweepState) -> None:
     """Write `state.json` atomically."""
-    write_atomic(paths.state, seal_json(json.dumps(asdict(state), indent=1)).encode())
+    write_atomic(paths.state, add_json_checksum(json.dumps(asdict(state), indent=1)).encode())
 
 
 @contextlib.contextmanager
-def accounted(paths: SweepPaths, tenure: Tenure) -> Iterator[float]:
+def accounted(paths: SweepPaths, fence: Fence) -> Iterator[float]:
     """Count the seconds of a session; gives those of the sessions before."""
     state = read_state(paths)
     known = _spent(paths, state)
     start, before = time.monotonic(), sum(known)
-    write_state(paths, Session(state.key, (*state.started, time.time()), (*known, None)))
+    write_state(paths, SweepState(state.key, (*state.started, time.time()), (*known, None)))
     try:
         yield before
     finally:
-        tenure.check()
+        fence.check()
         spent = (*known, time.monotonic() - start)
         write_state(paths, replace(read_state(paths), spent=spent))
 
@@ -210,7 +210,7 @@ def spent_s(paths: SweepPaths) -> float:
     return sum(_spent(paths, read_state(paths)))
 
 
-def _spent(paths: SweepPaths, state: Session) -> tuple[float, ...]:
+def _spent(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:
     return tuple(
         s if s is not None else max(0.0, _last_report(paths) - began)
         for s, began in zip(state.spent, state.started, strict=True)

@@ -24,7 +24,7 @@ STALE_S = 60.0
 
 
 @contextmanager
-def own(lock: Path) -> Iterator[Owner]:
+def acquire_lock(lock: Path) -> Iterator[Owner]:
     """Hold a sweep while the block runs.
 
     Raises:

@@ -15,10 +15,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.checkpoints.trial_mirror import OWNER, REPORTS, Place, Usurped, check_owner
+from results.checkpoints.trial_mirror import (
+    OWNER,
+    REPORTS,
+    MirrorLocation,
+    OwnershipTakenError,
+    check_owner,
+)
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
-from results.storage.object_store import Objects, check_objects, explained, open_objects
+from results.storage.object_store import (
+    ObjectStore,
+    check_object_store,
+    explained,
+    open_object_store,
+)
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
@@ -26,7 +37,7 @@ from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.sweep_dir.lock import lives, myself
 
 if TYPE_CHECKING:
-    from tuning.controller.sweep import SweepRun
+    from tuning.controller.sweep import SweepController
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +52,7 @@ Stamp = tuple[int, ...]
 class NoMirror:
     """For a sweep that is in its folder only."""
 
-    def watch(self, run: SweepRun) -> Place | None:
+    def watch(self, run: SweepController) -> MirrorLocation | None:
         """Nowhere."""
         return None
 
@@ -49,7 +60,7 @@ class NoMirror:
 class Mirror:
     """Keeps the records of a sweep in its place in object storage."""
 
-    def __init__(self, place: Place, objects: Objects, paths: SweepPaths) -> None:
+    def __init__(self, place: MirrorLocation, objects: ObjectStore, paths: SweepPaths) -> None:
         self._place, self._objects, self._paths = place, objects, paths
         self._sent: dict[Path, Stamp] = {}
         self._over = threading.Event()
@@ -61,7 +72,7 @@ class Mirror:
         """Send from now on, until `close`."""
         self._thread.start()
 
-    def watch(self, run: SweepRun) -> Place | None:
+    def watch(self, run: SweepController) -> MirrorLocation | None:
         """Tell a sweep from now on what goes wrong; gives where its checkpoints go."""
 
         def complain(said: str, lost: bool) -> None:
@@ -82,10 +93,10 @@ class Mirror:
         try:
             self.send()
             if not self._paths.trials.exists():  # it came to nothing: its name is free again
-                open_objects(self._place.address).remove(self._place.sweep, below=True)
+                open_object_store(self._place.address).remove(self._place.sweep, below=True)
                 return
             self._beat(released=True)
-        except (OSError, Usurped) as e:
+        except (OSError, OwnershipTakenError) as e:
             self._complain(f"not all records are in {self._objects.address} ({_line(e)})", False)
 
     def send(self) -> None:
@@ -109,7 +120,7 @@ class Mirror:
         while True:
             try:
                 self.send()
-            except Usurped as e:
+            except OwnershipTakenError as e:
                 self._lost = True
                 self._complain(str(e), True)
                 return
@@ -140,7 +151,7 @@ class Mirror:
 
 
 @contextmanager
-def mirrored(paths: SweepPaths, spec: SweepSpec, tenure: Owner) -> Iterator[Mirror | NoMirror]:
+def mirrored(paths: SweepPaths, spec: SweepSpec, fence: Owner) -> Iterator[Mirror | NoMirror]:
     """Mirror a sweep while the block runs, if its file says where.
 
     Raises:
@@ -149,9 +160,9 @@ def mirrored(paths: SweepPaths, spec: SweepSpec, tenure: Owner) -> Iterator[Mirr
     if spec.checkpoint.mirror is None:
         yield NoMirror()
         return
-    place = Place(str(spec.checkpoint.mirror), spec.name, tenure.token)
+    place = MirrorLocation(str(spec.checkpoint.mirror), spec.name, fence.token)
     objects = place.open()
-    owner = {**myself(), "token": tenure.token, "sweep": read_state(paths).key}
+    owner = {**myself(), "token": fence.token, "sweep": read_state(paths).key}
     try:
         _claim(objects, owner)
     except OSError as e:
@@ -172,12 +183,12 @@ def check_mirror(spec: SweepSpec) -> list[str]:
     """
     if spec.checkpoint.mirror is None:
         return []
-    objects = open_objects(spec.checkpoint.mirror)
-    check_objects(objects)
+    objects = open_object_store(spec.checkpoint.mirror)
+    check_object_store(objects)
     return [f"mirror     {objects.address}, which can be listed"]
 
 
-def _claim(objects: Objects, owner: dict[str, Any]) -> None:
+def _claim(objects: ObjectStore, owner: dict[str, Any]) -> None:
     text = objects.read(OWNER)
     held = None if text is None else json.loads(text)
     if held is not None and held["sweep"] != owner["sweep"]:
@@ -194,7 +205,7 @@ def _claim(objects: Objects, owner: dict[str, Any]) -> None:
     objects.put(OWNER, json.dumps(owner).encode())
 
 
-def _drives(objects: Objects, held: dict[str, Any]) -> bool:
+def _drives(objects: ObjectStore, held: dict[str, Any]) -> bool:
     """Whether the driver that has the mirror still lives."""
     beat = _heartbeat(held["token"])
     said = json.loads(objects.read(beat) or b"{}")

@@ -25,17 +25,17 @@ from results.records.trial import (
     write_trial,
 )
 from results.storage.atomic import write_atomic
-from search_spaces.checksum import is_sealed_json
+from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import Session, read_state, write_state
+from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.search.study import SweepStudy, derive_seed
 
 _ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
 REBUILT = "rebuilt from the study and the reports"
 
 
-def set_aside(path: Path) -> Path | None:
+def quarantine_file(path: Path) -> Path | None:
     """Rename what is damaged, without replacing what was set aside before; None if it is gone."""
     for number in range(1, 10_000):
         kept = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
@@ -47,11 +47,11 @@ def set_aside(path: Path) -> Path | None:
     return kept
 
 
-def mend_spec(paths: SweepPaths) -> list[str]:
+def repair_spec(paths: SweepPaths) -> list[str]:
     """Make `sweep.yaml` again from its copy when it is damaged; else the copy from it."""
     if is_damaged(paths):
         problem = f"{paths.spec}: damaged" if paths.spec.exists() else f"{paths.spec}: gone"
-        kept = set_aside(paths.spec)
+        kept = quarantine_file(paths.spec)
         write_atomic(paths.spec, paths.spec_copy.read_bytes())
         done = f"made again from {paths.spec_copy.relative_to(paths.root)}"
         return [_said(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
@@ -60,16 +60,16 @@ def mend_spec(paths: SweepPaths) -> list[str]:
     return []
 
 
-def mend_state(paths: SweepPaths) -> list[str]:
+def repair_state(paths: SweepPaths) -> list[str]:
     """Make `state.json` again when it is lost: time spent is what the trials took, from first to
     last sign; the sweep gets a new identity, so its MLflow runs are made anew.
     """
     try:
         read_state(paths)
     except UserError as e:
-        kept = set_aside(paths.state)
+        kept = quarantine_file(paths.state)
         first, last = _life(paths)
-        write_state(paths, Session(uuid.uuid4().hex, (first,), (last - first,)))
+        write_state(paths, SweepState(uuid.uuid4().hex, (first,), (last - first,)))
         return [_said(e, kept, "made again; MLflow gets new runs of the sweep")]
     return []
 
@@ -88,12 +88,12 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
         problem = f"{paths.study}: contradicts the records of {', '.join(contrary)}"
     except Exception as e:  # noqa: BLE001 - Optuna raises whatever a damaged line makes it raise
         problem = f"{paths.study}: not readable ({type(e).__name__})"
-    kept = set_aside(paths.study)
+    kept = quarantine_file(paths.study)
     fresh = SweepStudy(paths.study, spec.name, spec)
     return fresh, [_said(problem, kept, "made again from the trials' records")]
 
 
-def mend_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[str]:
+def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[str]:
     """Make the records of trials again that are lost; a trial of which nothing is known is set
     aside as a whole.
     """
@@ -106,13 +106,13 @@ def mend_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[s
             read_trial(trial)
         except UserError as e:
             _refuse_what_is_whole(trial, e)
-            said.append(_mend_trial(trial, spec, study, e))
+            said.append(_repair_trial(trial, spec, study, e))
     return said
 
 
 def _refuse_what_is_whole(trial: TrialPaths, error: UserError) -> None:
     """A record that is as it was written, but not as this version reads it, is no damage."""
-    if not trial.record.exists() or not is_sealed_json(data := trial.record.read_bytes()):
+    if not trial.record.exists() or not json_matches_checksum(data := trial.record.read_bytes()):
         return
     if json.loads(data).get("id") == trial.root.name:
         raise UserError(
@@ -121,13 +121,13 @@ def _refuse_what_is_whole(trial: TrialPaths, error: UserError) -> None:
         ) from error
 
 
-def _mend_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: UserError) -> str:
+def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: UserError) -> str:
     number = int(trial.root.name[1:])
     known = study.recall(number)
     if known is None:
-        kept = set_aside(trial.root)
+        kept = quarantine_file(trial.root)
         return _said(error, kept, "the study does not know the trial either: it is set aside")
-    kept = set_aside(trial.record)
+    kept = quarantine_file(trial.record)
     params, state, last_step = known
     reports = read_reports(trial)
     attempts = _attempts(trial, reports)

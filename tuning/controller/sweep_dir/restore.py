@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from results.checkpoints.commit import newest_whole
-from results.checkpoints.trial_mirror import Place, TrialMirror
+from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
-from results.storage.object_store import Objects, explained, open_objects
+from results.storage.object_store import ObjectStore, explained, open_object_store
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import storage_of
@@ -32,7 +32,7 @@ def restore(address: str, storage: str | None) -> SweepPaths:
     Raises:
         UserError: there is no sweep, the storage cannot be reached, or the folder exists.
     """
-    objects = open_objects(address)
+    objects = open_object_store(address)
     name = objects.address.rpartition("/")[2]
     paths = storage_of(storage).sweep(name)
     if paths.root.exists():
@@ -66,7 +66,7 @@ def fetch_checkpoints(paths: SweepPaths, records: list[TrialRecord]) -> dict[str
         raise explained(place.open(), e) from e
 
 
-def _fetch_records(objects: Objects, keys: list[str], paths: SweepPaths) -> SweepPaths:
+def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> SweepPaths:
     draft = SweepPaths(paths.root.with_name(f".{paths.name}.fetched"))
     shutil.rmtree(draft.root, ignore_errors=True)
     draft.root.mkdir(parents=True)
@@ -90,17 +90,17 @@ def _is_inside(root: Path, key: str) -> bool:
     return (root / key).resolve().is_relative_to(root.resolve())
 
 
-def _place(paths: SweepPaths, spec: SweepSpec) -> Place:
+def _place(paths: SweepPaths, spec: SweepSpec) -> MirrorLocation:
     if spec.checkpoint.mirror is None:
         raise UserError(f"{paths.name}: is in no object storage (checkpoint.mirror)")
-    return Place(str(spec.checkpoint.mirror), spec.name, _READER)
+    return MirrorLocation(str(spec.checkpoint.mirror), spec.name, _READER)
 
 
-def _mirror(place: Place, record: TrialRecord) -> TrialMirror:
+def _mirror(place: MirrorLocation, record: TrialRecord) -> TrialMirror:
     return TrialMirror(place, record.id, len(record.attempts) + 1)
 
 
-def _fetch(place: Place, paths: SweepPaths, record: TrialRecord) -> int | None:
+def _fetch(place: MirrorLocation, paths: SweepPaths, record: TrialRecord) -> int | None:
     here = newest_whole(paths.trial(record.id))
     step = -1 if here is None else here.step
     return _mirror(place, record).fetch(paths.trial(record.id), step)

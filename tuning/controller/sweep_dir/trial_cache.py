@@ -15,7 +15,7 @@ from search_spaces.errors import UserError
 from tuning.search.transfer.findings import Finding
 
 
-class Reuse:
+class TrialCache:
     """The completed trials of the sweeps that may be reused, by identity."""
 
     def __init__(self, found: Sequence[Finding]) -> None:

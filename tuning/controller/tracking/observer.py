@@ -6,12 +6,12 @@ import os
 
 from results.paths import Storage, SweepPaths
 from results.records.trial import Report, TrialRecord
-from results.storage.fencing import Tenure
+from results.storage.fencing import Fence
 from results.tracking import Delivery, NullTracker, Tracker, mlflow_tracker
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.lock import own
-from tuning.controller.tracking.process_client import Courier, deliverer
+from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.tracking.process_client import ProcessClient, start_process
 
 
 class TrackerObserver:
@@ -33,22 +33,22 @@ class TrackerObserver:
         self._tracker.changed(record.id, reported=False)
 
 
-def make_tracker(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Tracker:
+def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
     """The tracker of a running sweep; MLflow in the storage's own database by default."""
     if spec.tracking.name == "none":
         return NullTracker()
     name = f"MLflow at {redact(tracking_uri(spec, paths))}"
-    return Courier(name, deliverer(paths.root, tenure))
+    return ProcessClient(name, start_process(paths.root, fence))
 
 
-def delivery(spec: SweepSpec, paths: SweepPaths, tenure: Tenure) -> Delivery:
+def delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
     """Delivery of a sweep to the MLflow that it names, by its owner."""
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
     storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
     experiment = spec.tracking.experiment or spec.name
     uri = tracking_uri(spec, paths)
-    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, tenure)
+    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, fence)
 
 
 def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
@@ -60,8 +60,8 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
     Raises:
         UserError: it is driven.
     """
-    with own(paths.lock) as tenure:
-        tracker = delivery(spec, paths, tenure)
+    with acquire_lock(paths.lock) as fence:
+        tracker = delivery(spec, paths, fence)
         return tracker.close(tracker.last_ending, timeout_s)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from results.paths import SweepPaths
-from results.storage.fencing import Owner, Unfenced
+from results.storage.fencing import NullFence, Owner
 from results.tracking import Delivery, Ending
 
 _YIELDS = 15
@@ -63,8 +63,8 @@ def main() -> None:
         os.dup2(2, 1)  # whatever else prints
         logging.getLogger().addHandler(_Aloud(said))
         paths = SweepPaths(Path(sys.argv[1]))
-        tenure = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else Unfenced()
-        deliver(paths, delivery(read_spec(paths), paths, tenure), sys.stdin, said)
+        fence = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else NullFence()
+        deliver(paths, delivery(read_spec(paths), paths, fence), sys.stdin, said)
 
 
 def _say(said: TextIO, word: dict[str, str | None]) -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from results.storage.fencing import Owner, Tenure
+from results.storage.fencing import Fence, Owner
 from results.tracking import Ending
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ _LATER_S = 10.0
 """Seconds after the first report in which the cores are left to the workers that come up."""
 
 
-def deliverer(folder: Path, tenure: Tenure) -> list[str]:
+def start_process(folder: Path, fence: Fence) -> list[str]:
     """The command of the process that delivers a sweep's folder for its owner."""
     command = [sys.executable, "-m", "tuning.controller.tracking.process", str(folder)]
-    return [*command, tenure.token, str(tenure.fence)] if isinstance(tenure, Owner) else command
+    return [*command, fence.token, str(fence.fence)] if isinstance(fence, Owner) else command
 
 
-class Courier:
+class ProcessClient:
     """A `Tracker` in another process, started soon after the first report, and again if it dies.
 
     It reads the sweep folder itself and is only told which trials there is something new of; a word

@@ -50,15 +50,15 @@ class AshaPromote(Scheduler):
         self._paused[trial_id] = reached
         return Decision.PAUSE
 
-    def went_on(self, trial_id: str) -> None:
+    def on_trial_resume(self, trial_id: str) -> None:
         """It is called no more until it pauses again."""
         self._paused.pop(trial_id, None)
 
-    def gone(self, trial_id: str) -> None:
+    def on_trial_complete(self, trial_id: str) -> None:
         """It is not called any more; its scores stay in the rungs."""
         self._paused.pop(trial_id, None)
 
-    def call(self, *, more: bool, idle: bool) -> str | None:
+    def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """The best of the highest rung that has a paused trial among its best."""
         for milestone in sorted(self._rungs, reverse=True):
             best = self._best(milestone)

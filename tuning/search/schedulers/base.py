@@ -58,11 +58,11 @@ class Scheduler:
 
     - All answers depend on the calls so far alone: no clock, no global generator. Feeding the
       recorded reports again, in their order, brings a scheduler back; what it paused and is going
-      on since is told by `went_on`.
+      on since is told by `on_trial_resume`.
     - A step that a trial reported before changes nothing.
     - A trial is complete at `max_t`, where one is given.
     - A score that is no number is the worst one.
-    - When nothing runs and nothing may be proposed, `call` gives the trials that are yet to go on,
+    - When nothing runs and nothing may be proposed, `next_to_resume` gives the trials that are yet to go on,
       one after another, until one is complete at least; what it then leaves paused may be called in
       a session with more to propose.
 
@@ -82,13 +82,13 @@ class Scheduler:
         max_t = self._spec.max_t
         return Decision.COMPLETE if max_t is not None and step >= max_t else Decision.CONTINUE
 
-    def went_on(self, trial_id: str) -> None:
+    def on_trial_resume(self, trial_id: str) -> None:
         """The trial was begun, or is no longer paused."""
 
-    def gone(self, trial_id: str) -> None:
+    def on_trial_complete(self, trial_id: str) -> None:
         """The trial ended; it will report no more."""
 
-    def call(self, *, more: bool, idle: bool) -> str | None:
+    def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """The paused trial that should go on now; None when there is none.
 
         Args:
@@ -101,7 +101,7 @@ class Scheduler:
         """Whether the paused trial, which is called to go on, does so from another's weights.
 
         Args:
-            trial_id: what `call` gave.
+            trial_id: what `next_to_resume` gave.
             histories: of every trial.
         """
         return None

@@ -14,7 +14,7 @@ from tuning.search.schedulers.base import Decision, Scheduler, Scores
 _FEWEST = 3
 
 
-class Median(Scheduler):
+class MedianStopping(Scheduler):
     """Stops a trial whose best value so far is below the median of the other trials' averages up to
     the same step (Golovin et al. 2017, "Google Vizier"); not before `grace_period`, nor while
     fewer than three others came that far. A step not beyond a trial's newest changes nothing.

@@ -45,9 +45,9 @@ class Pbt(Scheduler):
         if step <= self._steps.get(trial_id, -1):
             return Decision.PAUSE if trial_id in self._paused else Decision.CONTINUE
         self._steps[trial_id] = step
-        self.went_on(trial_id)
+        self.on_trial_resume(trial_id)
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
-            self.gone(trial_id)
+            self.on_trial_complete(trial_id)
             return Decision.COMPLETE
         reached = max((g for g in self._rungs if step >= g), default=None)
         if reached is None or trial_id in self._rungs[reached]:
@@ -58,17 +58,17 @@ class Pbt(Scheduler):
         self._paused.add(trial_id)
         return Decision.PAUSE
 
-    def went_on(self, trial_id: str) -> None:
+    def on_trial_resume(self, trial_id: str) -> None:
         """It is on its way to the end of its next generation."""
         self._paused.discard(trial_id)
         self._running.add(trial_id)
 
-    def gone(self, trial_id: str) -> None:
+    def on_trial_complete(self, trial_id: str) -> None:
         """Nobody waits for it any more; its scores still count."""
         self._paused.discard(trial_id)
         self._running.discard(trial_id)
 
-    def call(self, *, more: bool, idle: bool) -> str | None:
+    def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """Once the population is whole and a generation complete: first those that take weights
         from others, which may not have gone on by then, then the others.
         """
