@@ -72,7 +72,7 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
     (r"\bSuperseded:", Remedy.RETRY, Cause.INFRASTRUCTURE),
     (_OOM, Remedy.SHRINK, Cause.BUG),
     (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),
-    (r"\bNoRoom:", Remedy.FAIL_TRIAL, Cause.INFRASTRUCTURE),
+    (r"\bDiskFullError:", Remedy.FAIL_TRIAL, Cause.INFRASTRUCTURE),
     (  # before UserError, as which our own writers say it
         r"No space left on device|[Dd]isk quota exceeded|File too large",
         Remedy.STOP_SWEEP,

@@ -40,7 +40,7 @@ def retry_when_full(write: Callable[[], None], paths: TrialPaths, step: int, wai
         wait_s: seconds to wait at most.
 
     Raises:
-        NoRoom: it stayed full; with what was needed and what was free.
+        DiskFullError: it stayed full; with what was needed and what was free.
     """
     until, pause, first = time.monotonic() + wait_s, FIRST_PAUSE_S, True
     while True:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 LIMITED = """
 import logging, resource, sys, time
 from pathlib import Path
-from trainables.checkpointing.disk_full import NoRoom
+from trainables.checkpointing.disk_full import DiskFullError
 from trainables.checkpointing.saver import Saver
 from trainables.job import TrialJob
 
@@ -46,8 +46,8 @@ limit(1_000)
 try:
     saver.begin(2, save, lambda: None)
     saver.wait()
-except NoRoom as e:
-    print("NoRoom:", e)
+except DiskFullError as e:
+    print("DiskFullError:", e)
 print(job.paths.checkpoint_steps(), pauses)
 """
 
@@ -80,7 +80,7 @@ def test_it_waits_until_there_is_room(tmp_path: Path) -> None:
 def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
     said, told = limited(tmp_path, "", 0.0)
     assert said.startswith(
-        "NoRoom: checkpoint of step 2: the disk is full, the one before has 5000 "
+        "DiskFullError: checkpoint of step 2: the disk is full, the one before has 5000 "
     )
     assert said.endswith("; waited 0 s for room (checkpoint.wait_for_room)")
     assert told == "[1] []"

@@ -89,7 +89,7 @@ class TestConformance:
         killed = open_run(tmp_path / "killed", self.spec(name))
         for _ in range(5):
             train(killed, killed.next_trial())
-        if asked and killed._called(killed.limit) is None:
+        if asked and killed._next_to_resume(killed.limit) is None:
             killed._study.ask(killed._scheduler.curves)
         resumed = open_run(tmp_path / "killed", self.spec(name))
         finish(resumed)

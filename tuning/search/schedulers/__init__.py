@@ -26,7 +26,7 @@ SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
     "asha_promote": "tuning.search.schedulers.asha_promote:AshaPromote",
     "hyperband": "tuning.search.schedulers.hyperband:Hyperband",
-    "median": "tuning.search.schedulers.median:Median",
+    "median": "tuning.search.schedulers.median:MedianStopping",
     "pbt": "tuning.search.schedulers.pbt:Pbt",
     "pb2": "tuning.search.schedulers.pb2:Pb2",
     "none": "tuning.search.schedulers.base:Scheduler",
