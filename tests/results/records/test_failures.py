@@ -6,6 +6,7 @@ import pytest
 
 from results.records.failures import Cause, Remedy, classify, signature
 from results.storage.atomic import disk_full
+from trainables.checkpointing.disk_full import DiskFullError
 from trainables.launch.ray_train import describe, in_one_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
@@ -40,6 +41,12 @@ CASES = [
     ),
     ("rank 2: UserError: a.txt:3: not a JSON object", "", Remedy.FAIL_TRIAL, Cause.BUG),
     ("rank 0: FloatingPointError: overflow", "", Remedy.DIVERGED, Cause.BUG),
+    (
+        f"rank 0: {in_one_line(DiskFullError('no space left on device'))}",
+        "",
+        Remedy.FAIL_TRIAL,
+        Cause.INFRASTRUCTURE,
+    ),
     (
         "rank 0: OSError: [Errno 28] No space left on device",
         "",
