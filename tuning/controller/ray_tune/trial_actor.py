@@ -24,13 +24,13 @@ def machines(result: Mapping[str, Any]) -> dict[int, Machine]:
 class TrialActor(tune.Trainable):
     """One `step` is the next event of the attempt: a report, its end or its failure.
 
-    The answer to a report goes from the driver to the mailbox directly, and so does a stop: there
+    The answer to a report goes from the driver to the broker directly, and so does a stop: there
     is nothing here to save, reset or clean up.
     """
 
     def setup(self, config: dict[str, Any], **given: Any) -> None:
         """Listen to an attempt."""
-        self._mailbox, self._key = given["mailbox"], config[KEY]
+        self._broker, self._key = given["broker"], config[KEY]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Listen to another."""
@@ -39,7 +39,7 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Wait for the attempt's next event."""
-        event = ray.get(self._mailbox.event.remote(self._key))
+        event = ray.get(self._broker.event.remote(self._key))
         if isinstance(event, Failed):
             said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
             return {**said, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
