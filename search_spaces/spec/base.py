@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -10,9 +11,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     PlainSerializer,
     WithJsonSchema,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from search_spaces.spec.duration import PATTERN, parse_duration
 from search_spaces.spec.env_vars import expand, original
@@ -32,6 +35,18 @@ Seconds = Annotated[
 EnvText = Annotated[
     str, Field(min_length=1), AfterValidator(expand), PlainSerializer(original, return_type=str)
 ]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotation of a text field that takes one of these names: a `Literal` of a dict's keys."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
 
 
 class Section(BaseModel):

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from search_spaces.domains.tree import flatten
 from search_spaces.errors import suggest
-from search_spaces.spec.base import Section
+from search_spaces.spec.base import OneOf, Section
+
+SCHEDULERS: dict[str, str] = {
+    "asha": "tuning.search.schedulers.asha:Asha",
+    "asha_promote": "tuning.search.schedulers.asha_promote:AshaPromote",
+    "hyperband": "tuning.search.schedulers.hyperband:Hyperband",
+    "median": "tuning.search.schedulers.median:MedianStopping",
+    "pbt": "tuning.search.schedulers.pbt:Pbt",
+    "pb2": "tuning.search.schedulers.pb2:Pb2",
+    "none": "tuning.search.schedulers.base:Scheduler",
+}
+"""Name to `"module:Class"`, which `tuning` resolves on demand. The dict lies here because its keys
+are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
+"""
 
 
 class SchedulerSpec(Section):
     """Which trials are stopped early, paused, or go on from another's weights."""
 
-    name: Literal["auto", "asha", "asha_promote", "hyperband", "median", "pbt", "pb2", "none"] = (
-        Field(
-            "auto",
-            description="Scheduler; auto picks one and says which and why; none stops no trial.",
-        )
+    name: Annotated[str, OneOf(("auto", *SCHEDULERS))] = Field(
+        "auto",
+        description="Scheduler; auto picks one and says which and why; none stops no trial.",
     )
     time_attr: str = Field(
         "step", min_length=1, description="What of a report counts progress; its unit is a step."

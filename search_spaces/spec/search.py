@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.base import Section
+from search_spaces.spec.base import OneOf, Section
+
+SEARCHERS: dict[str, str] = {
+    "mfgp": "tuning.search.models.multi_fidelity_gp:MultiFidelitySampler",
+    "tpe": "tuning.search.searchers:tpe",
+    "gp": "tuning.search.searchers:gp",
+    "cmaes": "tuning.search.searchers:cmaes",
+    "nsga2": "tuning.search.searchers:nsga2",
+    "nsga3": "tuning.search.searchers:nsga3",
+    "sobol": "tuning.search.sequences:SobolSampler",
+    "random": "tuning.search.searchers:random",
+    "grid": "tuning.search.searchers:grid",
+}
+"""Name to `"module:Class"` (or a function), which `tuning` resolves on demand. The dict lies here
+because its keys are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
+"""
 
 
 class SearchSpec(Section):
     """How configurations are proposed."""
 
-    name: Literal[
-        "auto", "mfgp", "tpe", "gp", "cmaes", "nsga2", "nsga3", "sobol", "random", "grid"
-    ] = Field("auto", description="Searcher; auto picks one and says which and why.")
+    name: Annotated[str, OneOf(("auto", *SEARCHERS))] = Field(
+        "auto", description="Searcher; auto picks one and says which and why."
+    )
     startup_trials: int = Field(
         10, ge=1, description="Random trials before the model proposes any (trials)."
     )

@@ -14,14 +14,14 @@ from results.checkpoints.commit import newest_whole
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
+from search_spaces.spec.scheduler import SCHEDULERS
+from search_spaces.spec.search import SEARCHERS
 from tests.docs.reference import on_page, reference
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, check_config, checkpoint_bytes, is_foreign, resolve
 from tuning.cli.app import app
-from tuning.search.schedulers import SCHEDULERS
-from tuning.search.searchers import SEARCHERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -6,25 +6,11 @@ import warnings
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from search_spaces.spec.sweep import SearchSpec
+from search_spaces.spec.search import SEARCHERS, SearchSpec
 from tuning.search.evidence import Evidence
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
-
-SEARCHERS: dict[str, str] = {
-    "mfgp": "tuning.search.models.multi_fidelity_gp:MultiFidelitySampler",
-    "tpe": "tuning.search.searchers:tpe",
-    "gp": "tuning.search.searchers:gp",
-    "cmaes": "tuning.search.searchers:cmaes",
-    "nsga2": "tuning.search.searchers:nsga2",
-    "nsga3": "tuning.search.searchers:nsga3",
-    "sobol": "tuning.search.sequences:SobolSampler",
-    "random": "tuning.search.searchers:random",
-    "grid": "tuning.search.searchers:grid",
-}
-"""`auto` is none of them: see `tuning.search.auto_searcher`."""
-
 
 READS_VALUES = ("tpe", "gp", "cmaes")
 """Those that learn from the values in the study: they are shown comparable ones."""

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from search_spaces.domains.conditional import active
 from search_spaces.domains.domain import Domain
+from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.cli.look.space_table import computed, space_table
 from tuning.controller.preflight import sample
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.searchers import SEARCHERS
 
 OPTIMIZER = {
     "choice": {

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from results.records.trial import Report, append_report, read_trials
+from search_spaces.spec.search import SEARCHERS
 from tests.tuning.search.test_findings import seen, session, sweep, warm
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import change
 from tuning.controller.sweep_dir.warm_start import evidence, findings
 from tuning.search.schedulers import Decision
-from tuning.search.searchers import SEARCHERS
 
 SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
 NONE = {"name": "none", "max_t": 2}

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SCHEDULERS, SchedulerSpec
 from tuning.search.schedulers.base import Decision, Era, Exploit, History, Scheduler, Scores
 
 __all__ = [
-    "SCHEDULERS",
     "Decision",
     "Era",
     "Exploit",
@@ -21,16 +20,6 @@ __all__ = [
     "Scores",
     "make_scheduler",
 ]
-
-SCHEDULERS: dict[str, str] = {
-    "asha": "tuning.search.schedulers.asha:Asha",
-    "asha_promote": "tuning.search.schedulers.asha_promote:AshaPromote",
-    "hyperband": "tuning.search.schedulers.hyperband:Hyperband",
-    "median": "tuning.search.schedulers.median:MedianStopping",
-    "pbt": "tuning.search.schedulers.pbt:Pbt",
-    "pb2": "tuning.search.schedulers.pb2:Pb2",
-    "none": "tuning.search.schedulers.base:Scheduler",
-}
 
 
 def make_scheduler(
