@@ -28,7 +28,7 @@ from tuning.cli.results.best import best
 from tuning.controller.session import _taken_over
 from tuning.controller.sweep_dir.commands import CommandHandler, send
 from tuning.controller.sweep_dir.folder import create
-from tuning.controller.sweep_dir.version_check import other_versions
+from tuning.controller.sweep_dir.repair import other_versions
 
 
 def make_sweep(storage: Path) -> SweepPaths:

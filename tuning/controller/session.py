@@ -97,7 +97,7 @@ def _taken_over(
 
 def _show(run: SweepController, view: View, before_s: float) -> None:
     """Show what was mended and what is no longer as it was, and from now on what happens."""
-    from tuning.controller.sweep_dir.version_check import other_versions
+    from tuning.controller.sweep_dir.repair import other_versions
 
     view.board.before_s = before_s
     run.observers.append(view)

@@ -25,7 +25,7 @@ from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next, closed
 from tuning.controller.events import SweepEvents
-from tuning.controller.resources.budget_tracker import BudgetTracker
+from tuning.controller.resources.budget import BudgetTracker
 from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import TrialCache, take
 from tuning.controller.trial_jobs import trial_identity

@@ -19,8 +19,8 @@ from results.averaging.soup.scoring import Evaluator, Examples, Score
 __all__ = [
     "LINEAGE",
     "Candidate",
-    "Examples",
     "Evaluator",
+    "Examples",
     "Recipe",
     "Score",
     "Soup",

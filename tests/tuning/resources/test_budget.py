@@ -14,8 +14,7 @@ from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.controller.resources.budget import Cost, check_spendable, spent
-from tuning.controller.resources.budget_tracker import BudgetTracker
+from tuning.controller.resources.budget import BudgetTracker, Cost, check_spendable, spent
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, trial_cost
 from tuning.controller.resources.placement import Node, place
 from tuning.controller.sweep_dir.folder import SweepState, accounted, write_state

@@ -17,7 +17,7 @@ from trainables.runtime.provenance import versions
 from tuning.controller.session import _taken_over
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, write_state
-from tuning.controller.sweep_dir.version_check import other_versions
+from tuning.controller.sweep_dir.repair import other_versions
 
 
 @pytest.fixture

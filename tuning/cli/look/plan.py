@@ -37,9 +37,8 @@ def plan(
     from tuning.cli.look.space_table import rules_of, space_table
     from tuning.controller.preflight import preflight
     from tuning.controller.resources.budget import check_spendable
-    from tuning.controller.resources.cluster import cluster
+    from tuning.controller.resources.cluster import check_trust, cluster
     from tuning.controller.resources.placement import place
-    from tuning.controller.resources.trust import check_trust
 
     check_trust(address, insecure)
     loaded = load_sweep(file, set_)

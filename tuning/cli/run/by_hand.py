@@ -25,7 +25,7 @@ def add(
 
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
-    from tuning.controller.sweep_dir.by_hand import add
+    from tuning.controller.sweep_dir.commands import add
     from tuning.controller.sweep_dir.folder import find
 
     typer.echo(add(find(sweep, storage), values))
@@ -43,7 +43,7 @@ def stop(
 
     Example: tune stop llm t0003
     """
-    from tuning.controller.sweep_dir.by_hand import stop
+    from tuning.controller.sweep_dir.commands import stop
     from tuning.controller.sweep_dir.folder import find
 
     typer.echo(stop(find(sweep, storage), trial))
@@ -54,7 +54,7 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
 
     Example: tune pause llm
     """
-    from tuning.controller.sweep_dir.by_hand import pause
+    from tuning.controller.sweep_dir.commands import pause
     from tuning.controller.sweep_dir.folder import find
 
     typer.echo(pause(find(sweep, storage)))

@@ -37,7 +37,7 @@ def run(
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight import preflight
-    from tuning.controller.resources.trust import check_trust
+    from tuning.controller.resources.cluster import check_trust
     from tuning.controller.sweep_dir.folder import create, discard
     from tuning.controller.sweep_dir.warm_start import sources
     from tuning.search.auto_scheduler import choose_scheduler
@@ -77,7 +77,7 @@ def resume(
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from results.records.spec_file import read_spec
-    from tuning.controller.resources.trust import check_trust
+    from tuning.controller.resources.cluster import check_trust
     from tuning.controller.sweep_dir.amend import change
     from tuning.controller.sweep_dir.folder import find
     from tuning.controller.sweep_dir.restore import restore

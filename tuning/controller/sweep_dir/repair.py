@@ -15,6 +15,7 @@ from pathlib import Path
 
 from results.paths import SweepPaths, TrialPaths
 from results.records import environment
+from results.records.environment import Environment
 from results.records.spec_file import is_damaged
 from results.records.trial import (
     Attempt,
@@ -28,6 +29,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
+from trainables.runtime.provenance import versions
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.search.study import SweepStudy, derive_seed
 
@@ -194,3 +196,27 @@ def _life(paths: SweepPaths) -> tuple[float, float]:
 def _said(problem: object, kept: Path | None, done: str) -> str:
     where = f" (kept as {kept.name})" if kept else ""
     return f"mended: {problem}{where}; {done}"
+
+
+def other_versions(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
+    """One line when the newest attempt that said so ran with other versions than this process.
+
+    They are no reason to refuse: what goes on is read from files, never from pickles. But a curve
+    that goes on under another torch may differ in its last bits.
+    """
+    ran = _newest_environment(paths, records)
+    if ran is None:
+        return []
+    now = ran.model_copy(update={"versions": dict(versions())})
+    return [
+        f"other {line}; trials go on, and may differ in the last bits"
+        for line in environment.differences(ran, now)
+    ]
+
+
+def _newest_environment(paths: SweepPaths, records: dict[str, TrialRecord]) -> Environment | None:
+    attempts = [(a.started, r.id, a.number) for r in records.values() for a in r.attempts]
+    for _, trial_id, number in sorted(attempts, reverse=True):
+        if (found := environment.read(paths.trial(trial_id), number)) is not None:
+            return found
+    return None

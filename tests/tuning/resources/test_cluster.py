@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.resources.trust import check_trust
+from tuning.controller.resources.cluster import check_trust
 
 
 @pytest.fixture(autouse=True)
