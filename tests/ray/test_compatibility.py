@@ -1,0 +1,47 @@
+"""A sweep folder of version 0.1.0, whose driver was killed, resumes, averages and exports.
+
+`tests/data/sweep_0_1_0` is that folder: three finished trials, t0003 with a checkpoint of step 4,
+two trials not yet proposed. `tests/data/sweep_0_1_0.json` has the curves, (step, accuracy, loss), of
+the same sweep run without interruption by version 0.1.0.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from results.records.trial import TrialState
+from tests.ray.conftest import Tune
+
+DATA = Path(__file__).parents[1] / "data"
+SWEEP = "digits-v0-1"
+
+
+def test_folder_of_0_1_0_resumes_averages_and_exports(tune: Tune) -> None:
+    paths = tune.paths(SWEEP)
+    shutil.copytree(DATA / "sweep_0_1_0", paths.root)
+    assert "3 of 6 trials finished; interrupted" in tune("show", SWEEP)
+
+    assert "6 finished" in tune("resume", SWEEP)
+    records = {r.id: r for r in tune.trials(SWEEP)}
+    assert len(records) == 6
+    assert all(r.state.finished for r in records.values())
+    assert records["t0003"].state is TrialState.COMPLETED
+    assert [a.number for a in records["t0003"].attempts] == [1, 2]
+    assert len(records["t0000"].attempts) == 1, "a finished trial is not run again"
+
+    expected = json.loads((DATA / "sweep_0_1_0.json").read_text())
+    for trial in ("t0000", "t0001", "t0002", "t0003"):  # later ones depend on the processor
+        curve = [
+            (r.step, r.metrics["accuracy"], r.metrics["loss"]) for r in tune.curve(SWEEP, trial)
+        ]
+        assert curve == [pytest.approx(point, rel=1e-3) for point in expected[trial]]
+
+    assert "reports" in tune("reproduce", SWEEP, "t0003")
+    tune("average", SWEEP, "--trials", "t0001,t0003", "--method", "uniform")
+    exported = tune("export", SWEEP, "--trial", "t0003", "--to", "onnx")
+    assert "onnx" in exported
+    assert list(paths.exports.glob("t0003-*"))
