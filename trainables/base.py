@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from inspect import getfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from results.export.exportable import Exportable
 from trainables.client import Client
+from trainables.runtime.source import package_root, source_digests
 from trainables.worker import Worker
 
 
@@ -42,8 +44,8 @@ class TrainableConfig(BaseModel):
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """A field that keeps some of these numbers of workers from one and the same training.
 
-        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see `halve_micro_batch`; the
-        workers share a batch equally.
+        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see
+        `halve_micro_batch`; the workers share a batch equally.
 
         Args:
             workers: a single number, or all that an elastic trial may have.
@@ -121,6 +123,14 @@ class Trainable(ABC, Generic[C]):
         Returns:
             The same metric names that `train` reports.
         """
+
+    def source(self) -> Mapping[str, str]:
+        """SHA-256 of each file of the training code, by path below its package or folder.
+
+        Files of other packages that it imports are not among them.
+        """
+        file = Path(getfile(type(self)))
+        return source_digests(file, package_root(file, type(self).__module__))
 
     def exportable(self, config: C, weights: Path, cache: Path) -> Exportable:
         """The model as other runtimes take it, with inputs to judge a copy by.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from torch import nn
 
-    from trainables.common.data_sampler import Rows
     from trainables.worker import Worker
+
+Rows: TypeAlias = "npt.NDArray[np.int64]"
+"""Numbers of samples of a split, shape [samples]."""
 
 
 class Client(Protocol):

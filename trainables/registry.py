@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from search_spaces.errors import UserError, suggest
 from trainables.base import Trainable
-from trainables.common.validation import explain
+from trainables.runtime.source import source_digests
 from trainables.user_code import loader
+from trainables.validation import explain
 
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
@@ -58,6 +59,13 @@ def resolve(name: str) -> Trainable[Any]:
     if not isinstance(found, Trainable):
         raise TypeError(f"{TRAINABLES[name]} is not a Trainable")
     return found
+
+
+def source_of(name: str) -> Mapping[str, str]:
+    """Digests of the files of a trainable, see `Trainable.source`."""
+    if is_foreign(name):
+        return source_digests(loader.find(name), loader.root_of(name))
+    return resolve(name).source()
 
 
 def check_config(name: str, config: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:

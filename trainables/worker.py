@@ -55,10 +55,14 @@ class Worker:
             self.job.paths, self.job.attempt, self.device, self.world_size
         )
 
-    def begin(self) -> None:
-        """Write down what the trial runs with: once an attempt, before anything is trained."""
+    def begin(self, source: Mapping[str, str]) -> None:
+        """Write down what the trial runs with: once an attempt, before anything is trained.
+
+        Args:
+            source: digests of the training code's files, see `Trainable.source`.
+        """
         if self.rank == 0:
-            self._notes.begin(self.job.trainable)
+            self._notes.begin(source)
 
     def log_dataset(self, fingerprint: str) -> None:
         """Say what the data is, by a digest of it: `tune reproduce` compares it."""

@@ -22,7 +22,7 @@ from trainables.causal_lm.loop import (
     token_loss,
 )
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.common.data_sampler import Rows
+from trainables.client import Rows
 from trainables.worker import Worker
 
 

@@ -30,7 +30,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
-from trainables.common.data_sampler import Rows
+from trainables.client import Rows
 
 log = logging.getLogger(__name__)
 

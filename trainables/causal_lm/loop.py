@@ -21,7 +21,8 @@ from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
-from trainables.common.data_sampler import Rows, Sampler, shares
+from trainables.client import Rows
+from trainables.common.data_sampler import Sampler, shares
 from trainables.common.training import (
     backward,
     copy_progress,

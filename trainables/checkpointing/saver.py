@@ -1,8 +1,8 @@
-"""Checkpoints behind the training: the state is copied out at once, the rest follows in a thread.
+"""Checkpoints written behind the training: state is copied at once, a thread writes the copy.
 
-A save function may write everything when it is called, or copy the state out and return a function
-that writes it (as `trainables.common.training.copy_progress` helps to). Only the call is waited for. What
-it copies with `trainables.checkpointing.training_state` is its own until the next save begins, and overwritten then.
+A save function writes everything when it is called, or it copies the state and returns a function
+that writes the copy, as `copy_progress` does. Training waits for the call only. What is copied with
+`trainables.checkpointing.training_state` stays valid until the next save begins.
 """
 
 from __future__ import annotations

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import nn
@@ -69,33 +67,6 @@ def load_tree(folder: Path, stem: str) -> Any:
     """Read what `save_tree` wrote: the same types and values, tensors on the CPU."""
     encoded = json.loads((folder / f"{stem}.json").read_text())
     return _decode(encoded, load_file(folder / f"{stem}.safetensors"))
-
-
-def rng_state(device: torch.device) -> dict[str, Any]:
-    """State of every random generator of this process, as a tree for `save_tree`.
-
-    Args:
-        device: whose CUDA generator to include; a CPU device adds none.
-    """
-    name, keys, *rest = np.random.get_state(legacy=True)
-    state = {
-        "python": random.getstate(),
-        "numpy": (str(name), torch.from_numpy(np.array(keys)), *rest),
-        "torch": torch.get_rng_state(),
-    }
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put every random generator back to where `rng_state` saw it."""
-    random.setstate(state["python"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy(), *rest))
-    torch.set_rng_state(state["torch"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
-from trainables.checkpointing.training_state import copy_tree, load_tree, rng_state, set_rng_state
-from trainables.common.data_sampler import Rows
-from trainables.runtime.seeding import seed_everything
+from trainables.checkpointing.training_state import copy_tree, load_tree
+from trainables.client import Rows
+from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
 
 LINEAGE = "lineage.json"

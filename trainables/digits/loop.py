@@ -17,7 +17,8 @@ from trainables.base import Split
 from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_weights
-from trainables.common.data_sampler import Rows, Sampler, shares
+from trainables.client import Rows
+from trainables.common.data_sampler import Sampler, shares
 from trainables.common.training import (
     backward,
     copy_progress,

@@ -75,7 +75,7 @@ class FederatedConfig(TrainableConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederatedConfig:
-        from trainables.common.validation import explain
+        from trainables.validation import explain
 
         model = _task_config(self.task)
         try:

@@ -19,9 +19,9 @@ from torch import nn
 from results.averaging import Method, make_method
 from results.averaging.mean import Uniform
 from results.averaging.stack import ArrayStack
-from trainables.checkpointing.training_state import load_tree, rng_state, save_tree
-from trainables.client import Client
-from trainables.common.data_sampler import Rows, Sampler
+from trainables.checkpointing.training_state import load_tree, save_tree
+from trainables.client import Client, Rows
+from trainables.common.data_sampler import Sampler
 from trainables.common.training import LINEAGE, read_lineage, weights_digest
 from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
@@ -29,7 +29,7 @@ from trainables.federated.partition import deal
 from trainables.federated.server import Server
 from trainables.job import Answer
 from trainables.registry import resolve
-from trainables.runtime.seeding import isolated_rng, seed_everything
+from trainables.runtime.seeding import isolated_rng, rng_state, seed_everything
 from trainables.worker import Worker
 
 CLIENTS = "clients"

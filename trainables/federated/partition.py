@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trainables.common.data_sampler import Rows
+from trainables.client import Rows
 from trainables.federated.config import FederatedConfig
 
 

@@ -21,6 +21,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import Shape, describe, fit, run_config, this_machine
 from trainables.launch.run_trial import output_to
+from trainables.registry import source_of
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
 from trainables.user_code.sealed_checkpoints import seal_checkpoint, seal_reported, take_up
@@ -40,7 +41,9 @@ def foreign_loop(config: dict[str, Any]) -> None:
     rank = at.get_world_rank()
     if rank == 0:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(job.trainable)
+        ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(
+            source_of(job.trainable)
+        )
     config["mailbox"].hold.remote(job.key, rank, this_machine(), get_current_placement_group())
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):

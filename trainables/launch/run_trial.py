@@ -38,7 +38,7 @@ def run_trial(
     config = trainable.Config.model_validate(job.config)
     with isolated_rng(job.seed, rank, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
-        worker.begin()
+        worker.begin(trainable.source())
         try:
             trainable.train(config, worker)
         finally:

@@ -7,60 +7,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from search_spaces.nested import walk
-from trainables.registry import TRAINABLES
-from trainables.user_code import loader
 
 _LONGEST_PATH = 4096
 
 
-def identity(trainable: str, config: Mapping[str, Any], seed: int, *conditions: object) -> str:
+def identity(
+    source: Mapping[str, str], config: Mapping[str, Any], seed: int, *conditions: object
+) -> str:
     """The digest of a trial, as hexadecimal SHA-256.
 
     Args:
-        trainable: its name; the code is the file that it names, or for a registered one its package
-            and the modules that all trainables share. What these import from elsewhere is not seen.
+        source: digests of the training code's files, see `Trainable.source`.
         config: nested. Data are the files and folders that it names, by size and time of change;
             data on a hub are taken to be what their name says.
         seed: of the trial.
         conditions: what else matters, as plain data: the number of workers, where it ends.
     """
     parts = {
-        "code": code_digest(trainable),
+        "code": dict(source),
         "data": list(_files_named(config)),
         "config": config,
         "seed": seed,
         "conditions": conditions,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-@cache
-def code_digest(trainable: str) -> str:
-    """SHA-256 over the source files of a trainable, as they were when first asked for."""
-    digest = hashlib.sha256()
-    for path in _sources(trainable):
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
-
-
-def _sources(trainable: str) -> Iterable[Path]:
-    if ":" in trainable:
-        return [loader.find(trainable)]
-    module = find_spec(TRAINABLES[trainable].partition(":")[0])
-    assert module is not None, "a registered trainable is part of this program"
-    assert module.origin is not None
-    package = Path(module.origin).parent
-    others = {name.split(".")[1] for name in TRAINABLES.values()} - {package.name}
-    files = sorted(package.parent.rglob("*.py"))
-    return [f for f in files if f.relative_to(package.parent).parts[0] not in others]
 
 
 def _files_named(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:

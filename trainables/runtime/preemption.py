@@ -42,7 +42,7 @@ def install_sigterm_handler() -> Callable[[], None]:
 
 
 def install_sigterm_handler_deferred() -> None:
-    """As `install_sigterm_handler`, from another thread: Ray Train runs train loops beside the main one.
+    """Install the SIGTERM handler from another thread than the main one, as Ray Train needs it.
 
     The interpreter runs a pending call in the main thread as soon as that one runs any Python,
     which under Ray Train is its next poll.

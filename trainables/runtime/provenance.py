@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import platform
 import socket
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from results.paths import TrialPaths
 from results.records import environment
 from results.records.environment import Environment
-from trainables.user_code import loader
 
 if TYPE_CHECKING:
     import psutil
@@ -27,17 +25,15 @@ _SAMPLE_S = 10.0
 """Seconds between two looks at what the process takes."""
 
 
-def gather(trainable: str, device: torch.device, workers: int) -> Environment:
+def gather(source: Mapping[str, str], device: torch.device, workers: int) -> Environment:
     """What this process would run a trainable with.
 
     Args:
-        trainable: as a sweep file names it.
+        source: digests of the training code's files, see `Trainable.source`.
         device: where rank 0 computes.
         workers: ranks of the trial.
     """
     import torch
-
-    from trainables.registry import TRAINABLES
 
     cuda = device.type == "cuda"
     hardware = {
@@ -47,7 +43,7 @@ def gather(trainable: str, device: torch.device, workers: int) -> Environment:
         "threads": str(torch.get_num_threads()),
     }
     return Environment(
-        source=dict(_source(TRAINABLES.get(trainable, trainable))),
+        source=dict(source),
         versions=dict(versions()),
         hardware=hardware,
         host=socket.gethostname(),
@@ -63,11 +59,11 @@ class ProvenanceRecorder:
         self._process: psutil.Process | None = None
         self._next = 0.0
 
-    def begin(self, trainable: str) -> None:
-        """Write down what the attempt runs with."""
+    def begin(self, source: Mapping[str, str]) -> None:
+        """Write down what the attempt runs with; see `gather`."""
         import psutil
 
-        self._environment = gather(trainable, self._device, self._workers)
+        self._environment = gather(source, self._device, self._workers)
         environment.write(self._paths, self._attempt, self._environment)
         self._process = psutil.Process()
         self._process.cpu_percent(None)  # counts from here
@@ -124,51 +120,3 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-@cache
-def _source(name: str) -> tuple[tuple[str, str], ...]:
-    """SHA-256 of every file that a trainable's file imports from its own package, or folder.
-
-    Looked up once per process: what was imported is what runs.
-    """
-    where = name.rpartition(":")[0]
-    file = loader.find(name)
-    root = file.parent
-    if "/" not in where and not where.endswith(".py"):
-        for _ in range(where.count(".") - (file.name != "__init__.py")):
-            root = root.parent
-    found: dict[Path, str] = {}
-    _collect(file, root, found)
-    return tuple(sorted((path.relative_to(root).as_posix(), sha) for path, sha in found.items()))
-
-
-def _collect(file: Path, root: Path, found: dict[Path, str]) -> None:
-    if file in found:
-        return
-    text = file.read_bytes()
-    found[file] = hashlib.sha256(text).hexdigest()
-    for module in _imported(ast.parse(text)):
-        for path in _files(module, root):
-            _collect(path, root, found)
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-def _files(module: str, root: Path) -> list[Path]:
-    """Where a module's source lies below the root: of a script beside it, or of its package."""
-    parts = module.split(".")
-    if parts[0] == root.name and (root / "__init__.py").is_file():
-        parts = parts[1:]
-    elif (root / "__init__.py").is_file() or not parts:
-        return []
-    path = root.joinpath(*parts)
-    return [p for p in (path.with_suffix(".py"), path / "__init__.py") if parts and p.is_file()]

@@ -5,12 +5,39 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 
-from trainables.checkpointing.training_state import rng_state, set_rng_state
 from trainables.runtime.global_state import restored_global_state
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """State of every random generator of this process, as a tree that `save_tree` writes.
+
+    Args:
+        device: whose CUDA generator to include; a CPU device adds none.
+    """
+    name, keys, *rest = np.random.get_state(legacy=True)
+    state = {
+        "python": random.getstate(),
+        "numpy": (str(name), torch.from_numpy(np.array(keys)), *rest),
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put every random generator back to where `rng_state` saw it."""
+    random.setstate(state["python"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy(), *rest))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:
@@ -25,8 +52,8 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 def isolated_rng(seed: int, rank: int, device: torch.device) -> Iterator[None]:
     """Run a trial as if it were alone in the process.
 
-    Seeds all generators on entry; on exit puts back the generators and whatever else is global
-    (see `trainables.runtime.global_state`), so that neither the trial before nor the one after can tell.
+    Seeds all generators on entry. On exit, restores the generators and all other global state
+    (see `trainables.runtime.global_state`), so that no trial affects the next one.
     """
     before = rng_state(device)
     with restored_global_state():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
+from trainables.runtime.source import package_root
 
 Loop = Callable[..., Any]
 
@@ -53,6 +54,12 @@ def canonical(name: str) -> str:
     """The name with a script's path made absolute, so that it holds in another folder."""
     where, _, function = name.rpartition(":")
     return f"{find(name)}:{function}" if _is_script(where) else name
+
+
+def root_of(name: str) -> Path:
+    """The folder within which imports are the user's own: a script's, or the top of its package."""
+    where, path = name.rpartition(":")[0], find(name)
+    return path.parent if _is_script(where) else package_root(path, where)
 
 
 def load(name: str) -> Loop:

@@ -14,7 +14,7 @@ from results.records.trial import TrialRecord
 from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from trainables.registry import with_init_seed
+from trainables.registry import source_of, with_init_seed
 from trainables.runtime.fingerprint import identity
 
 
@@ -24,7 +24,7 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     begun = started(spec, config, seed)
     asked = spec.resources
     workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
-    return identity(spec.trainable, begun, seed, workers, *clock)
+    return identity(source_of(spec.trainable), begun, seed, workers, *clock)
 
 
 def make_job(

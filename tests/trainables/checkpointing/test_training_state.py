@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.checkpointing.training_state import load_tree, rng_state, save_tree, set_rng_state
+from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.common.data_sampler import Sampler, shares
-from trainables.runtime.seeding import isolated_rng, seed_everything
+from trainables.runtime.seeding import isolated_rng, rng_state, seed_everything, set_rng_state
 
 CPU = torch.device("cpu")
 DTYPES = [

@@ -9,7 +9,9 @@ from results.records.trial import TrialState, read_reports, read_trial, read_tri
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm
-from trainables.runtime.fingerprint import code_digest, identity
+from trainables.registry import source_of
+from trainables.runtime.fingerprint import identity
+from trainables.runtime.source import source_digests
 from tuning.controller.sweep_dir.trial_cache import TrialCache
 from tuning.controller.sweep_dir.warm_start import findings
 
@@ -114,7 +116,7 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "a.txt").write_text("a")
-    loop, config = f"{script}:train", {"path": str(data), "lr": 0.1}
+    loop, config = source_of(f"{script}:train"), {"path": str(data), "lr": 0.1}
     base = identity(loop, config, 1, 2)
     assert identity(loop, dict(reversed(config.items())), 1, 2) == base
     assert len({base, identity(loop, config, 2, 2), identity(loop, config, 1, 3)}) == 3
@@ -124,8 +126,8 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     (data / "b.txt").unlink()
     assert identity(loop, config, 1, 2) == base
     script.write_text("def train(config): pass\n")
-    code_digest.cache_clear()
-    assert identity(loop, config, 1, 2) != base
+    source_digests.cache_clear()
+    assert identity(source_of(f"{script}:train"), config, 1, 2) != base
 
 
 def test_old_records_are_no_match(tmp_path):
