@@ -14,8 +14,8 @@ from results.records.trial import read_reports
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
-from tuning.cli.results.average import _picked
-from tuning.cli.results.best import _distinct
+from tuning.cli.results.best import one_per_configuration
+from tuning.cli.results.soup_request import ModelChoice
 from tuning.evaluation.load_model import pick
 
 
@@ -107,14 +107,14 @@ def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: T
 
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
-    return [one.trial_id for one in _picked(paths, spec, 3, None, None, None, None)[0]]
+    return [one.trial_id for one in ModelChoice(top=3).candidates(paths, spec)[0]]
 
 
 def test_each_configuration_is_confirmed_once(tune: Tune) -> None:
     paths = tune.sweep("mine", replicates=2, budget={"trials": 6})
     spec = read_spec(paths)
     lines = ranked(paths, spec, spec.select)
-    once = _distinct(lines)
+    once = one_per_configuration(lines)
     assert len({e.record.number for e in lines}) == len(once) < len(lines)
     assert once[0] is lines[0]
     assert [e.record.id for e in once] == sorted(

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from tests.cli.conftest import Tune
-from tuning.cli.look.ui import _free_port
+from tests.results.servers import free_port
 
 
 def test_report(tune: Tune) -> None:
@@ -53,7 +53,7 @@ def test_ui_opens_sweeps_of_one_place(tune: Tune) -> None:
 @pytest.mark.slow
 def test_optuna_dashboard_opens_the_study_as_it_is(tune: Tune) -> None:
     paths = tune.sweep("mine")
-    port = _free_port()
+    port = free_port()
     where = ["--host", "127.0.0.1", "--port", str(port)]
     main = "from optuna_dashboard._cli import main; main()"
     with subprocess.Popen(

@@ -9,7 +9,7 @@ import pytest
 
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
-from tuning.cli.look.plan import _costs
+from tuning.cli.look.plan import cost_lines
 
 LOOP = """\
 name: mine
@@ -149,5 +149,5 @@ def test_damaged_files_are_named(tune: Tune) -> None:
 def test_plan_warns_when_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("results.storage.atomic.free_bytes", lambda folder: 1000)
     spec = load_sweep(DIGITS).spec
-    lines = _costs(spec, [{"learning_rate": 1e-2, "hidden_units": 32}], None)
+    lines = cost_lines(spec, [{"learning_rate": 1e-2, "hidden_units": 32}], None)
     assert lines[-1].startswith("           only 1 kB are free in ")

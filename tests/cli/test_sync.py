@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Tune
 from tests.results.servers import free_port
-from tuning.cli.run import sync
+from tuning.cli.run import transfer
 from tuning.controller.sweep_dir.lock import acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -20,7 +20,7 @@ def test_what_a_sweep_could_not_deliver_is_delivered_once(
     dead = f"http://127.0.0.1:{free_port()}"
     with monkeypatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", dead)
-        patch.setattr(sync, "_TIMEOUT_S", 0.5)
+        patch.setattr(transfer, "DELIVERY_TIMEOUT_S", 0.5)
         said = tune.refused("sync", "simulated")
     assert said.startswith(f"MLflow at {dead}: 2 trials not delivered yet")
     assert said.endswith("; try again: tune sync simulated\n")

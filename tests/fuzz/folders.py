@@ -23,7 +23,8 @@ from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, save, train
 from trainables.job import TrialJob
 from trainables.runtime.provenance import versions
-from tuning.cli.look.show import ls, show
+from tuning.cli.look.ls import ls
+from tuning.cli.look.show import show
 from tuning.cli.results.best import best
 from tuning.controller.session import _taken_over
 from tuning.controller.sweep_dir.commands import CommandHandler, send

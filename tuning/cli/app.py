@@ -1,18 +1,41 @@
-"""The commands by name, and how mistakes are shown."""
+"""The commands by name, and how errors are shown."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.look import plan, show
-from tuning.cli.results import average, best, compare, export, predict, reproduce
-from tuning.cli.run import by_hand, fetch, run, sync
+
+COMMANDS = {
+    "run": "tuning.cli.run.run",
+    "resume": "tuning.cli.run.run",
+    "add": "tuning.cli.run.control",
+    "stop": "tuning.cli.run.control",
+    "pause": "tuning.cli.run.control",
+    "plan": "tuning.cli.look.plan",
+    "trial": "tuning.cli.look.trial",
+    "ls": "tuning.cli.look.ls",
+    "show": "tuning.cli.look.show",
+    "best": "tuning.cli.results.best",
+    "ui": "tuning.cli.look.ui",
+    "report": "tuning.cli.results.report",
+    "compare": "tuning.cli.results.compare",
+    "reproduce": "tuning.cli.results.reproduce",
+    "sync": "tuning.cli.run.transfer",
+    "fetch": "tuning.cli.run.transfer",
+    "average": "tuning.cli.results.average",
+    "export": "tuning.cli.results.export",
+    "generate": "tuning.cli.results.generate",
+    "predict": "tuning.cli.results.predict",
+    "schema": "tuning.cli.look.plan",
+}
+"""The module of each command: it has a function of that name. `tune --help` keeps this order."""
 
 app = typer.Typer(
     name="tune",
@@ -21,34 +44,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (
-    run.run,
-    run.resume,
-    by_hand.add,
-    by_hand.stop,
-    by_hand.pause,
-    plan.plan,
-    plan.trial,
-    show.ls,
-    show.show,
-    best.best,
-    show.ui,
-    compare.report,
-    compare.compare,
-    reproduce.reproduce,
-    sync.sync,
-    fetch.fetch,
-    average.average,
-    export.export,
-    predict.generate,
-    predict.predict,
-    plan.schema,
-):
-    app.command()(command)
+for name, module in COMMANDS.items():
+    app.command(name)(getattr(import_module(module), name))
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"tune-platform {version('tune-platform')}")
@@ -68,10 +69,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user is one line each and exit code 2."""
+    """Run the command line. A `UserError` is printed one problem a line; the exit code is 2."""
     from search_spaces.redaction import redact
 
-    os.umask(0o077)  # configurations, weights and logs are the user's alone
+    os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
         app(prog_name="tune")
     except OSError as e:

@@ -1,10 +1,8 @@
-"""`tune plan`, `tune trial` and `tune schema`: before, or without, a sweep."""
+"""`tune plan` checks a sweep file and estimates its cost; `tune schema` prints the JSON Schema."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,9 +10,7 @@ import typer
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
-    from results.records.trial import Report
     from search_spaces.spec.sweep import BudgetSpec, SweepSpec
-    from trainables.job import Answer, TrialJob
     from tuning.controller.resources.placement import Node, Placement
 
 
@@ -56,7 +52,7 @@ def plan(
     for line in _placed(placement, nodes):
         console.print(line, soft_wrap=True)
     check_spendable(spec.budget, placement)
-    for line in _costs(spec, sampled, storage):
+    for line in cost_lines(spec, sampled, storage):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
 
@@ -83,7 +79,7 @@ def _sources(spec: SweepSpec, storage: str | None) -> list[str]:
     return [*learned, *check_mirror(spec)]
 
 
-def _costs(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
+def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """What the budget comes to: trials, and bytes of checkpoints."""
     from results.storage.atomic import free_bytes
     from trainables.registry import checkpoint_bytes
@@ -150,73 +146,6 @@ def _search_and_budget(spec: SweepSpec) -> list[str]:
         f"scheduler  {choose_scheduler(spec)}",
         f"budget     {_limits(spec.budget)}",
     ]
-
-
-def trial(
-    file: File,
-    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="Keep the trial here (and resume it); default: temporary."),
-    ] = None,
-) -> None:
-    """Train one configuration in this process, without Ray: for debugging and profiling.
-
-    Parameters that are not --set are sampled from the space with the file's seed. Under torchrun
-    it trains with all its ranks.
-
-    Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
-    """
-    import os
-    import tempfile
-
-    from search_spaces.errors import UserError
-    from search_spaces.loading.sweep_file import load_sweep
-    from trainables.launch.local import run_local
-    from tuning.controller.preflight import preflight
-
-    loaded = load_sweep(file, set_)
-    if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
-    params = preflight(loaded)[0]
-    with tempfile.TemporaryDirectory() as temporary:
-        job = _job(loaded.spec, params, folder or Path(temporary))
-        typer.echo(json.dumps(job.config, default=str))
-        if steps := job.paths.checkpoint_steps():
-            typer.echo(f"resuming at step {steps[-1]}, in {job.folder}")
-        run_local(job, _Printer())
-        if folder:
-            typer.echo(f"kept in {job.folder}")
-
-
-def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
-    from dataclasses import replace
-
-    from results.paths import Storage
-    from tuning.controller.trial_jobs import make_job
-
-    job = make_job(
-        spec,
-        trial_id="trial",
-        folder=folder.resolve(),
-        config=spec.nest(params),
-        seed=spec.seed,
-        attempt=1,
-        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
-    )
-    return replace(job, hang_timeout_s=None)  # it may stand in a debugger
-
-
-class _Printer:
-    """Prints each report; never stops a trial."""
-
-    def report(self, report: Report) -> Answer:
-        from trainables.job import Answer
-        from tuning.cli.formatting import number
-
-        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
-        typer.echo(f"step {report.step}  {metrics}")
-        return Answer.CONTINUE
 
 
 def schema() -> None:

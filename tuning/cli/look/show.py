@@ -1,4 +1,4 @@
-"""`tune ls`, `show` and `ui`: what is in the storage. Reads the sweep folder only."""
+"""`tune show`: the trials of a sweep, or one trial, read from the sweep folder."""
 
 from __future__ import annotations
 
@@ -8,91 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.options import StorageDir, Sweep, sweep_names
+from tuning.cli.look.ls import sweep_state
+from tuning.cli.options import StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
     from results.records.trial import Attempt, Report
     from search_spaces.spec.sweep import SweepSpec
-
-
-def ls(storage: StorageDir = None) -> None:
-    """List the sweeps of a storage.
-
-    Example: tune ls
-    """
-    from rich.table import Table
-    from rich.text import Text
-
-    from search_spaces.errors import UserError
-    from tuning.cli.formatting import make_console
-    from tuning.controller.sweep_dir.folder import storage_of
-
-    root = storage_of(storage)
-    if storage is not None and not root.root.is_dir():
-        raise UserError(f"storage {root.root}: no such folder")
-    table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
-    for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
-        table.add_column(name, overflow="fold")
-    for paths in root.sweeps():
-        try:
-            table.add_row(paths.name, *_sweep_row(paths))
-        except UserError as e:
-            table.add_row(paths.name, Text("damaged", style="red"))
-            faults.append(f"{paths.name} is damaged: {e.problems[0]}")
-    if not table.row_count:
-        typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
-        return
-    console = make_console()
-    console.print(table)
-    for fault in faults:
-        console.print(fault, style="red", soft_wrap=True)
-
-
-def _sweep_row(paths: SweepPaths) -> list[str]:
-    from results.analysis.leaderboard import summaries
-    from results.records.spec_file import read_spec
-    from tuning.cli.formatting import number
-    from tuning.cli.summary import winner
-
-    spec = read_spec(paths)
-    board = summaries(paths, spec.metric, spec.mode)
-    done = sum(e.record.state.finished for e in board)
-    tried = sum(e.record.state.rests for e in board)
-    total = spec.budget.trials
-    best = next((e for e in board if e.record.eligible), None)
-    if len(spec.objectives) > 1:
-        best = winner(paths, spec)
-    values = [best.value if best else None]
-    values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
-    return [
-        _sweep_state(paths, spec, done),
-        f"{tried}/{total}" if total else str(tried),
-        ", ".join(map(number, values)),
-        ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
-        spec.trainable,
-    ]
-
-
-def _sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
-    from tuning.controller.sweep_dir.lock import held_by
-
-    if held_by(paths.lock):
-        return "running"
-    if _ended(paths, spec, done):
-        return "done"
-    return "interrupted"
-
-
-def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
-    """Whether it is over: its last session said so, or was killed before it could."""
-    from tuning.controller.sweep_dir.folder import read_state, spent_s
-
-    trials, seconds = spec.budget.trials, spec.budget.time
-    if read_state(paths).ended or (trials is not None and done >= trials):
-        return True
-    return seconds is not None and spent_s(paths) >= seconds
 
 
 def show(
@@ -148,7 +71,7 @@ def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> 
 
     done = sum(e.record.state.finished for e in board)
     waiting = sum(e.record.state is TrialState.PAUSED for e in board)
-    owner, state = held_by(paths.lock), _sweep_state(paths, spec, done)
+    owner, state = held_by(paths.lock), sweep_state(paths, spec, done)
     said = f"driven by {owner}" if owner else state
     if state == "done" and (why := read_state(paths).ended):
         said += f", ended by {why}"
@@ -234,26 +157,3 @@ def _checkpoints(files: TrialPaths) -> str:
         return f"checkpoints of steps {steps} in {files.checkpoints}"
     newest = files.newest_checkpoint()
     return f"newest checkpoint {newest}" if newest else "no checkpoints"
-
-
-def ui(
-    sweeps: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SWEEP…]",
-            help="Sweeps whose runs to compare; none opens the list of experiments.",
-            show_default=False,
-            autocompletion=sweep_names,
-        ),
-    ] = None,
-    storage: StorageDir = None,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
-    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
-) -> None:
-    """Serve MLflow's pages on this machine, opened at the comparison of sweeps' runs.
-
-    Example: tune ui llm
-    """
-    from tuning.cli.look.ui import serve
-
-    serve(sweeps or [], storage, port, browser)

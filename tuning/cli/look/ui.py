@@ -1,133 +1,32 @@
-"""Serves MLflow's pages on the loopback interface and opens the comparison of sweeps' runs."""
+"""`tune ui`: MLflow's pages of a sweep."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import tempfile
-import time
-import urllib.error
-import urllib.request
-import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import IO
+from typing import Annotated
 
 import typer
 
-from results.paths import Storage, SweepPaths
-from results.records.spec_file import read_spec
-from results.tracking import (
-    comparison_url,
-    curves_url,
-    experiment_url,
-    ui_command,
-    ui_environment,
-)
-from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find, read_state, storage_of
-from tuning.controller.tracking.observer import tracking_uri
-
-HOST = "127.0.0.1"
-_START_S = 90.0
+from tuning.cli.options import StorageDir, sweep_names
 
 
-def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) -> None:
-    """Print (and open) the page, and serve until Ctrl-C; a server that is there already is used.
+def ui(
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SWEEP…]",
+            help="Sweeps whose runs to compare; none opens the list of experiments.",
+            show_default=False,
+            autocompletion=sweep_names,
+        ),
+    ] = None,
+    storage: StorageDir = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+) -> None:
+    """Serve MLflow's pages on this machine, opened at the comparison of sweeps' runs.
 
-    Raises:
-        UserError: no such sweep, sweeps whose runs are in different places, or the port is taken.
+    Example: tune ui llm
     """
-    paths = [find(sweep, storage) for sweep in sweeps]
-    root = Storage(paths[0].root.parent) if paths else storage_of(storage)
-    uri = _uri(paths, root)
-    if uri.startswith(("http://", "https://")):
-        _present(_pages(uri, uri, paths), browser)
-        return
-    for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
-        signal.signal(signum, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
-        _present(_pages(base, uri, paths), browser)
-        typer.echo("serving on this machine only; Ctrl-C ends it")
-        signal.pause()
+    from tuning.cli.look.mlflow_server import serve
 
-
-def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
-    uris = [tracking_uri(read_spec(paths), paths) for paths in sweeps]
-    for paths, uri in zip(sweeps, uris, strict=True):
-        if uri != uris[0]:
-            raise UserError(
-                f"{sweeps[0].name} and {paths.name} are tracked in different places: "
-                "open them one by one"
-            )
-    if uris:
-        return uris[0]
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
-
-
-def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
-    """The page to open, and the one with the curves."""
-    if not sweeps:
-        return [f"{base}/#/experiments"]
-    spec = read_spec(sweeps[0])
-    try:
-        page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
-    except UserError:  # nothing was sent yet
-        return [experiment_url(base, uri, spec.tracking.experiment or spec.name)]
-    return [page, curves_url(page, spec.metric)]
-
-
-def _present(pages: Sequence[str], browser: bool) -> None:
-    for what, page in zip(("", "curves "), pages, strict=False):
-        typer.echo(what + page)
-    if browser:
-        webbrowser.open(pages[0])
-
-
-@contextmanager
-def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
-    port = port or _free_port()
-    if _answers(f"http://{HOST}:{port}/"):
-        raise UserError(
-            f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one"
-        )
-    command, env = ui_command(artifacts, HOST, port), {**os.environ, **ui_environment(uri)}
-    with tempfile.TemporaryFile() as log:  # its chatter matters only when it does not start
-        server = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            base = f"http://{HOST}:{port}"
-            _await(server, f"{base}/health", log)
-            yield base
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _await(server: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
-    deadline = time.monotonic() + _START_S
-    while not _answers(url):
-        if server.poll() is not None or time.monotonic() > deadline:
-            log.seek(0)
-            said = log.read().decode(errors="replace").splitlines()[-5:]
-            problem = f"MLflow's server did not start (exit code {server.poll()}); it said:"
-            raise UserError(problem, *said)
-        time.sleep(0.2)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, ValueError):
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        return int(s.getsockname()[1])
+    serve(sweeps or [], storage, port, browser)

@@ -16,44 +16,50 @@ if TYPE_CHECKING:
     from results.analysis.selection import Selection
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SelectSpec, SweepSpec
+    from tuning.evaluation.retrain import Say
+
+
+At = Annotated[
+    Literal["last", "best", "smoothed"] | None,
+    typer.Option(help="The value that counts; default: select.at of the sweep file."),
+]
+Rule = Annotated[
+    Literal["knee", "weighted"] | None,
+    typer.Option(help="Of several objectives; default: select.rule of the sweep file."),
+]
+Confirm = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="K", help="Train the K best again and evaluate them on the test split."
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=1, metavar="S", help="Fresh seeds for each of them.")]
+Reevaluate = Annotated[
+    bool,
+    typer.Option("--reevaluate", help="With --confirm: only evaluate the weights of the search."),
+]
 
 
 def best(
     sweep: Sweep,
-    at: Annotated[
-        Literal["last", "best", "smoothed"] | None,
-        typer.Option(help="The value that counts; default: select.at of the sweep file."),
-    ] = None,
-    rule: Annotated[
-        Literal["knee", "weighted"] | None,
-        typer.Option(help="Of several objectives; default: select.rule of the sweep file."),
-    ] = None,
-    confirm: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="K", help="Train the K best again and judge them on the test split."
-        ),
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="S", help="Fresh seeds for each of them.")
-    ] = 3,
-    reevaluate: Annotated[
-        bool,
-        typer.Option("--reevaluate", help="With --confirm: judge the weights of the search only."),
-    ] = False,
+    at: At = None,
+    rule: Rule = None,
+    confirm: Confirm = None,
+    seeds: Seeds = 3,
+    reevaluate: Reevaluate = False,
     address: Address = None,
     json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
     """Print the winner of a sweep: its configuration, value and newest checkpoint, and why it won.
 
-    The lowest of many noisy numbers is too good to be true. --confirm trains the best trials again
-    under fresh seeds and judges them on a split that the search never saw; what it finds is the
-    winner from then on, for tune average and tune export too.
+    The lowest of many noisy numbers is biased. --confirm trains the best trials again under fresh
+    seeds and evaluates them on a split that the search did not use. The winner of that comparison
+    is from then on the winner of the sweep, also for tune average and tune export.
 
     Example: tune best llm --confirm 3 --seeds 3
     """
-    from results.analysis.selection import choose, decide, ranked
+    from results.analysis.selection import choose, decide
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find
@@ -64,20 +70,18 @@ def best(
     if reevaluate and not confirm:
         raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
     if confirm:
-        lines = _distinct(ranked(paths, spec, select))[:confirm]
-        made = _measure(paths, spec, select, lines, _How(seeds, reevaluate, address, quiet=json_))
-    explicit = at is not None or rule is not None
-    choice = choose(paths, spec, select) if explicit and not confirm else decide(paths, spec)
+        how = _Confirming(confirm, seeds, reevaluate, address, quiet=json_)
+        _print_confirmation(_confirm(paths, spec, select, how), quiet=json_)
+    overridden = at is not None or rule is not None
+    choice = choose(paths, spec, select) if overridden and not confirm else decide(paths, spec)
     if json_:
         typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
-        return
-    if confirm:
-        _tell(made)
-    _print(paths, spec, choice)
+    else:
+        _print(paths, spec, choice)
 
 
-def _distinct(lines: list[TrialSummary]) -> list[TrialSummary]:
-    """One trial of each configuration, which may have several that differ in their seeds."""
+def one_per_configuration(lines: list[TrialSummary]) -> list[TrialSummary]:
+    """The first trial of each configuration, which may have several with different seeds."""
     first: dict[int, TrialSummary] = {}
     for line in lines:
         first.setdefault(line.record.number, line)
@@ -103,44 +107,53 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
 
 
 @dataclass(frozen=True)
-class _How:
-    """How trials are measured again."""
+class _Confirming:
+    """How to measure the best trials again; `quiet` prints nothing."""
 
+    top: int
     seeds: int
     reevaluate: bool
     address: str | None
     quiet: bool
 
 
-def _measure(
-    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, lines: list[TrialSummary], how: _How
+def _confirm(
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, how: _Confirming
 ) -> Confirmation:
     from results.analysis.confirmation import write
+    from results.analysis.selection import ranked
     from tuning.evaluation.confirm import Confirmer
-    from tuning.evaluation.retrain import Say, again
+    from tuning.evaluation.retrain import again
 
-    say: Say = _nothing if how.quiet else typer.echo
-    way = again(paths, spec, how.address)
+    lines = one_per_configuration(ranked(paths, spec, select))[: how.top]
+    say: Say = _discard if how.quiet else typer.echo
+    retrainer = again(paths, spec, how.address)
     if not how.reevaluate:
-        if way.judged and (workers := spec.resources.max_workers) > 1:
-            most = "up to " * spec.resources.elastic
-            say(f"trained again in one process; the sweep used {most}{workers} workers each")
-        for line in lines:
-            if line.record.lineage:
-                taken = "took over weights on its way; it is trained from the start here"
-                say(f"{line.record.id} {taken}")
-    confirmer = Confirmer(paths, spec, select, way, say)
+        _announce(spec, lines, retrainer.judged, say)
+    confirmer = Confirmer(paths, spec, select, retrainer, say)
     made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
     write(paths, made)
     return made
 
 
-def _nothing(line: str) -> None:
+def _announce(spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: Say) -> None:
+    """Say how the new training differs from that of the sweep."""
+    if in_process and (workers := spec.resources.max_workers) > 1:
+        most = "up to " * spec.resources.elastic
+        say(f"trained again in one process; the sweep used {most}{workers} workers each")
+    for line in lines:
+        if line.record.lineage:
+            say(f"{line.record.id} took over weights on its way; it is trained from the start here")
+
+
+def _discard(line: str) -> None:
     pass
 
 
-def _tell(made: Confirmation) -> None:
-    """What was measured, a line per trial and objective, and how far the search was off."""
+def _print_confirmation(made: Confirmation, quiet: bool) -> None:
+    """A line per trial and objective, and how far off the search was."""
+    if quiet:
+        return
     from tuning.cli.formatting import number
 
     typer.echo("")

@@ -1,41 +1,13 @@
-"""`tune report` and `tune compare`: what came out of a sweep, and of several side by side."""
+"""`tune compare`: the results of several sweeps, side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuning.cli.options import StorageDir, Sweep, sweep_names
-
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Where to write the page.", show_default=False),
-]
-
-
-def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
-    """Write a report of a sweep: one HTML page that needs no network.
-
-    History, curves, importance of the parameters, cost, failures, and the winner and why. Without
-    --html it is written to the sweep's folder.
-
-    Example: tune report digits --html digits.html
-    """
-    from dataclasses import replace
-
-    from results.report.page import write_report
-    from results.report.sweep_data import read
-    from tuning.controller.sweep_dir.folder import find
-    from tuning.search.importance import importances
-
-    paths = find(sweep, storage)
-    data = read(paths)
-    others = [replace(one, importances=importances(one)) for one in data.others]
-    data = replace(data, importances=importances(data), others=others)
-    _written(html or paths.report, lambda target: write_report(data, target))
+from tuning.cli.options import StorageDir, sweep_names
+from tuning.cli.results.report import Html, write_page
 
 
 def compare(
@@ -75,14 +47,4 @@ def compare(
         shown.add_row(*map(Text, row))
     make_console().print(shown)
     if html is not None:
-        _written(html, lambda target: write_comparison(standings, target))
-
-
-def _written(target: Path, write: Callable[[Path], None]) -> None:
-    from search_spaces.errors import UserError
-
-    try:
-        write(target.absolute())
-    except OSError as e:
-        raise UserError(f"{target}: cannot be written ({e.strerror})") from e
-    typer.echo(f"page {target.absolute()}")
+        write_page(html, lambda target: write_comparison(standings, target))

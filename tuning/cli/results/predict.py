@@ -1,4 +1,4 @@
-"""`tune generate` and `tune predict`: the winner, put to use at once."""
+"""`tune predict`: run a model of a sweep on rows of data."""
 
 from __future__ import annotations
 
@@ -10,66 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import Picked, cache_of, pick
+from tuning.evaluation.load_model import cache_of, pick
 
 if TYPE_CHECKING:
     import torch
-
-
-def generate(
-    sweep: Sweep,
-    prompt: Annotated[str, typer.Option(help="How the text begins.")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens to add (tokens).")] = 64,
-    temperature: Annotated[
-        float, typer.Option(min=0, help="0: always the likeliest token; 1: as trained.")
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
-    trial: Trial = None,
-    soup: Soup = None,
-    storage: StorageDir = None,
-) -> None:
-    """Let a language model of the sweep go on with a text.
-
-    Example: tune generate llm --prompt "def main("
-    """
-    picked = pick(sweep, trial, soup, storage, "generate with")
-    typer.echo(prompt + _continued(picked, prompt, max_new_tokens, temperature, seed))
-
-
-def _continued(picked: Picked, prompt: str, tokens: int, temperature: float, seed: int) -> str:
-    import tempfile
-
-    from search_spaces.errors import UserError
-
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        try:
-            picked.trainable.export_hf(picked.config, picked.source, folder, cache_of(picked.paths))
-        except NotImplementedError as e:
-            raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
-        if not (folder / "tokenizer.json").is_file():
-            raise UserError(
-                f"trainable {picked.spec.trainable}: writes no text, since it has no tokenizer;"
-                " see tune predict"
-            )
-        return _by_transformers(folder, prompt, tokens, temperature, seed)
-
-
-def _by_transformers(folder: Path, prompt: str, tokens: int, temperature: float, seed: int) -> str:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    hf: Any = logging
-    hf.set_verbosity_error()
-    hf.disable_progress_bar()
-    torch.manual_seed(seed)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-    how = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    out = model.generate(**given, max_new_tokens=tokens, **how)
-    return str(tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
 
 
 def predict(

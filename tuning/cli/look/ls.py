@@ -1,0 +1,92 @@
+"""`tune ls`: the sweeps of a storage, read from their folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from tuning.cli.options import StorageDir
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from search_spaces.spec.sweep import SweepSpec
+
+
+def ls(storage: StorageDir = None) -> None:
+    """List the sweeps of a storage.
+
+    Example: tune ls
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from search_spaces.errors import UserError
+    from tuning.cli.formatting import make_console
+    from tuning.controller.sweep_dir.folder import storage_of
+
+    root = storage_of(storage)
+    if storage is not None and not root.root.is_dir():
+        raise UserError(f"storage {root.root}: no such folder")
+    table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
+    for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
+        table.add_column(name, overflow="fold")
+    for paths in root.sweeps():
+        try:
+            table.add_row(paths.name, *_sweep_row(paths))
+        except UserError as e:
+            table.add_row(paths.name, Text("damaged", style="red"))
+            faults.append(f"{paths.name} is damaged: {e.problems[0]}")
+    if not table.row_count:
+        typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
+        return
+    console = make_console()
+    console.print(table)
+    for fault in faults:
+        console.print(fault, style="red", soft_wrap=True)
+
+
+def _sweep_row(paths: SweepPaths) -> list[str]:
+    from results.analysis.leaderboard import summaries
+    from results.records.spec_file import read_spec
+    from tuning.cli.formatting import number
+    from tuning.cli.summary import winner
+
+    spec = read_spec(paths)
+    board = summaries(paths, spec.metric, spec.mode)
+    done = sum(e.record.state.finished for e in board)
+    tried = sum(e.record.state.rests for e in board)
+    total = spec.budget.trials
+    best = next((e for e in board if e.record.eligible), None)
+    if len(spec.objectives) > 1:
+        best = winner(paths, spec)
+    values = [best.value if best else None]
+    values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
+    return [
+        sweep_state(paths, spec, done),
+        f"{tried}/{total}" if total else str(tried),
+        ", ".join(map(number, values)),
+        ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
+        spec.trainable,
+    ]
+
+
+def sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
+    """`running`, `done` or `interrupted`; `done` trials are finished."""
+    from tuning.controller.sweep_dir.lock import held_by
+
+    if held_by(paths.lock):
+        return "running"
+    if _ended(paths, spec, done):
+        return "done"
+    return "interrupted"
+
+
+def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
+    """Whether it is over: its last session said so, or was killed before it could."""
+    from tuning.controller.sweep_dir.folder import read_state, spent_s
+
+    trials, seconds = spec.budget.trials, spec.budget.time
+    if read_state(paths).ended or (trials is not None and done >= trials):
+        return True
+    return seconds is not None and spent_s(paths) >= seconds

@@ -1,0 +1,83 @@
+"""`tune trial`: train one configuration in this process, without Ray."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.options import File, Set
+
+if TYPE_CHECKING:
+    from results.records.trial import Report
+    from search_spaces.spec.sweep import SweepSpec
+    from trainables.job import Answer, TrialJob
+
+
+def trial(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="Keep the trial here (and resume it); default: temporary."),
+    ] = None,
+) -> None:
+    """Train one configuration in this process, without Ray: for debugging and profiling.
+
+    Parameters that are not --set are sampled from the space with the file's seed. Under torchrun
+    it trains with all its ranks.
+
+    Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
+    """
+    import os
+    import tempfile
+
+    from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import load_sweep
+    from trainables.launch.local import run_local
+    from tuning.controller.preflight import preflight
+
+    loaded = load_sweep(file, set_)
+    if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
+    params = preflight(loaded)[0]
+    with tempfile.TemporaryDirectory() as temporary:
+        job = _job(loaded.spec, params, folder or Path(temporary))
+        typer.echo(json.dumps(job.config, default=str))
+        if steps := job.paths.checkpoint_steps():
+            typer.echo(f"resuming at step {steps[-1]}, in {job.folder}")
+        run_local(job, _Printer())
+        if folder:
+            typer.echo(f"kept in {job.folder}")
+
+
+def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
+    from dataclasses import replace
+
+    from results.paths import Storage
+    from tuning.controller.trial_jobs import make_job
+
+    job = make_job(
+        spec,
+        trial_id="trial",
+        folder=folder.resolve(),
+        config=spec.nest(params),
+        seed=spec.seed,
+        attempt=1,
+        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
+    )
+    return replace(job, hang_timeout_s=None)  # it may stand in a debugger
+
+
+class _Printer:
+    """Prints each report; never stops a trial."""
+
+    def report(self, report: Report) -> Answer:
+        from trainables.job import Answer
+        from tuning.cli.formatting import number
+
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        typer.echo(f"step {report.step}  {metrics}")
+        return Answer.CONTINUE

@@ -1,0 +1,53 @@
+"""`tune report`: what a sweep found, as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuning.cli.options import StorageDir, Sweep
+
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Where to write the page.", show_default=False),
+]
+
+
+def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
+    """Write a report of a sweep: one HTML page that needs no network.
+
+    History, curves, importance of the parameters, cost, failures, and the winner and why. Without
+    --html it is written to the sweep's folder.
+
+    Example: tune report digits --html digits.html
+    """
+    from dataclasses import replace
+
+    from results.report.page import write_report
+    from results.report.sweep_data import read
+    from tuning.controller.sweep_dir.folder import find
+    from tuning.search.importance import importances
+
+    paths = find(sweep, storage)
+    data = read(paths)
+    others = [replace(one, importances=importances(one)) for one in data.others]
+    data = replace(data, importances=importances(data), others=others)
+    write_page(html or paths.report, lambda target: write_report(data, target))
+
+
+def write_page(target: Path, write: Callable[[Path], None]) -> None:
+    """Write a page and print its path.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    from search_spaces.errors import UserError
+
+    try:
+        write(target.absolute())
+    except OSError as e:
+        raise UserError(f"{target}: cannot be written ({e.strerror})") from e
+    typer.echo(f"page {target.absolute()}")

@@ -1,0 +1,54 @@
+"""`tune sync` sends runs to MLflow; `tune fetch` downloads checkpoints from object storage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuning.cli.options import StorageDir, Sweep
+
+DELIVERY_TIMEOUT_S = 600.0
+
+
+def sync(sweep: Sweep, storage: StorageDir = None) -> None:
+    """Send to MLflow what it did not receive while the sweep ran; nothing is sent twice.
+
+    Example: tune sync llm
+    """
+    from results.records.spec_file import read_spec
+    from search_spaces.errors import UserError
+    from tuning.controller.sweep_dir.folder import find, handle
+    from tuning.controller.tracking.observer import deliver
+
+    paths = find(sweep, storage)
+    spec = read_spec(paths)
+    if spec.tracking.name == "none":
+        raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
+    if undelivered := deliver(spec, paths, DELIVERY_TIMEOUT_S):
+        raise UserError(f"{undelivered}; try again: tune sync {handle(paths)}")
+    typer.echo(f"{paths.name} is delivered; look at it: tune ui {handle(paths)}")
+
+
+def fetch(
+    sweep: Sweep,
+    trials: Annotated[
+        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Trials; default: all.")
+    ] = None,
+    storage: StorageDir = None,
+) -> None:
+    """Download the newest checkpoint of each trial from the sweep's mirror (checkpoint.mirror).
+
+    Example: tune fetch llm t0012
+    """
+    from results.records.trial import read_trial, read_trials
+    from tuning.controller.sweep_dir.folder import find, find_trial
+    from tuning.controller.sweep_dir.lock import acquire_lock
+    from tuning.controller.sweep_dir.restore import fetch_checkpoints
+
+    paths = find(sweep, storage)
+    named = [read_trial(find_trial(paths, trial)) for trial in trials or ()]
+    with acquire_lock(paths.lock):
+        fetched = fetch_checkpoints(paths, named or read_trials(paths))
+    for trial_id, step in fetched.items():
+        typer.echo(f"{trial_id}  {'nothing newer' if step is None else f'step {step}'}")
