@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import make_spec
 from tuning.cli.formatting import number
-from tuning.cli.run.live_view import LiveView, SweepProgress
+from tuning.cli.run.live_view import LiveView
+from tuning.controller.events import SessionStart
 
 PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
 
@@ -82,19 +85,19 @@ def test_sweeps_of_the_same_objectives_are_compared(tune: Tune) -> None:
 
 
 def test_the_live_views_have_every_objective() -> None:
-    board = SweepProgress(make_spec(metric=["loss", "size"], mode=["min", "max"]))
+    spec = make_spec(metric=["loss", "size"], mode=["min", "max"])
+    view = LiveView(console := Console(file=(out := StringIO()), width=120, height=40))
+    view.session_started(SessionStart(SweepPaths(Path()), spec))
     points = {"t0000": (0.1, 1.0), "t0001": (0.2, 2.0), "t0002": (0.3, 1.5)}
     for number_, (trial, (loss, size)) in enumerate(points.items()):
         record = TrialRecord(id=trial, number=number_, params={}, config={}, seed=0, created=0.0)
-        board.trial_started(record)
+        view.trial_started(record)
         said = Report(step=3, metrics={"loss": loss, "size": size}, attempt=1, time=0.0)
-        board.reported(record, said)
-    assert board.best() == ["t0000", "t0001"]
-    assert board.line(record) == "step 3  loss 0.3  size 1.5"
-    out = StringIO()
-    console = Console(file=out, width=120, height=40)
-    view = LiveView(board, console)
-    console.print(view._draw())
+        view.trial_reported(record, said)
+    assert view.progress.best() == ["t0000", "t0001"]
+    assert view.progress.line(record) == "step 3  loss 0.3  size 1.5"
+    console.print(view.render())
+    view.session_ended(None)
     table, progress = out.getvalue().split("trials", 1)
     assert "loss" in table
     assert "size" in table

@@ -7,7 +7,6 @@ import hashlib
 import io
 import random
 import shutil
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from trainables.runtime.provenance import versions
 from tuning.cli.look.ls import ls
 from tuning.cli.look.show import show
 from tuning.cli.results.best import best
-from tuning.controller.session import _taken_over
+from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.commands import CommandHandler, send
 from tuning.controller.sweep_dir.folder import create
 from tuning.controller.sweep_dir.repair import other_versions
@@ -35,11 +34,10 @@ from tuning.controller.sweep_dir.repair import other_versions
 def make_sweep(storage: Path) -> SweepPaths:
     """A sweep in the middle, with all of its files; it learns from another, which is finished."""
     earlier = _create(storage, name="earlier", budget={"trials": 2})
-    with ExitStack() as stack:
-        finish(_taken_over(earlier, read_spec(earlier), stack)[0])
+    with open_sweep(earlier, read_spec(earlier)) as run:
+        finish(run)
     paths = _create(storage, search={"startup_trials": 3, "warm_start": [str(earlier.root)]})
-    with ExitStack() as stack:
-        run, _ = _taken_over(paths, read_spec(paths), stack)
+    with open_sweep(paths, read_spec(paths)) as run:
         for _ in range(2):
             job = run.next_trial()
             save(job, 1)
@@ -103,8 +101,7 @@ def check(paths: SweepPaths) -> bool:
     finished = _finished(paths)
     try:
         spec = read_spec(paths)
-        with ExitStack() as stack:
-            run, _ = _taken_over(paths, spec, stack)
+        with open_sweep(paths, spec) as run:
             CommandHandler(run).begin()
             other_versions(paths, run.records)
             finish(run)

@@ -1,11 +1,9 @@
 """Sweeps for other sweeps to learn from."""
 
-from contextlib import ExitStack
-
 from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec
-from tuning.controller.session import _taken_over
+from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.folder import create
 
 
@@ -21,8 +19,8 @@ def sweep(tmp_path, name="mine", run=True, **changes):
 
 def session(paths):
     """A session of a sweep, as the driver begins it."""
-    with ExitStack() as stack:
-        run, _ = _taken_over(paths, load_sweep(paths.spec).spec, stack)
+    with open_sweep(paths, load_sweep(paths.spec).spec) as run:
+        pass
     run.fence = NullFence()
     return run
 

@@ -1,23 +1,105 @@
-"""Who is told what happens in a sweep: the view, the tracker."""
+"""What a session tells its observers: the terminal, the tracker, Python callers."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
+from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
+from results.tracking import Ending
+from search_spaces.spec.sweep import SweepSpec
 
 
-class SweepEvents(Protocol):
-    """Is told what happens; called from one thread, must return at once."""
+@dataclass(frozen=True)
+class SessionStart:
+    """What is known when a session starts.
+
+    Attributes:
+        paths, spec: of the sweep.
+        spent_s: seconds of wall-clock of all earlier sessions.
+        history: each trial of earlier sessions with its reports. Copy what you need: it is large.
+    """
+
+    paths: SweepPaths
+    spec: SweepSpec
+    spent_s: float = 0.0
+    history: Sequence[tuple[TrialRecord, Sequence[Report]]] = ()
+
+
+class SweepEvents:
+    """Base class of observers. Override the events of interest; the others do nothing.
+
+    Events come one at a time; a method returns at once and does not raise. Only `session_ended`
+    may take its time. `message` may come from before `session_started` until `session_ended`, the
+    others come in between.
+    """
+
+    def session_started(self, start: SessionStart) -> None:
+        """The session owns the sweep folder and has read it."""
+
+    def message(self, text: str) -> None:
+        """One line on what happens outside of trials: a repair, Ray starts, results are written."""
+
+    def concurrency_known(self, trials: int) -> None:
+        """So many trials run at once on this cluster."""
 
     def trial_started(self, record: TrialRecord) -> None:
         """An attempt of a trial begins."""
-        ...
 
-    def reported(self, record: TrialRecord, report: Report) -> None:
+    def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """A trial reported."""
-        ...
 
     def trial_ended(self, record: TrialRecord) -> None:
-        """An attempt ended; the trial is finished, or PENDING when it will be tried again."""
-        ...
+        """An attempt ended; the trial is finished, paused, or PENDING if it will be retried."""
+
+    def session_ended(self, ending: Ending | None) -> None:
+        """The session is over; None if an error ended it before its results were written."""
+
+
+class Observers(SweepEvents):
+    """Passes each event on to several observers in order, and `session_ended` in reverse order."""
+
+    def __init__(self, observers: Iterable[SweepEvents] = ()) -> None:
+        self._observers = list(observers)
+
+    def add(self, observer: SweepEvents) -> None:
+        """Pass events on to one more, from now on."""
+        self._observers.append(observer)
+
+    def session_started(self, start: SessionStart) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.session_started(start)
+
+    def message(self, text: str) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.message(text)
+
+    def concurrency_known(self, trials: int) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.concurrency_known(trials)
+
+    def trial_started(self, record: TrialRecord) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.trial_started(record)
+
+    def trial_reported(self, record: TrialRecord, report: Report) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.trial_reported(record, report)
+
+    def trial_ended(self, record: TrialRecord) -> None:
+        """See `SweepEvents`."""
+        for observer in self._observers:
+            observer.trial_ended(record)
+
+    def session_ended(self, ending: Ending | None) -> None:
+        """See `SweepEvents`. Every observer is told, even if another one raises."""
+        with ExitStack() as stack:
+            for observer in self._observers:
+                stack.callback(observer.session_ended, ending)

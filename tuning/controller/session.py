@@ -2,70 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import to_frame, write_parquet
 from results.analysis.leaderboard import best_of, summaries
 from results.paths import Storage, SweepPaths
-from results.records.trial import Report
-from results.tracking import Ending, Tracker
+from results.tracking import Ending
 from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.events import SessionStart, SweepEvents
 from tuning.controller.sweep_dir.folder import accounted, handle, note_end
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 
 if TYPE_CHECKING:
-    from tuning.cli.run.live_view import View
-    from tuning.controller.events import SweepEvents
+    from tuning.controller.resources.placement import Placement
     from tuning.controller.sweep import SweepController
 
 
+class Interrupt:
+    """Passes a request to stop on to the sweep, as soon as there is one."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._run: SweepController | None = None
+
+    def __call__(self) -> None:
+        """End the session cleanly: running trials keep their checkpoints, for a resume."""
+        self.asked = True
+        if self._run is not None:
+            self._run.interrupt()
+
+    def watch(self, run: SweepController) -> None:
+        """Interrupt this sweep from now on."""
+        self._run = run
+        if self.asked:
+            run.interrupt()
+
+
 def run_session(
-    paths: SweepPaths, spec: SweepSpec, address: str | None, view: View, stop: Interrupt
+    paths: SweepPaths,
+    spec: SweepSpec,
+    *,
+    address: str | None = None,
+    observers: Iterable[SweepEvents] = (),
+    interrupt: Interrupt | None = None,
 ) -> SweepController:
     """Run what is left of a sweep, from a new folder or an interrupted one.
+
+    Args:
+        paths, spec: of the sweep.
+        address: of the Ray cluster to join; None starts one on this machine.
+        observers: are told what happens.
+        interrupt: ends the session when it is called.
 
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
-    from tuning.controller.resources.budget import check_spendable
-    from tuning.controller.resources.cluster import cluster
-    from tuning.controller.resources.placement import place
     from tuning.controller.sweep_dir.commands import CommandHandler
-    from tuning.controller.worker_manager import imported_meanwhile, run_trials
 
-    with ExitStack() as stack:
-        run, spent = _taken_over(paths, spec, stack, view.board)
-        stack.enter_context(view.showing())
-        _show(run, view, spent)
-        stop.watch(run)
-        attend = CommandHandler(run)
-        attend.begin()
-        placement = None
-        if not run.finished:
-            view.say("starting Ray")
-            with imported_meanwhile():
-                nodes = stack.enter_context(cluster(address))
-            placement = place(spec.resources, nodes)
-            check_spendable(spec.budget, placement)
-            view.board.at_once = placement.concurrency
-        with _recorded(run, view):
-            if placement is not None:
-                view.say(f"starting workers: {placement.need} for each trial")
-                run_trials(run, placement, attend)
+    with open_sweep(paths, spec, observers) as run:
+        ending, tracking = None, TrackerObserver(make_tracker(spec, paths, run.fence))
+        try:
+            _report_changes(run)
+            (interrupt or Interrupt()).watch(run)
+            commands = CommandHandler(run)
+            commands.begin()
+            with _placed(run, address) as placement:
+                run.observers.add(tracking)
+                try:
+                    if placement is not None:
+                        _run_trials(run, placement, commands)
+                finally:
+                    run.release()
+                    run.observers.message("writing results")
+                    ending = _write_results(run)
+        finally:
+            run.observers.session_ended(ending)
+        if tracking.undelivered and not run.problem:
+            run.problem = (
+                f"{tracking.undelivered}; the sweep folder has it: tune sync {handle(paths)}"
+            )
     return run
 
 
-def _taken_over(
-    paths: SweepPaths, spec: SweepSpec, stack: ExitStack, observer: SweepEvents | None = None
-) -> tuple[SweepController, float]:
-    """The books of a sweep as its folder has them, owned until the stack ends; seconds spent.
+@contextmanager
+def open_sweep(
+    paths: SweepPaths, spec: SweepSpec, observers: Iterable[SweepEvents] = ()
+) -> Iterator[SweepController]:
+    """Own a sweep's folder while the block runs: repair it, read it back, count the seconds.
 
     Args:
-        observer: is told what earlier sessions recorded: a killed one may not have told it all.
+        paths, spec: of the sweep.
+        observers: are told of the start and of all that follows.
+
+    Raises:
+        UserError: another driver holds the sweep, or its folder cannot be repaired.
     """
     from tuning.controller.sweep import SweepController
     from tuning.controller.sweep_dir.record_mirror import mirrored
@@ -78,77 +112,70 @@ def _taken_over(
     from tuning.controller.sweep_dir.trial_cache import TrialCache
     from tuning.controller.sweep_dir.warm_start import frozen
 
-    fence = stack.enter_context(acquire_lock(paths.lock))
-    repaired = [*repair_spec(paths), *repair_state(paths)]
-    mirror = stack.enter_context(mirrored(paths, spec, fence))
-    spent = stack.enter_context(accounted(paths, fence))
-    study, said = open_study(paths, spec)
-    repaired += [*said, *repair_trials(paths, spec, study)]
-    run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
-    run.fence, run.repaired = fence, repaired
-    run.mirror = mirror.watch(run)
-    study.learn(found := frozen(paths, spec))
-    run.reuse = TrialCache(found if spec.search.reuse else ())
-    told = run.restore()
-    if observer is not None:
-        _tell_again(run, told, observer)
-    return run, spent
+    with ExitStack() as stack:
+        fence = stack.enter_context(acquire_lock(paths.lock))
+        repaired = [*repair_spec(paths), *repair_state(paths)]
+        mirror = stack.enter_context(mirrored(paths, spec, fence))
+        spent = stack.enter_context(accounted(paths, fence))
+        study, said = open_study(paths, spec)
+        repaired += [*said, *repair_trials(paths, spec, study)]
+        run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
+        run.fence, run.repaired = fence, repaired
+        run.mirror = mirror.watch(run)
+        study.learn(found := frozen(paths, spec))
+        run.reuse = TrialCache(found if spec.search.reuse else ())
+        _restore(run, spent, observers)
+        yield run
 
 
-def _show(run: SweepController, view: View, before_s: float) -> None:
-    """Show what was mended and what is no longer as it was, and from now on what happens."""
+def _restore(run: SweepController, spent_s: float, observers: Iterable[SweepEvents]) -> None:
+    """Read the folder back, and tell observers what it has: a killed session could not."""
+    reports = run.restore()
+    for observer in observers:
+        run.observers.add(observer)
+    history = [(record, reports.get(record.id, ())) for record in run.records.values()]
+    run.observers.session_started(SessionStart(run.paths, run.spec, spent_s, history))
+
+
+def _report_changes(run: SweepController) -> None:
+    """Tell observers what was repaired, and which libraries have another version."""
     from tuning.controller.sweep_dir.repair import other_versions
 
-    view.board.before_s = before_s
-    run.observers.append(view)
     changed = [] if run.finished else other_versions(run.paths, run.records)
     for line in [*run.repaired, *changed]:
-        view.say(line)
-
-
-class Interrupt:
-    """Passes a request to stop on to the sweep, as soon as there is one."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._run: SweepController | None = None
-
-    def __call__(self) -> None:
-        """Stop cleanly: what runs keeps its checkpoints and is unfinished."""
-        self.asked = True
-        if self._run is not None:
-            self._run.interrupt()
-
-    def watch(self, run: SweepController) -> None:
-        """From now on, stop this sweep."""
-        self._run = run
-        if self.asked:
-            run.interrupt()
+        run.observers.message(line)
 
 
 @contextmanager
-def _recorded(run: SweepController, view: View) -> Iterator[None]:
-    """Track the sweep, and write its results however it ends."""
-    tracker = make_tracker(run.spec, run.paths, run.fence)
-    run.observers.append(TrackerObserver(tracker))
-    try:
-        yield
-    finally:
-        run.release()
-        view.say("writing results")
-        _conclude(run, tracker)
+def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
+    """Where trials run while the block does, on a Ray cluster; None if none is left to run."""
+    from tuning.controller.resources.budget import check_spendable
+    from tuning.controller.resources.cluster import cluster
+    from tuning.controller.resources.placement import place
+    from tuning.controller.worker_manager import imported_meanwhile
+
+    if run.finished:
+        yield None
+        return
+    with ExitStack() as stack:
+        run.observers.message("starting Ray")
+        with imported_meanwhile():
+            nodes = stack.enter_context(cluster(address))
+        placement = place(run.spec.resources, nodes)
+        check_spendable(run.spec.budget, placement)
+        run.observers.concurrency_known(placement.concurrency)
+        yield placement
 
 
-def _tell_again(run: SweepController, told: dict[str, list[Report]], observer: SweepEvents) -> None:
-    for record in list(run.records.values()):
-        observer.trial_started(record)
-        for report in told.get(record.id, ()):
-            observer.reported(record, report)
-        observer.trial_ended(record)
+def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
+    from tuning.controller.worker_manager import run_trials
+
+    run.observers.message(f"starting workers: {placement.need} for each trial")
+    run_trials(run, placement, between)
 
 
-def _strike_out_logs(run: SweepController) -> None:
-    """Hide secrets in the logs of attempts whose processes had no time to do so."""
+def _hide_secrets(run: SweepController) -> None:
+    """Remove secrets from the logs of attempts whose processes had no time to do so."""
     for record in run.records.values():
         for attempt in record.attempts:
             ended_it = record.state.finished and attempt is record.attempts[-1]
@@ -157,9 +184,10 @@ def _strike_out_logs(run: SweepController) -> None:
                     redact_file(log)
 
 
-def _conclude(run: SweepController, tracker: Tracker) -> None:
+def _write_results(run: SweepController) -> Ending:
+    """Write the leaderboard and why the sweep is over; returns how the session ended."""
     run.fence.check()
-    _strike_out_logs(run)
+    _hide_secrets(run)
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:
@@ -167,7 +195,4 @@ def _conclude(run: SweepController, tracker: Tracker) -> None:
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
         note_end(run.paths, limit.why)
-    ending = Ending(status, {k: v for k, v in best.items() if v is not None})
-    undelivered = tracker.close(ending, timeout=60.0)
-    if undelivered and not run.problem:
-        run.problem = f"{undelivered}; the sweep folder has it: tune sync {handle(run.paths)}"
+    return Ending(status, {k: v for k, v in best.items() if v is not None})

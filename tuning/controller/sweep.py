@@ -80,8 +80,7 @@ class SweepController(TrialQueue):
         if trial_id not in self._live:
             return Decision.STOP
         self._note(trial_id, report)
-        for observer in self.observers:
-            observer.reported(self.records[trial_id], report)
+        self.observers.trial_reported(self.records[trial_id], report)
         if (fault := self._scheduler.fault(report)) is not None:
             self._diverge(trial_id, fault, report.step)
             return Decision.STOP

@@ -134,8 +134,7 @@ class TrialQueue(TrialTable):
         self._live.add(record.id)
         self._moving.discard(record.id)
         self._scheduler.on_trial_resume(record.id)
-        for observer in self.observers:
-            observer.trial_started(record)
+        self.observers.trial_started(record)
         return make_job(
             self.spec,
             trial_id=record.id,

@@ -24,7 +24,7 @@ from results.storage.fault_injection import fault_point
 from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next, closed
-from tuning.controller.events import SweepEvents
+from tuning.controller.events import Observers
 from tuning.controller.resources.budget import BudgetTracker
 from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import TrialCache, take
@@ -38,7 +38,7 @@ class TrialTable:
 
     Attributes:
         records: every trial by id, as it is on disk.
-        observers: told what happens, in this order.
+        observers: are told what happens.
         reuse: trials of other sweeps that are taken instead of run.
         tenure: asked before every write, so that a driver that was taken for dead writes nothing.
     """
@@ -46,7 +46,7 @@ class TrialTable:
     def __init__(self, spec: SweepSpec, paths: SweepPaths, study: SweepStudy) -> None:
         self.spec, self.paths = spec, paths
         self.records: dict[str, TrialRecord] = {}
-        self.observers: list[SweepEvents] = []
+        self.observers = Observers()
         self.fence: Fence = NullFence()
         self.reuse = TrialCache(())
         self._study = study
@@ -102,13 +102,11 @@ class TrialTable:
             return False
         self._save(record)
         self._scheduler.on_trial_resume(record.id)
-        for observer in self.observers:
-            observer.trial_started(record)
+        self.observers.trial_started(record)
         for report in (reports := take(found, self.paths.trial(record.id))):
             self._note(record.id, report)
             self._scheduler.decide(record, report)
-            for observer in self.observers:
-                observer.reported(record, report)
+            self.observers.trial_reported(record, report)
         reason = f"reused from {found.source}"
         self._finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
         return True
@@ -176,8 +174,7 @@ class TrialTable:
         write_trial(self.paths.trial(record.id), record)
 
     def _tell_ended(self, trial_id: str) -> None:
-        for observer in self.observers:
-            observer.trial_ended(self.records[trial_id])
+        self.observers.trial_ended(self.records[trial_id])
 
     def _note(self, trial_id: str, report: Report) -> None:
         self._reported.setdefault(trial_id, set()).update(report.metrics)

@@ -6,7 +6,7 @@ Counted, not timed: a thousand trials of twenty reports must not be slower than 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from tests.tuning.hot_path import Cost, costs
 from tests.tuning.simulate import make_spec, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
-from tuning.cli.run.live_view import LineView, SweepProgress
-from tuning.controller.session import _taken_over
+from tuning.cli.run.live_view import LineView
+from tuning.controller.events import SessionStart
+from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.search.schedulers import Decision, make_scheduler
@@ -71,7 +72,8 @@ def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     )
     run = open_run(tmp_path / "sweep", spec)
     with open(tmp_path / "out", "w") as out:
-        run.observers.append(LineView(SweepProgress(spec), Console(file=out)))
+        run.observers.add(view := LineView(Console(file=out)))
+        view.session_started(SessionStart(run.paths, spec))
         yield run
 
 
@@ -176,13 +178,13 @@ def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
     write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
     finished_trials(run, FEW)
     train(run, run.next_trial(), upto=1)
-    board = SweepProgress(spec)
-    with costs() as cost, ExitStack() as stack:
-        resumed, _ = _taken_over(run.paths, spec, stack, board)
+    view = LineView(Console(file=StringIO()))
+    with costs() as cost, open_sweep(run.paths, spec, [view]) as resumed:
+        pass
     files = {str(run.paths.trial(i).reports) for i in resumed.records}
     assert len(files) == FEW + 1
     assert {cost.names[file] for file in files} == {1}
-    assert {i: step for i, (step, _) in board.last.items()} == {
+    assert {i: step for i, (step, _) in view.progress.last.items()} == {
         i: resumed._last_step(i) for i in resumed.records
     }
 

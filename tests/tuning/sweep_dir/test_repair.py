@@ -1,7 +1,6 @@
 """A damaged sweep folder mends itself on resume, and keeps what was damaged."""
 
 import random
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from search_spaces.checksum import (
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.controller.session import _taken_over
+from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.controller.sweep_dir.repair import open_study, repair_spec
@@ -37,8 +36,7 @@ def started(root: Path) -> SweepPaths:
 
 
 def resumed(paths: SweepPaths) -> SweepController:
-    with ExitStack() as stack:
-        run, _ = _taken_over(paths, make_spec(), stack)
+    with open_sweep(paths, make_spec()) as run:
         finish(run)
         return run
 

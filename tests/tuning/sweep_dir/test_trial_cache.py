@@ -2,7 +2,6 @@
 
 import json
 import os
-from types import SimpleNamespace
 
 from results.checkpoints.commit import newest_whole
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
@@ -12,11 +11,25 @@ from tests.tuning.sources import session, sweep, warm
 from trainables.registry import source_of
 from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
+from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.trial_cache import TrialCache
 from tuning.controller.sweep_dir.warm_start import findings
 
 GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
 PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
+
+
+class Told(SweepEvents):
+    """Remembers which trials started, and how they ended."""
+
+    def __init__(self):
+        self.events = []
+
+    def trial_started(self, record):
+        self.events.append(("started", record.id))
+
+    def trial_ended(self, record):
+        self.events.append((record.state, record.id))
 
 
 def checkpointed(paths):
@@ -33,19 +46,12 @@ def checkpointed(paths):
 def test_the_same_trial_is_taken_not_run(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     checkpointed(first)
-    told = []
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     run = session(paths)
-    run.observers.append(
-        SimpleNamespace(
-            trial_started=lambda r: told.append(("started", r.id)),
-            reported=lambda r, p: None,
-            trial_ended=lambda r: told.append((r.state, r.id)),
-        )
-    )
+    run.observers.add(observer := Told())
     assert run.next_trial() is None
     assert run.finished
-    assert told[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]
+    assert observer.events[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]
     for ours, theirs in zip(read_trials(paths), read_trials(first), strict=True):
         assert ours.reason == f"reused from first/{theirs.id}"
         assert (ours.config, ours.seed, ours.end_step) == (

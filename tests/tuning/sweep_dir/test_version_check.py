@@ -1,7 +1,6 @@
 """Resumed under other versions: it goes on and says so, or one line says why not."""
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from trainables.runtime.provenance import versions
-from tuning.controller.session import _taken_over
+from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.controller.sweep_dir.repair import other_versions
@@ -40,8 +39,7 @@ def note(run: SweepController, trial: str, torch: str) -> None:
 
 
 def resumed(paths: SweepPaths) -> SweepController:
-    with ExitStack() as stack:
-        run, _ = _taken_over(paths, make_spec(), stack)
+    with open_sweep(paths, make_spec()) as run:
         finish(run)
         return run
 

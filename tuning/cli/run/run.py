@@ -93,7 +93,7 @@ def resume(
 def _drive(paths: SweepPaths, address: str | None, scheduler: AutoChoice) -> None:
     from results.records.spec_file import read_spec
     from tuning.cli.formatting import make_console
-    from tuning.cli.run.live_view import SweepProgress, make_view
+    from tuning.cli.run.live_view import make_view
     from tuning.cli.summary import summarise
     from tuning.controller.session import Interrupt, run_session
     from tuning.search.auto_searcher import choose
@@ -103,9 +103,9 @@ def _drive(paths: SweepPaths, address: str | None, scheduler: AutoChoice) -> Non
     console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
     console.print(f"search {choose(spec)}", soft_wrap=True)
     console.print(f"scheduler {scheduler}", soft_wrap=True)
-    view, stop = make_view(SweepProgress(spec), console), Interrupt()
+    view, stop = make_view(console), Interrupt()
     with _interruptible(stop):
-        outcome = run_session(paths, spec, address, view, stop)
+        outcome = run_session(paths, spec, address=address, observers=[view], interrupt=stop)
     summarise(outcome, console)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)

@@ -7,30 +7,44 @@ import os
 from results.paths import Storage, SweepPaths
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
-from results.tracking import Delivery, NullTracker, Tracker, mlflow_tracker
+from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.process_client import ProcessClient, start_process
 
+_TIMEOUT_S = 60.0
+"""Seconds for the tracker to deliver the rest when the session ends."""
 
-class TrackerObserver:
-    """Tells a tracker which trial there is something new of."""
+
+class TrackerObserver(SweepEvents):
+    """Tells a tracker which trials changed, and at last how the session ended.
+
+    Attributes:
+        undelivered: one line on what could not be delivered, once the session has ended.
+    """
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
+        self.undelivered: str | None = None
 
     def trial_started(self, record: TrialRecord) -> None:
         """An attempt begins."""
         self._tracker.changed(record.id, reported=False)
 
-    def reported(self, record: TrialRecord, report: Report) -> None:
-        """Metrics."""
+    def trial_reported(self, record: TrialRecord, report: Report) -> None:
+        """There are new metrics."""
         self._tracker.changed(record.id, reported=True)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """The trial ended, or will be tried again."""
         self._tracker.changed(record.id, reported=False)
+
+    def session_ended(self, ending: Ending | None) -> None:
+        """Deliver the rest."""
+        if ending is not None:
+            self.undelivered = self._tracker.close(ending, _TIMEOUT_S)
 
 
 def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
