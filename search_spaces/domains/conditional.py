@@ -31,7 +31,7 @@ class Constant(_Node):
         return self.value
 
 
-class Derived(_Node):
+class ComputedValue(_Node):
     """A value that is computed from others: `= 0.1 * max_steps`."""
 
     text: str
@@ -47,7 +47,12 @@ class Derived(_Node):
         return self.text
 
 
-class Branches(_Node):
+def is_formula(value: object) -> bool:
+    """Whether a value is text that is to be computed: it begins with `=`."""
+    return isinstance(value, str) and value.startswith("=")
+
+
+class ConditionalChoice(_Node):
     """A choice whose options have parameters of their own.
 
     Attributes:
@@ -87,7 +92,7 @@ class Branches(_Node):
         return {self.kind: [{self.key: label} | option for label, option in pairs]}
 
 
-def is_branching(raw: object) -> TypeGuard[dict[str, Any]]:
+def is_conditional_choice(raw: object) -> TypeGuard[dict[str, Any]]:
     """Whether plain data is a choice (or grid) whose options hold parameters."""
     if not is_domain_form(raw):
         return False
@@ -108,12 +113,12 @@ def _holds_domain(option: Mapping[str, Any]) -> bool:
     )
 
 
-Leaf = Domain | Constant | Derived
+Leaf = Domain | Constant | ComputedValue
 Pick = Callable[[str, Domain], Any]
 """Gives a parameter, by its dotted name and domain, its value."""
 
 
-def active(
+def walk_active(
     tree: Mapping[str, Any], pick: Pick, prefix: str = ""
 ) -> Iterator[tuple[str, Leaf, Any]]:
     """Walk the part of a space that the picked values make active, in file order.
@@ -126,17 +131,17 @@ def active(
         name = f"{prefix}{key}"
         if isinstance(node, Domain):
             yield name, node, pick(name, node)
-        elif isinstance(node, Branches):
+        elif isinstance(node, ConditionalChoice):
             selector, inner = node.names(name)
             label = pick(selector, node.selector)
             yield selector, node.selector, label
-            yield from active(node.option(label), pick, inner)
+            yield from walk_active(node.option(label), pick, inner)
         elif isinstance(node, Constant):
             yield name, node, node.value
-        elif isinstance(node, Derived):
+        elif isinstance(node, ComputedValue):
             yield name, node, None
         else:
-            yield from active(node, pick, f"{name}.")
+            yield from walk_active(node, pick, f"{name}.")
 
 
 @dataclass(frozen=True)
@@ -165,14 +170,23 @@ def parameters(
     """Every leaf of a space with the condition under which it is active, in file order."""
     for key, node in tree.items():
         name, here = f"{prefix}{key}", (*path, key)
-        if isinstance(node, Branches):
+        if isinstance(node, ConditionalChoice):
             selector, inner = node.names(name)
             yield Parameter(selector, node.selector, here, when)
             pairs = zip(node.labels, node.options, strict=True)
             for i, (label, option) in enumerate(pairs):
                 below = (*here, node.kind, label if node.key is None else i)
                 yield from parameters(option, inner, below, (*when, (selector, label)))
-        elif isinstance(node, (Domain, Constant, Derived)):
+        elif isinstance(node, (Domain, Constant, ComputedValue)):
             yield Parameter(name, node, here, when)
         else:
             yield from parameters(node, f"{name}.", here, when)
+
+
+def domains_by_name(space: Mapping[str, Any]) -> dict[str, Domain]:
+    """Dotted name to domain, in file order; of a name that several options have, the first."""
+    flat: dict[str, Domain] = {}
+    for leaf in parameters(space):
+        if isinstance(leaf.leaf, Domain):
+            flat.setdefault(leaf.name, leaf.leaf)
+    return flat

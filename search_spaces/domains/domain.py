@@ -9,8 +9,7 @@ from typing import Any, Literal, Self, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
-from search_spaces.domains.multiples import multiple
-from search_spaces.domains.normal import Normal
+from search_spaces.domains.normal import Normal, is_multiple, multiple_of
 from search_spaces.nested import show, walk
 
 Kind = Literal[
@@ -110,6 +109,11 @@ class Domain(BaseModel):
         """The greatest value that can be drawn (inclusive)."""
         return self.upper - 1 if self.integer and self.q is None else self.upper
 
+    def multiple(self, count: int) -> int | float:
+        """`count` times the domain's q, which it has."""
+        assert self.q is not None
+        return int(self.q) * count if self.integer else multiple_of(self.q, count)
+
     def contains(self, value: object) -> bool:
         """Whether the domain can yield this value."""
         if self.is_categorical:
@@ -120,7 +124,7 @@ class Domain(BaseModel):
             return self.lower <= value <= self.high
         # by multiples, since 6 * 0.05 is a little more than 0.3
         low, index, high = (round(x / self.q) for x in (self.lower, value, self.upper))
-        return low <= index <= high and multiple(value, self.q)
+        return low <= index <= high and is_multiple(value, self.q)
 
     @model_serializer
     def dump(self) -> dict[str, list[Any]]:
@@ -232,7 +236,7 @@ def _check_q(domain: Domain, q: int | float) -> None:
     if q <= 0:
         raise ValueError(f"{kind} needs q > 0, got {q}")
     for name, bound in (("lower", domain.lower), ("upper", domain.upper)):
-        if not multiple(bound, q):
+        if not is_multiple(bound, q):
             raise ValueError(f"{kind} needs {name} to be a multiple of q = {q}, got {bound}")
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from statistics import NormalDist
-
-from search_spaces.domains.multiples import multiple, times
 
 SPREAD = 6
 """Standard deviations from the mean to the bounds."""
@@ -86,11 +85,22 @@ class Normal:
         if (reach := max(-low, high)) / q > _COUNTABLE:
             raise ValueError(f"needs a greater q, got {q} where values reach {reach:g}")
         first, last = (round(end / q) for end in (low, high))
-        first += not multiple(low, q) and first * q < low
-        last -= not multiple(high, q) and last * q > high
+        first += not is_multiple(low, q) and first * q < low
+        last -= not is_multiple(high, q) and last * q > high
         if first >= last:
             raise ValueError(
                 f"needs two multiples of q within {SPREAD} sd of the mean, "
                 f"got q {q}, mean {self.mean}, sd {self.sd}"
             )
-        return times(q, first), times(q, last)
+        return multiple_of(q, first), multiple_of(q, last)
+
+
+def is_multiple(value: int | float, q: int | float) -> bool:
+    """Whether a value is a whole multiple of q, but for an error of rounding."""
+    count = value / q
+    return math.isfinite(count) and math.isclose(count, round(count))
+
+
+def multiple_of(q: int | float, count: int) -> float:
+    """That multiple of q: 3 times 0.05 is 0.15, as it is not in floats."""
+    return float(Decimal(repr(q)) * count)

@@ -7,14 +7,13 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.domains.conditional import Pick, active
+from search_spaces.domains.conditional import Pick, walk_active
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.multiples import times
 
 
 def draw(space: Mapping[str, Any], pick: Pick) -> dict[str, Any]:
     """A configuration: dotted name to picked value, of the parameters that these make active."""
-    walked = active(space, pick)
+    walked = walk_active(space, pick)
     return {name: value for name, leaf, value in walked if isinstance(leaf, Domain)}
 
 
@@ -29,17 +28,11 @@ def draw_value(domain: Domain, rng: random.Random) -> Any:
         return rng.choice(domain.categories)
     if (normal := domain.normal) is not None:
         value = normal.at(rng.uniform(*normal.quantiles))
-        return value if domain.q is None else quantised(domain, round(value / domain.q))
+        return value if domain.q is None else domain.multiple(round(value / domain.q))
     if domain.q is not None:
         low, high = (round(bound / domain.q) for bound in (domain.lower, domain.high))
-        return quantised(domain, _number(low, high, domain.log, whole=True, rng=rng))
+        return domain.multiple(_number(low, high, domain.log, whole=True, rng=rng))
     return _number(domain.lower, domain.high, domain.log, whole=domain.integer, rng=rng)
-
-
-def quantised(domain: Domain, multiple: int) -> int | float:
-    """That multiple of the domain's q, which it has."""
-    assert domain.q is not None
-    return int(domain.q) * multiple if domain.integer else times(domain.q, multiple)
 
 
 def _number(low: float, high: float, log: bool, *, whole: bool, rng: random.Random) -> Any:

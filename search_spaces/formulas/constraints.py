@@ -12,8 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from search_spaces.domains.conditional import Constant, Derived, active, parameters
-from search_spaces.domains.tree import Problems, formulas, is_formula
+from search_spaces.domains.conditional import (
+    ComputedValue,
+    Constant,
+    is_formula,
+    parameters,
+    walk_active,
+)
+from search_spaces.domains.field_errors import FieldErrors
+from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.errors import suggest
 from search_spaces.expressions import (
     Expression,
@@ -27,7 +34,7 @@ from search_spaces.nested import KeyPath, dotted, merge, nested, walk
 Tree = Mapping[str, Any]
 
 
-class MisfitError(TypeError):
+class FormulaTypeError(TypeError):
     """A computed value's formula does not fit what it is computed from.
 
     Attributes:
@@ -39,34 +46,34 @@ class MisfitError(TypeError):
         self.name = name
 
 
-def values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[str, Any]:
     """Every value of a configuration by its dotted name: fixed, picked, constant and computed.
 
     Raises:
         UndefinedError: a computed value has none here.
-        MisfitError: a formula computes with what is no number.
+        FormulaTypeError: a formula computes with what is no number.
     """
-    known = dict(plain_values(fixed))
-    waiting = dict(formulas(fixed))
-    for name, leaf, value in active(space, lambda name, _: params.get(name)):
-        if isinstance(leaf, Derived):
+    known = dict(fixed_values(fixed))
+    waiting = dict(fixed_formulas(fixed))
+    for name, leaf, value in walk_active(space, lambda name, _: params.get(name)):
+        if isinstance(leaf, ComputedValue):
             waiting[name] = leaf
         elif isinstance(leaf, Constant) or name in params:
             known[name] = value
-    for name in in_order(waiting):
+    for name in evaluation_order(waiting):
         try:
             known[name] = _tidy(evaluate(waiting[name].expression, known))
         except InactiveError:
             continue
         except TypeError as e:
-            raise MisfitError(name, e) from e
+            raise FormulaTypeError(name, e) from e
     return known
 
 
 def configuration(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[str, Any]:
     """What the trainable is given, nested: only what is active."""
-    known = values(space, fixed, params)
-    of_fixed = {name for name, _ in plain_values(fixed)}
+    known = resolve_values(space, fixed, params)
+    of_fixed = {name for name, _ in fixed_values(fixed)}
     laid = {name: value for name, value in known.items() if name not in of_fixed}
     return merge(_without_formulas(fixed), nested({**params, **laid}))
 
@@ -79,7 +86,7 @@ def broken(
     A constraint, or a computed value, that has no value there counts as broken.
     """
     try:
-        known = values(space, fixed, params)
+        known = resolve_values(space, fixed, params)
     except UndefinedError as e:
         return str(e)
     return next((text for text in constraints if not holds(parse(text), known)), None)
@@ -95,14 +102,14 @@ def holds(constraint: Expression, known: Mapping[str, Any]) -> bool:
         return False
 
 
-def check_formulas(space: Tree, fixed: Tree, problems: Problems) -> None:
+def check_formulas(space: Tree, fixed: Tree, problems: FieldErrors) -> None:
     """Refuse formulas that speak of unknown names, or of each other in a circle."""
-    known, found = names(space, fixed), places(space, fixed)
+    known, found = names(space, fixed), formula_positions(space, fixed)
     for section, path, formula in found.values():
-        for fault in unknown_names(formula.expression, known):
+        for fault in unknown_name_errors(formula.expression, known):
             problems.add(path, fault, section=section)
     try:
-        in_order({name: formula for name, (_, _, formula) in found.items()})
+        evaluation_order({name: formula for name, (_, _, formula) in found.items()})
     except CycleError as e:
         circle = e.args[1]
         section, path, _ = found[circle[0]]
@@ -110,19 +117,19 @@ def check_formulas(space: Tree, fixed: Tree, problems: Problems) -> None:
         problems.add(path, text, section=section)
 
 
-def places(space: Tree, fixed: Tree) -> dict[str, tuple[str, KeyPath, Derived]]:
+def formula_positions(space: Tree, fixed: Tree) -> dict[str, tuple[str, KeyPath, ComputedValue]]:
     """Where each computed value stands: section of the file, path in it, formula."""
-    found: dict[str, tuple[str, KeyPath, Derived]] = {}
+    found: dict[str, tuple[str, KeyPath, ComputedValue]] = {}
     for leaf in parameters(space):
-        if isinstance(leaf.leaf, Derived):
+        if isinstance(leaf.leaf, ComputedValue):
             found[leaf.name] = ("space", leaf.path, leaf.leaf)
-    for name, formula in formulas(fixed):
+    for name, formula in fixed_formulas(fixed):
         found[name] = ("fixed", tuple(name.split(".")), formula)
     return found
 
 
-def check_constraints(
-    constraints: Sequence[str], known: set[str] | None, problems: Problems
+def parse_constraints(
+    constraints: Sequence[str], known: set[str] | None, problems: FieldErrors
 ) -> list[Expression]:
     """The constraints, parsed; what is wrong with one is noted at its index.
 
@@ -138,7 +145,7 @@ def check_constraints(
         except ValueError as e:
             problems.add((i,), str(e))
             continue
-        for fault in () if known is None else unknown_names(expression, known):
+        for fault in () if known is None else unknown_name_errors(expression, known):
             problems.add((i,), fault)
         if isinstance(expression.tree, (ast.BinOp, ast.Call, ast.List, ast.Tuple, ast.Constant)):
             problems.add((i,), f"a constraint is true or false, like {text} <= 1, got {text}")
@@ -153,7 +160,7 @@ def names(space: Tree, fixed: Tree) -> set[str]:
     }
 
 
-def unknown_names(expression: Expression, known: set[str]) -> Iterator[str]:
+def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str]:
     """What is wrong with the names in a formula, one line each."""
     for name in expression.names:
         if name in known:
@@ -165,7 +172,7 @@ def unknown_names(expression: Expression, known: set[str]) -> Iterator[str]:
         yield f"unknown parameter '{name}'{hint}"
 
 
-def plain_values(fixed: Tree) -> Iterator[tuple[str, Any]]:
+def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:
     """Dotted name and value of what is fixed and not computed."""
     for path, value in walk(fixed):
         named = path and all(isinstance(part, str) for part in path)
@@ -181,7 +188,7 @@ def _without_formulas(tree: Tree) -> dict[str, Any]:
     }
 
 
-def in_order(waiting: Mapping[str, Derived]) -> list[str]:
+def evaluation_order(waiting: Mapping[str, ComputedValue]) -> list[str]:
     """Formulas so that each comes after those that it needs."""
     graph = {
         name: [n for n in formula.expression.names if n in waiting]

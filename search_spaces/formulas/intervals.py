@@ -56,7 +56,7 @@ def interval(domain: Domain) -> Any:
     return UNKNOWN
 
 
-def boxes(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
+def partition(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
     """Parts that cover a space: values one by one while they are few, intervals otherwise."""
     listed: dict[str, Sequence[Any]] = {}
     combinations = 1
@@ -79,7 +79,7 @@ def _count(domain: Domain) -> int:
     return int(domain.high - domain.lower + 1) if whole else MAX_COMBINATIONS + 1
 
 
-def outcome(expression: Expression, known: Known) -> Any:
+def evaluate_range(expression: Expression, known: Known) -> Any:
     """The value that a formula takes wherever `known` holds, an `Interval` of it, or UNKNOWN."""
     try:
         return _bound(expression.tree, known)
@@ -87,13 +87,13 @@ def outcome(expression: Expression, known: Known) -> Any:
         return UNKNOWN
 
 
-def sides(expression: Expression, known: Known) -> tuple[Any, ...]:
+def side_ranges(expression: Expression, known: Known) -> tuple[Any, ...]:
     """What the sides of a comparison can come to; nothing for other formulas."""
     tree = expression.tree
     if not isinstance(tree, ast.Compare):
         return ()
     parts = (tree.left, *tree.comparators)
-    return tuple(outcome(Expression(expression.text, part, ()), known) for part in parts)
+    return tuple(evaluate_range(Expression(expression.text, part, ()), known) for part in parts)
 
 
 def _bound(node: ast.expr, known: Known) -> Any:

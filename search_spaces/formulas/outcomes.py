@@ -6,7 +6,7 @@ import ast
 import math
 from collections.abc import Mapping, Sequence
 
-from search_spaces.domains.tree import Problems
+from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.expressions import (
     Expression,
     InactiveError,
@@ -14,7 +14,7 @@ from search_spaces.expressions import (
     evaluate,
     parse,
 )
-from search_spaces.formulas.constraints import check_constraints
+from search_spaces.formulas.constraints import parse_constraints
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
@@ -25,8 +25,8 @@ def check_outcome_constraints(constraints: Sequence[str]) -> None:
     Raises:
         ValidationError: every mistake, each at its index.
     """
-    problems = Problems()
-    for expression in check_constraints(constraints, None, problems):
+    problems = FieldErrors()
+    for expression in parse_constraints(constraints, None, problems):
         if not expression.names:
             problems.add((constraints.index(expression.text),), "speaks of no metric")
     problems.raise_if_any("outcome_constraints")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from search_spaces.domains.conditional import Parameter, active, parameters
+from search_spaces.domains.conditional import Parameter, domains_by_name, parameters, walk_active
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.tree import Problems, flatten
+from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.errors import suggest
 from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import Tree, broken
@@ -26,12 +26,12 @@ def check_points(
         ValidationError: a value that its domain cannot take, a name that is not searched, what is
             not active together, or what breaks a constraint; each at its path.
     """
-    problems, parsed = Problems(), [parse(text) for text in constraints]
+    problems, parsed = FieldErrors(), [parse(text) for text in constraints]
     leaves: dict[str, list[Parameter]] = {}
     for leaf in parameters(space):
         if isinstance(leaf.leaf, Domain):
             leaves.setdefault(leaf.name, []).append(leaf)
-    if points and all(domain.kind == "grid_search" for domain in flatten(space).values()):
+    if points and all(domain.kind == "grid_search" for domain in domains_by_name(space).values()):
         problems.add((), "a space of grids alone tries every point anyway")
     checked = [_Checker(i, leaves, problems).point(raw, space) for i, raw in enumerate(points)]
     for i, point in enumerate(checked):
@@ -45,7 +45,7 @@ class _Checker:
     """Checks one point, the `index`th of the list."""
 
     def __init__(
-        self, index: int, leaves: Mapping[str, list[Parameter]], problems: Problems
+        self, index: int, leaves: Mapping[str, list[Parameter]], problems: FieldErrors
     ) -> None:
         self.index, self.leaves, self.problems = index, leaves, problems
 
@@ -55,7 +55,7 @@ class _Checker:
         for name in given:
             if len(self.leaves[name]) == 1:  # then it says by itself which options it belongs to
                 point = {**dict(self.leaves[name][0].when), **point}
-        walked = active(space, lambda name, _: point.get(name))
+        walked = walk_active(space, lambda name, _: point.get(name))
         domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
         for name, (path, value) in given.items():
             if (fault := self.fault(name, value, domains)) is not None:
@@ -97,7 +97,7 @@ def _breaks(
     parsed: Sequence[Expression],
 ) -> str | None:
     """The constraint that a point breaks; of a part of a configuration, whatever the rest is."""
-    walked = active(space, lambda name, _: point.get(name))
+    walked = walk_active(space, lambda name, _: point.get(name))
     if all(name in point for name, leaf, _ in walked if isinstance(leaf, Domain)):
         return broken(constraints, space, fixed, point)
     return excluded_by(parsed, space, fixed, point)

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from search_spaces.domains.conditional import is_branching
+from search_spaces.domains.conditional import is_conditional_choice, is_formula
 from search_spaces.domains.domain import is_domain_form
-from search_spaces.domains.tree import is_formula
 from search_spaces.errors import UserError, suggest
 from search_spaces.loading.reader import Document, read_value
 from search_spaces.nested import dotted
@@ -98,7 +97,7 @@ def _pin_option(data: dict[str, Any], override: Override) -> Override | None:
     """A choice whose options hold parameters is left with the one option that is named."""
     above = _domain_above(data, override.path)
     raw = _get(data, above) if above else None
-    if above is None or not is_branching(raw):
+    if above is None or not is_conditional_choice(raw):
         return None
     kind, options = next(iter(raw.items()))
     rest = override.path[len(above) :]

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from search_spaces.domains.conditional import is_branching
+from search_spaces.domains.conditional import is_conditional_choice
 from search_spaces.domains.domain import is_domain_form
 from search_spaces.errors import UserError
 from search_spaces.loading.explain import explain
@@ -97,7 +97,7 @@ def dump_sweep(spec: SweepSpec) -> str:
 
 
 def _one_line_domains(node: Any) -> Any:
-    if isinstance(node, dict) and is_domain_form(node) and not is_branching(node):
+    if isinstance(node, dict) and is_domain_form(node) and not is_conditional_choice(node):
         line = CommentedMap(node)
         line.fa.set_flow_style()
         return line

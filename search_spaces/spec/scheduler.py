@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from search_spaces.domains.tree import flatten
+from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
 from search_spaces.spec.base import OneOf, Section
 
@@ -81,7 +81,7 @@ def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
         raise ValueError(f"{scheduler.name} takes one metric; asha_promote takes several")
     if scheduler.name in ("asha_promote", "pbt", "pb2") and sweep.get("replicates", 1) > 1:
         raise ValueError(f"{scheduler.name} takes no replicates; asha, hyperband and median do")
-    known = flatten(sweep.get("space", {}))
+    known = domains_by_name(sweep.get("space", {}))
     for name in scheduler.mutate or []:
         if name not in known:
             raise ValueError(f"mutate: {name!r} is not in the space{suggest(name, known)}")

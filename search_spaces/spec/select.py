@@ -8,8 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from search_spaces.errors import suggest
 from search_spaces.spec.base import Section
-
-Mode = Literal["min", "max"]
+from search_spaces.spec.objectives import Mode
 
 
 class SelectSpec(Section):

@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
-from search_spaces.domains.as_grid import as_grids
+from search_spaces.domains.conditional import domains_by_name
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.tree import check_fixed, flatten, parse_space
+from search_spaces.domains.fixed import check_fixed
+from search_spaces.domains.grid import as_grids
+from search_spaces.domains.parser import parse_space
 from search_spaces.formulas.constraints import broken, configuration
-from search_spaces.formulas.feasibility import allowed_points, check_rules
+from search_spaces.formulas.feasibility import check_constraints, feasible_grid_points
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
 from search_spaces.spec.base import EnvText, Section
@@ -157,7 +159,7 @@ class SweepSpec(Section):
     @classmethod
     def _can_be_kept(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
         if "space" in info.data and "fixed" in info.data:
-            check_rules(constraints, info.data["space"], info.data["fixed"])
+            check_constraints(constraints, info.data["space"], info.data["fixed"])
         return constraints
 
     @field_validator("outcome_constraints")
@@ -189,9 +191,11 @@ class SweepSpec(Section):
         if "space" not in data or (budget.bounded and not whole):
             return budget
         space = as_grids(data["space"]) if whole else data["space"]
-        if any(domain.kind != "grid_search" for domain in flatten(space).values()):
+        if any(domain.kind != "grid_search" for domain in domains_by_name(space).values()):
             raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
-        points = len(allowed_points(data.get("constraints", []), space, data.get("fixed", {})))
+        points = len(
+            feasible_grid_points(data.get("constraints", []), space, data.get("fixed", {}))
+        )
         return budget.model_copy(update={"trials": min(points, budget.trials or points)})
 
     @property
@@ -211,7 +215,7 @@ class SweepSpec(Section):
 
     def domains(self) -> dict[str, Domain]:
         """Dotted name to domain, in file order."""
-        return flatten(self.space)
+        return domains_by_name(self.space)
 
     def grid(self) -> dict[str, Domain]:
         """The `grid_search` domains, of which every combination is tried."""
@@ -220,7 +224,7 @@ class SweepSpec(Section):
     def grid_points(self) -> list[dict[str, Any]]:
         """Every combination of the grids that the constraints leave; `[{}]` without grids."""
         space = as_grids(self.space) if self.search.name == "grid" else self.space
-        return allowed_points(self.constraints, space, self.fixed)
+        return feasible_grid_points(self.constraints, space, self.fixed)
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """A trial's configuration: `fixed`, the searched values by dotted name, and what follows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.domains.domain import Domain
 from search_spaces.expressions import InactiveError, UndefinedError, evaluate, parse
 from search_spaces.formulas.constraints import broken, configuration
-from search_spaces.formulas.intervals import UNKNOWN, Interval, boxes, outcome
+from search_spaces.formulas.intervals import UNKNOWN, Interval, evaluate_range, partition
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "flag": True, "nothing": None, "odd-name": 7}
 COMPUTED: list[tuple[str, Any]] = [
@@ -126,17 +126,17 @@ def test_what_intervals_say_is_so_everywhere(
     left: str, op: str, right: str, x: float, y: float, k: int
 ) -> None:
     point = {"x": x, "y": y, "k": k}
-    part = next(p for p in boxes(DOMAINS) if p["k"] == k)
+    part = next(p for p in partition(DOMAINS) if p["k"] == k)
     try:
         value = evaluate(parse(left), point)
         truth = evaluate(parse(f"{left} {op} {right}"), point)
     except UndefinedError:
         return
-    bound = outcome(parse(left), part)
+    bound = evaluate_range(parse(left), part)
     if isinstance(bound, Interval):
         slack = 1e-9 * max(1.0, abs(value))
         assert bound.low - slack <= value <= bound.high + slack
-    said = outcome(parse(f"{left} {op} {right}"), part)
+    said = evaluate_range(parse(f"{left} {op} {right}"), part)
     assert said is UNKNOWN or said == truth or math.isclose(value, evaluate(parse(right), point))
 
 
@@ -154,4 +154,4 @@ def test_logic_over_intervals() -> None:
         "x < 2 if name == 'sgd' else x > 2": True,
         "unheard > 3": UNKNOWN,
     }
-    assert {text: outcome(parse(text), known) for text in said} == said
+    assert {text: evaluate_range(parse(text), known) for text in said} == said

@@ -6,11 +6,11 @@ import random
 import re
 from typing import Any
 
-from search_spaces.domains.conditional import Derived, Leaf, parameters
+from search_spaces.domains.conditional import ComputedValue, Leaf, parameters
 from search_spaces.domains.domain import Domain
+from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.normal import SPREAD
 from search_spaces.domains.sampling import draw, draw_value
-from search_spaces.domains.tree import formulas
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
@@ -98,7 +98,7 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
             place, leaf = _in_file(spec, path or _named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
-            if isinstance(leaf, Derived) and "whole number" in problem:
+            if isinstance(leaf, ComputedValue) and "whole number" in problem:
                 problem += "; round(…), ceil(…) and floor(…) give one"
             if isinstance(leaf, Domain) and leaf.normal is not None:
                 problem += f"; {leaf.kind} reaches from mean - {SPREAD} sd to mean + {SPREAD} sd"
@@ -157,5 +157,5 @@ def _in_file(
         ):
             return ("space", *leaf.path), leaf.leaf
     if path and not is_foreign(spec.trainable):
-        return ("fixed", *path), dict(formulas(spec.fixed)).get(name)
+        return ("fixed", *path), dict(fixed_formulas(spec.fixed)).get(name)
     return ("trainable",), None

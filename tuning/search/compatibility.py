@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from results.records.trial import TrialRecord
-from search_spaces.domains.conditional import active, parameters
+from search_spaces.domains.conditional import parameters, walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError, suggest
-from search_spaces.formulas.constraints import places
+from search_spaces.formulas.constraints import formula_positions
 from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 
@@ -43,7 +43,7 @@ def matching(
         By dotted name; None when one lies outside its domain.
     """
     had = {n: v for n in spec.domains() if (v := _value(params, config, n)) is not _ABSENT}
-    walked = active(spec.space, lambda name, _: had.get(name))
+    walked = walk_active(spec.space, lambda name, _: had.get(name))
     leaves = {n: leaf for n, leaf, _ in walked if n in had and isinstance(leaf, Domain)}
     if not all(leaf.contains(had[name]) for name, leaf in leaves.items()):
         return None
@@ -57,7 +57,7 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
         UserError: every mistake, a line each.
     """
     known, problems = spec.domains(), []
-    there = {n: leaf for n, leaf, _ in active(spec.space, lambda name, _: params.get(name))}
+    there = {n: leaf for n, leaf, _ in walk_active(spec.space, lambda name, _: params.get(name))}
     for name, value in params.items():
         domain = there.get(name)
         if name not in known:
@@ -75,7 +75,7 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
 
 
 def _why_unknown(spec: SweepSpec, name: str) -> str:
-    if name in places(spec.space, spec.fixed):
+    if name in formula_positions(spec.space, spec.fixed):
         return "it is computed from the others"
     if under := [n for n in spec.domains() if n.startswith(f"{name}.")]:
         return f"give one of its parameters: {', '.join(under)}"
@@ -93,7 +93,7 @@ def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
     """Whether parameters are a configuration that the space can give: just those that are active,
     each in its domain, within the constraints.
     """
-    walked = active(spec.space, lambda name, _: params.get(name))
+    walked = walk_active(spec.space, lambda name, _: params.get(name))
     leaves = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
     if params.keys() != leaves.keys():
         return False

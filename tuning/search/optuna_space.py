@@ -22,9 +22,9 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, Trial
 
-from search_spaces.domains.conditional import Parameter, active, parameters
+from search_spaces.domains.conditional import Parameter, parameters, walk_active
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.sampling import draw, draw_value, quantised
+from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
@@ -57,7 +57,7 @@ def decode(domain: Domain, sampled: Any) -> Any:
         sampled = normal.at(sampled)
     if domain.q is None:
         return sampled
-    return quantised(domain, round(sampled / domain.q))
+    return domain.multiple(round(sampled / domain.q))
 
 
 def encode(domain: Domain, value: Any) -> Any:
@@ -129,7 +129,7 @@ class OptunaSpace:
         """
         values: dict[str, Any] = {}
         distributions: dict[str, BaseDistribution] = {}
-        for name, leaf, value in active(self._spec.space, lambda name, _: params.get(name)):
+        for name, leaf, value in walk_active(self._spec.space, lambda name, _: params.get(name)):
             if isinstance(leaf, Domain) and name in params and leaf.contains(value):
                 key = self.key(name, leaf)
                 values[key], distributions[key] = encode(leaf, value), distribution(leaf)
@@ -141,7 +141,7 @@ class OptunaSpace:
         Asked of what was decoded, for what is quantised has many samples for one value.
         """
         encoded = self.encoded(params)[0]
-        walked = active(self._spec.space, lambda name, _: params.get(name))
+        walked = walk_active(self._spec.space, lambda name, _: params.get(name))
         leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
         return encoded.keys() == sampled.keys() and all(
             sampled[key] == value or _decodes(leaves[key][0], sampled[key], leaves[key][1])

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from search_spaces.domains.conditional import active
+from search_spaces.domains.conditional import walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
@@ -52,7 +52,7 @@ def spec_of(**changes: Any) -> SweepSpec:
 
 def check(spec: SweepSpec, params: dict[str, Any]) -> None:
     """A configuration is exactly what is active, each value in its domain, within constraints."""
-    walked = active(spec.space, lambda name, _: params[name])
+    walked = walk_active(spec.space, lambda name, _: params[name])
     domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
     assert list(params) == list(domains)
     assert all(domains[name].contains(value) for name, value in params.items())
@@ -170,7 +170,7 @@ def test_a_population_keeps_to_the_space_and_its_constraints(tmp_path: Any, muta
 
 
 def active_names(spec: SweepSpec, params: dict[str, Any]) -> list[str]:
-    walked = active(spec.space, lambda name, _: params.get(name))
+    walked = walk_active(spec.space, lambda name, _: params.get(name))
     return [name for name, leaf, _ in walked if isinstance(leaf, Domain)]
 
 

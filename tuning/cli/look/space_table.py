@@ -9,8 +9,8 @@ from rich.table import Table
 
 from search_spaces.domains.conditional import Constant, Parameter, parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.tree import formulas
-from search_spaces.formulas.constraints import places, values
+from search_spaces.domains.fixed import fixed_formulas
+from search_spaces.formulas.constraints import formula_positions, resolve_values
 from search_spaces.nested import dotted, walk
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import setting
@@ -18,7 +18,7 @@ from tuning.cli.formatting import setting
 
 def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     """A row per parameter or computed value; a sample's cell is blank where it is not active."""
-    columns = [values(spec.space, spec.fixed, params) for params in sampled]
+    columns = [resolve_values(spec.space, spec.fixed, params) for params in sampled]
     rows = list(_rows(spec))
     conditional = any(row.when for row in rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -48,14 +48,14 @@ def rules_of(spec: SweepSpec) -> list[str]:
 
 def computed(spec: SweepSpec, config: Mapping[str, Any]) -> dict[str, Any]:
     """The computed values that a trial's configuration has, by dotted name."""
-    names = set(places(spec.space, spec.fixed))
+    names = set(formula_positions(spec.space, spec.fixed))
     flat = {dotted(path): value for path, value in walk(config)}
     return {name: value for name, value in flat.items() if name in names}
 
 
 def _rows(spec: SweepSpec) -> Iterator[Parameter]:
     yield from (row for row in parameters(spec.space) if not isinstance(row.leaf, Constant))
-    for name, formula in formulas(spec.fixed):
+    for name, formula in fixed_formulas(spec.fixed):
         yield Parameter(name, formula, ())
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.sampling import quantised
 from search_spaces.spec.sweep import SchedulerSpec
 
 _FACTORS = (0.8, 1.2)
@@ -78,5 +77,5 @@ def nearest(domain: Domain, value: float) -> int | float:
     """The value of a numeric domain that is nearest."""
     inside = min(max(value, domain.lower), domain.high)
     if domain.q is not None:
-        return quantised(domain, round(inside / domain.q))
+        return domain.multiple(round(inside / domain.q))
     return round(inside) if domain.integer else float(inside)

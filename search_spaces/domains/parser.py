@@ -1,60 +1,40 @@
-"""The `space` and `fixed` trees: nested mappings whose leaves are domains, and plain values."""
+"""Parses the `space` section: nested mappings whose leaves are domains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from search_spaces.domains.conditional import Branches, Constant, Derived, is_branching, parameters
+from search_spaces.domains.conditional import (
+    ComputedValue,
+    ConditionalChoice,
+    Constant,
+    is_conditional_choice,
+    is_formula,
+    parameters,
+)
 from search_spaces.domains.domain import KINDS, Domain, arguments, is_domain_form
+from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
-from search_spaces.nested import KeyPath, dotted, show, walk
+from search_spaces.nested import KeyPath, show, walk
 
 _ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
 _EXPECTED = "a domain is expected, like {uniform: [0, 1]}"
 
 
-class Problems:
-    """Mistakes found in a tree; pydantic reports each at its own path."""
-
-    def __init__(self) -> None:
-        self._found: list[InitErrorDetails] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def add(
-        self, path: KeyPath, text: str, value: object = None, *, section: str | None = None
-    ) -> None:
-        """Note a mistake at a path below the field, or below another `section` of the file."""
-        context: dict[str, Any] = {"text": text}
-        if section is not None:
-            context["path"] = (section, *path)
-        error = PydanticCustomError("plain", "{text}", context)
-        self._found.append(InitErrorDetails(type=error, loc=path, input=value))
-
-    def raise_if_any(self, title: str) -> None:
-        """End the validation of the field when anything was noted."""
-        if self._found:
-            raise ValidationError.from_exception_data(title, self._found)
-
-
-def is_formula(value: object) -> bool:
-    """Whether a value is text that is to be computed: it begins with `=`."""
-    return isinstance(value, str) and value.startswith("=")
-
-
 def parse_space(raw: object) -> dict[str, Any]:
-    """The search space as a nested mapping whose leaves are `Domain`, `Branches` or `Derived`.
+    """Parse the `space` section.
+
+    Returns:
+        A nested mapping whose leaves are `Domain`, `ConditionalChoice` or `ComputedValue`.
 
     Raises:
         ValidationError: every mistake in it, each at its path.
     """
-    problems = Problems()
+    problems = FieldErrors()
     tree: dict[str, Any] = {}
     if not isinstance(raw, Mapping) or not raw:
         problems.add((), f"needs at least one parameter with a domain, got {show(raw)}")
@@ -77,20 +57,20 @@ class _Parser:
         in_option: whether plain values may stand beside domains, as they may in an option.
     """
 
-    def __init__(self, problems: Problems, *, in_option: bool = False) -> None:
+    def __init__(self, problems: FieldErrors, *, in_option: bool = False) -> None:
         self.problems, self.in_option = problems, in_option
 
     def group(self, raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         return {key: self.node(value, (*path, key)) for key, value in raw.items()}
 
     def node(self, raw: object, path: KeyPath) -> Any:
-        if isinstance(raw, (Domain, Branches, Derived, Constant)):
+        if isinstance(raw, (Domain, ConditionalChoice, ComputedValue, Constant)):
             return raw
-        text = _key_fault(path[-1])
+        text = name_error(path[-1])
         try:
             if text is None and is_formula(raw):
                 parse(str(raw)[1:])
-                return Derived(text=str(raw))
+                return ComputedValue(text=str(raw))
             if text is None and self.in_option and not _holds_anything(raw):
                 return Constant(value=raw)
             text = text or _node_fault(raw)
@@ -104,11 +84,11 @@ class _Parser:
         return None
 
     def mapping(self, raw: Mapping[str, Any], path: KeyPath) -> Any:
-        if is_branching(raw):
+        if is_conditional_choice(raw):
             return self.branches(raw, path)
         return Domain.model_validate(raw) if is_domain_form(raw) else self.group(raw, path)
 
-    def branches(self, raw: Mapping[str, Any], path: KeyPath) -> Branches:
+    def branches(self, raw: Mapping[str, Any], path: KeyPath) -> ConditionalChoice:
         kind, options = next(iter(raw.items()))
         inner = _Parser(self.problems, in_option=True)
         if isinstance(options, Mapping):
@@ -116,10 +96,12 @@ class _Parser:
             if bad:
                 raise ValueError(f"an option holds a mapping of parameters, got {show(bad[0])}")
             trees = {k: inner.group(v or {}, (*path, kind, k)) for k, v in options.items()}
-            return Branches(kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values()))
+            return ConditionalChoice(
+                kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values())
+            )
         key = _telling_key(kind, options)
         rest = [{k: v for k, v in option.items() if k != key} for option in options]
-        return Branches(
+        return ConditionalChoice(
             kind=kind,
             key=key,
             labels=tuple(option[key] for option in options),
@@ -159,7 +141,8 @@ def _is_near_domain(raw: object) -> bool:
     return isinstance(value, (list, Mapping)) and "did you mean" in suggest(name, KINDS)
 
 
-def _key_fault(key: object) -> str | None:
+def name_error(key: object) -> str | None:
+    """What is wrong with a parameter's name; None for a valid one."""
     if not isinstance(key, str) or not key or "." in key:
         return f"a parameter's name is text without a dot, got {show(key)}; nest a group instead"
     return None
@@ -196,7 +179,7 @@ def _misspelt(raw: Mapping[str, Any]) -> bool:
     return isinstance(value, list) or "did you mean" in suggest(name, KINDS)
 
 
-def _check_names(tree: Mapping[str, Any], problems: Problems) -> None:
+def _check_names(tree: Mapping[str, Any], problems: FieldErrors) -> None:
     """Refuse a name that two leaves could have at once, and grids that come and go."""
     grids = {p.name for p in parameters(tree) if _is_grid(p.leaf)}
     seen: dict[str, list[dict[str, Any]]] = {}
@@ -223,58 +206,3 @@ def _named_twice(name: str, other: str) -> str:
 
 def _is_grid(leaf: object) -> bool:
     return isinstance(leaf, Domain) and leaf.kind == "grid_search"
-
-
-def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
-    """Refuse domains under `fixed`, names with a dot, and parameters that are searched too.
-
-    Mappings deeper down may be the trainable's own data, whose keys are its own affair.
-
-    Raises:
-        ValidationError: every mistake in it, each at its path.
-    """
-    problems = Problems()
-    searched = {leaf.name for leaf in parameters(space)}
-    for path, value in walk(fixed):
-        if is_domain_form(value) and isinstance(next(iter(value.values())), (list, dict)):
-            problems.add(path, "a domain belongs under space:", value)
-        elif len(path) == 1 and (fault := _key_fault(path[0])):
-            problems.add(path, fault, value)
-        elif path and _is_searched(path, value, searched):
-            problems.add(path, "is in the space too; a parameter is either searched or fixed")
-        elif is_formula(value):
-            _check_formula(path, str(value), problems)
-    problems.raise_if_any("fixed")
-
-
-def _is_searched(path: KeyPath, value: object, searched: set[str]) -> bool:
-    name = dotted(path)
-    return name in searched or (
-        not isinstance(value, Mapping) and any(s.startswith(f"{name}.") for s in searched)
-    )
-
-
-def _check_formula(path: KeyPath, text: str, problems: Problems) -> None:
-    if any(isinstance(part, int) for part in path):
-        problems.add(path, f"a formula cannot stand in a list, got {show(text)}", text)
-        return
-    try:
-        parse(text[1:])
-    except ValueError as e:
-        problems.add(path, str(e), text)
-
-
-def formulas(fixed: Mapping[str, Any]) -> Iterator[tuple[str, Derived]]:
-    """Dotted name and formula of every computed value under `fixed`."""
-    for path, value in walk(fixed):
-        if is_formula(value):
-            yield dotted(path), Derived(text=str(value))
-
-
-def flatten(space: Mapping[str, Any]) -> dict[str, Domain]:
-    """Dotted name to domain, in file order; of a name that several options have, the first."""
-    flat: dict[str, Domain] = {}
-    for leaf in parameters(space):
-        if isinstance(leaf.leaf, Domain):
-            flat.setdefault(leaf.name, leaf.leaf)
-    return flat
