@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import ast
+import functools
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
 from inspect import getfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -83,8 +86,12 @@ class Split(StrEnum):
     TEST = "test"
 
 
-class Trainable(ABC, Generic[C]):
+class Trainable(Generic[C]):
     """The training code of a trial.
+
+    A subclass needs a `Config`, `train` and `evaluate`; the other methods are optional, and
+    `offers` says which it has. A method is written in the class, or is a function of the same name
+    (without `self`) in a module that `implementation` names.
 
     One process may run many trials, one after another, so a trainable keeps no state of its own
     and leaves none in modules, the environment or torch's global settings. It never imports
@@ -93,6 +100,8 @@ class Trainable(ABC, Generic[C]):
     """
 
     Config: ClassVar[type[TrainableConfig]]
+    implementation: ClassVar[tuple[str, ...]] = ()
+    """Full names of the modules that hold the methods' code; imported when it is first called."""
     clock: ClassVar[str] = "step"
     """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
     isolation: ClassVar[Literal["lane", "trial"]] = "lane"
@@ -101,7 +110,6 @@ class Trainable(ABC, Generic[C]):
     """Whether a trial that goes on from its checkpoint with another number of workers trains on the
     same samples, in the same batches: what `resources.workers: {min: 1, max: 4}` asks for."""
 
-    @abstractmethod
     def train(self, config: C, worker: Worker) -> None:
         """Train one trial, on every rank.
 
@@ -109,8 +117,8 @@ class Trainable(ABC, Generic[C]):
         with strictly increasing steps; leave as soon as its answer is not `Answer.CONTINUE`.
         Everything random derives from `worker.seed`. A resumed run must go on bit for bit (CPU).
         """
+        self._call("train", config, worker)
 
-    @abstractmethod
     def evaluate(self, config: C, weights: Path, split: Split, cache: Path) -> dict[str, float]:
         """Judge a model in this process, without Ray.
 
@@ -123,6 +131,8 @@ class Trainable(ABC, Generic[C]):
         Returns:
             The same metric names that `train` reports.
         """
+        scores: dict[str, float] = self._call("evaluate", config, weights, split, cache)
+        return scores
 
     def source(self) -> Mapping[str, str]:
         """SHA-256 of each file of the training code, by path below its package or folder.
@@ -133,56 +143,13 @@ class Trainable(ABC, Generic[C]):
         return source_digests(file, package_root(file, type(self).__module__))
 
     def exportable(self, config: C, weights: Path, cache: Path) -> Exportable:
-        """The model as other runtimes take it, with inputs to judge a copy by.
+        """The model as other runtimes take it, with example inputs to verify a copy.
 
         Raises:
             NotImplementedError: the trainable has no such form.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no exportable()")
-
-    def examples(
-        self, config: C, weights: Path, split: Split, cache: Path
-    ) -> dict[str, list[float]]:
-        """Judge a model as `evaluate` does, example by example, always in the same order.
-
-        From their spread it is known how much of a difference between two models is chance; the
-        mean of each list is what `evaluate` gives, up to rounding. This default knows no examples:
-        then no average is recommended over a single model.
-        """
-        return {k: [v] for k, v in self.evaluate(config, weights, split, cache).items()}
-
-    def initial(self, config: C, target: Path, cache: Path) -> str:
-        """Write the weights of step 0 to `target / "model.safetensors"`; returns their lineage.
-
-        What a trial has learned is the difference from them (methods `ties`, `dare_linear`, …).
-
-        Raises:
-            NotImplementedError: the trainable cannot make them again.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no initial(), for methods like ties")
-
-    def digest(self, config: C, weights: Path, cache: Path) -> str:
-        """Lineage of models that start from the weights in a folder, as `initial` tells it.
-
-        Raises:
-            NotImplementedError: the trainable cannot tell.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no digest()")
-
-    def recalibrate(self, config: C, weights: Path, cache: Path) -> None:
-        """Compute statistics that are not learned (BatchNorm's) anew, in `model.safetensors`.
-
-        An average's weights do not go with the average of their statistics. Nothing to do for a
-        model that has none.
-        """
-
-    def client(self, config: C, cache: Path) -> Client:
-        """The model, data and steps of one client, for `trainable: federated`.
-
-        Raises:
-            NotImplementedError: the trainable cannot be trained by clients.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no client() for federated training")
+        model: Exportable = self._call("exportable", config, weights, cache)
+        return model
 
     def export_hf(self, config: C, weights: Path, target: Path, cache: Path) -> None:
         """Write a folder that `transformers` loads as it is (weights, config, tokenizer).
@@ -190,4 +157,93 @@ class Trainable(ABC, Generic[C]):
         Raises:
             NotImplementedError: the trainable has no `transformers` form.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no transformers form")
+        self._call("export_hf", config, weights, target, cache)
+
+    def examples(
+        self, config: C, weights: Path, split: Split, cache: Path
+    ) -> dict[str, list[float]]:
+        """Judge a model as `evaluate` does, example by example, always in the same order.
+
+        The spread of the values tells how much of a difference between two models is chance; the
+        mean of each list is what `evaluate` returns, up to rounding. By default there is a single
+        example; then no average is recommended over a single model.
+        """
+        if not self._implements("examples"):
+            return {k: [v] for k, v in self.evaluate(config, weights, split, cache).items()}
+        scores: dict[str, list[float]] = self._call("examples", config, weights, split, cache)
+        return scores
+
+    def initial(self, config: C, target: Path, cache: Path) -> str:
+        """Write the weights of step 0 to `target / "model.safetensors"`; returns their lineage.
+
+        The difference from them is what a trial has learned (methods `ties`, `dare_linear`, …).
+
+        Raises:
+            NotImplementedError: the trainable cannot make them again.
+        """
+        lineage: str = self._call("initial", config, target, cache)
+        return lineage
+
+    def digest(self, config: C, weights: Path, cache: Path) -> str:
+        """Lineage of models that start from the weights in a folder, as `initial` returns it.
+
+        Raises:
+            NotImplementedError: the trainable cannot tell.
+        """
+        lineage: str = self._call("digest", config, weights, cache)
+        return lineage
+
+    def recalibrate(self, config: C, weights: Path, cache: Path) -> None:
+        """Recompute statistics that are not learned (BatchNorm's) in `model.safetensors`.
+
+        The average of several models' statistics does not fit their averaged weights. By default
+        nothing is done, which is right for a model without such statistics.
+        """
+        if self._implements("recalibrate"):
+            self._call("recalibrate", config, weights, cache)
+
+    def client(self, config: C, cache: Path) -> Client:
+        """The model, data and steps of one client, for `trainable: federated`.
+
+        Raises:
+            NotImplementedError: the trainable cannot be trained by clients.
+        """
+        client: Client = self._call("client", config, cache)
+        return client
+
+    def offers(self, method: str) -> bool:
+        """Whether the trainable has its own version of a method of this class; imports nothing."""
+        overridden = getattr(type(self), method) is not getattr(Trainable, method)
+        return overridden or self._implements(method)
+
+    def _implements(self, method: str) -> bool:
+        return any(method in functions_of(module) for module in self.implementation)
+
+    def _call(self, method: str, *args: Any) -> Any:
+        """Call the function of that name in the first module of `implementation` that has one."""
+        for module in self.implementation:
+            if method in functions_of(module):
+                return getattr(import_module(module), method)(*args)
+        needed = _NEEDED_FOR.get(method, "")
+        raise NotImplementedError(f"{type(self).__name__} has no {method}(){needed}")
+
+
+_NEEDED_FOR = {
+    "initial": ", which averaging methods such as ties need",
+    "client": ", which federated training needs",
+    "export_hf": ", which writes the transformers form",
+}
+
+
+@functools.cache
+def functions_of(module: str) -> frozenset[str]:
+    """Names of a module's top-level functions, read from its source without importing it.
+
+    Raises:
+        ModuleNotFoundError: there is no such module, or it has no source.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no module named '{module}'", name=module)
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))

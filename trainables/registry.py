@@ -47,7 +47,7 @@ def resolve(name: str) -> Trainable[Any]:
         own = loader.load(name)
         if not (isinstance(own, type) and issubclass(own, Trainable)):
             raise UserError(f"trainable {name}: the class does not derive from Trainable")
-        return own()
+        return _complete(name, own())
     if name not in TRAINABLES:
         hint = suggest(name, TRAINABLES)
         raise UserError(
@@ -59,6 +59,12 @@ def resolve(name: str) -> Trainable[Any]:
     if not isinstance(found, Trainable):
         raise TypeError(f"{TRAINABLES[name]} is not a Trainable")
     return found
+
+
+def _complete(name: str, own: Trainable[Any]) -> Trainable[Any]:
+    if missing := [f"{method}()" for method in ("train", "evaluate") if not own.offers(method)]:
+        raise UserError(f"trainable {name}: the class has no {' and no '.join(missing)}")
+    return own
 
 
 def source_of(name: str) -> Mapping[str, str]:

@@ -20,7 +20,6 @@ from tests.cli.conftest import Tune
 from tests.trainables.examples import EXAMPLES
 from tests.tuning.simulate import open_run
 from tests.tuning.trained import train_all
-from trainables.base import Trainable
 from trainables.digits.trainable import Digits
 from tuning.controller.sweep_dir.folder import create
 
@@ -174,7 +173,7 @@ def test_formats_that_are_not_there(tune: Tune, monkeypatch: pytest.MonkeyPatch)
     assert tune.refused("export", "digits", "--to", "gguf") == (
         "--to gguf: knows LlamaForCausalLM, not DigitsForImageClassification\n"
     )
-    monkeypatch.setattr(Digits, "export_hf", Trainable.export_hf)
+    monkeypatch.setattr(Digits, "implementation", ())
     assert tune.refused("export", "digits", "--to", "hf") == (
-        "trainable digits: Digits has no transformers form\n"
+        "trainable digits: Digits has no export_hf(), which writes the transformers form\n"
     )

@@ -275,10 +275,9 @@ def test_next_steps_are_those_that_work(tune: Tune) -> None:
     """`Plain` has no transformers form, and only trials of one start can be averaged."""
     tune.write(
         "plain.py",
-        "from trainables.base import Trainable\n"
         "from trainables.digits.trainable import Digits\n"
         "class Plain(Digits):\n"
-        "    export_hf = Trainable.export_hf\n",
+        "    implementation = ('trainables.digits.loop',)\n",
     )
     paths = tune.sweep("mine", budget={"trials": 3}, trainable="plain.py:Plain")
     board = [words[0] for words in tune("show", "mine").lines[2:5]]

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import Field
 
 from trainables.base import Split, Trainable, TrainableConfig
-from trainables.digits.trainable import Digits, DigitsConfig
+from trainables.digits.config import DigitsConfig
+from trainables.digits.trainable import Digits
 from trainables.job import Answer
 from trainables.worker import Worker
 

@@ -174,6 +174,7 @@ def test_a_class_of_ones_own_is_a_trainable(project: Path) -> None:
         "    def train(self, config, worker): ...\n"
         "    def evaluate(self, config, weights, split, cache): return {}\n"
         "class Other: ...\n"
+        "class Half(Trainable):\n    def train(self, config, worker): ...\n"
     )
     assert not is_foreign("own.py:Own")
     assert is_foreign("train.py:train_loop")
@@ -181,3 +182,5 @@ def test_a_class_of_ones_own_is_a_trainable(project: Path) -> None:
     assert check_config("own.py:Own", {"y": 2})[0][0] == ("y",)
     with pytest.raises(UserError, match="does not derive from Trainable"):
         resolve("own.py:Other")
+    with pytest.raises(UserError, match=r"own.py:Half: the class has no evaluate\(\)"):
+        resolve("own.py:Half")

@@ -1,4 +1,4 @@
-"""A federated client's side of the language model; see `trainables.client`."""
+"""A federated client that trains a language model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ from trainables.causal_lm.loop import (
     token_loss,
 )
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.client import Rows
+from trainables.client import Client, Rows
 from trainables.worker import Worker
+
+
+def client(config: CausalLMConfig, cache: Path) -> Client:
+    """A client whose examples are sequences of the train split."""
+    return CausalLMClient(config, cache)
 
 
 class CausalLMClient:

@@ -43,7 +43,7 @@ DATA_KEY = "data.json"
 
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
-    """Train one trial on this rank; see `Trainable.train`."""
+    """Train one trial on this rank."""
     with isolated_rng(worker.seed, worker.rank, worker.device):
         dataset = _agreed(prepare(config, worker.cache), worker)
         worker.log_dataset(dataset.key)
@@ -61,7 +61,7 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
 
 
 def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
-    """Judge weights on a split, in this process; see `Trainable.evaluate`."""
+    """`eval_loss` (mean over tokens, nats) of weights on a split."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with isolated_rng(0, 0, device):
         dataset = dataset_of(config, weights, cache)
@@ -71,8 +71,10 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     return {"eval_loss": total / count}
 
 
-def examples(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> list[float]:
-    """Loss of each sequence of a split; see `Trainable.examples`."""
+def examples(
+    config: CausalLMConfig, weights: Path, split: Split, cache: Path
+) -> dict[str, list[float]]:
+    """`eval_loss` of each sequence of a split."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with isolated_rng(0, 0, device), torch.no_grad():
         dataset = dataset_of(config, weights, cache)
@@ -82,12 +84,11 @@ def examples(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
             next_token_loss(model, to_tensor(rows[part], device), config, "none").double()
             for part in shares(len(rows), EVAL_BATCH, 0, 1)
         ]
-    each: list[float] = torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()
-    return each
+    return {"eval_loss": torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()}
 
 
 def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
-    """Write the weights of step 0; see `Trainable.initial`."""
+    """Write the weights of step 0; returns their lineage."""
     dataset = prepare(config, cache)
     model = new_model(config, dataset)
     save_model(model, config, dataset, target)
@@ -95,7 +96,7 @@ def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
 
 
 def digest(config: CausalLMConfig, weights: Path, cache: Path) -> str:
-    """Of the weights in a folder; see `Trainable.digest`."""
+    """Lineage of models that start from the weights in a folder."""
     return weights_digest(load_model(config, dataset_of(config, weights, cache), weights))
 
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
-from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
@@ -27,8 +26,8 @@ from trainables.common.training import (
     read_lineage,
     weights_digest,
 )
+from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
-from trainables.digits.trainable import DigitsConfig
 from trainables.job import Answer
 from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
@@ -43,7 +42,7 @@ Images = tuple[torch.Tensor, torch.Tensor]
 
 
 def train(config: DigitsConfig, worker: Worker) -> None:
-    """Train one trial on this rank; see `Trainable.train`."""
+    """Train one trial on this rank."""
     with isolated_rng(worker.seed, worker.rank, worker.device):
         worker.log_dataset(_fingerprint())
         model = make_network(config)
@@ -53,14 +52,14 @@ def train(config: DigitsConfig, worker: Worker) -> None:
             load_model(model, found.folder / WEIGHTS)
             lineage = read_lineage(found.folder)
         model.to(worker.device)
-        optimizer = _optimizer(model, config)
+        optimizer = make_optimizer(model, config)
         ddp = parallel(model, worker)
         if found is not None:
             load_progress(found.folder, worker, found.step, optimizer, None)
         save = _saver(model, optimizer, worker, lineage)
         for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
             train_loss = _epoch(epoch, ddp, optimizer, config, worker)
-            judged = _metrics(worker.sum(_judge(model, Split.SELECTION, worker)))
+            judged = metrics_of(worker.sum(judge(model, Split.SELECTION, worker)))
             answer = worker.report(
                 step=epoch,
                 metrics={**judged, "train_loss": train_loss},
@@ -95,18 +94,16 @@ def _epoch(
     return float(torch.stack(losses).double().mean())
 
 
-def evaluate(config: DigitsConfig, weights: Path, split: Split) -> dict[str, float]:
-    """Judge weights on a split, in this process; see `Trainable.evaluate`."""
-    model = make_network(config)
-    load_model(model, weights / WEIGHTS)
-    return _metrics(_judge(model, split))
+def evaluate(config: DigitsConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
+    """`accuracy` (0 to 1) and `loss` (nats per image) of weights on a split."""
+    return metrics_of(judge(load_network(config, weights), split))
 
 
-def examples(config: DigitsConfig, weights: Path, split: Split) -> dict[str, list[float]]:
-    """Judge weights image by image; see `Trainable.examples`."""
-    model = make_network(config)
-    load_model(model, weights / WEIGHTS)
-    model.eval()
+def examples(
+    config: DigitsConfig, weights: Path, split: Split, cache: Path
+) -> dict[str, list[float]]:
+    """`accuracy` (0 or 1) and `loss` (nats) of each image of a split."""
+    model = load_network(config, weights).eval()
     images, labels = images_of(split)
     with torch.inference_mode():
         logits = model(images)
@@ -115,26 +112,23 @@ def examples(config: DigitsConfig, weights: Path, split: Split) -> dict[str, lis
     return {"accuracy": correct.tolist(), "loss": losses.double().tolist()}
 
 
-def initial(config: DigitsConfig, target: Path) -> str:
-    """Write the weights of step 0; see `Trainable.initial`."""
+def initial(config: DigitsConfig, target: Path, cache: Path) -> str:
+    """Write the weights of step 0; returns their lineage."""
     model = make_network(config)
     save_model(model, str(target / WEIGHTS))
     return weights_digest(model)
 
 
-def digest(config: DigitsConfig, weights: Path) -> str:
-    """Of the weights in a folder; see `Trainable.digest`."""
-    model = make_network(config)
-    load_model(model, weights / WEIGHTS)
-    return weights_digest(model)
+def digest(config: DigitsConfig, weights: Path, cache: Path) -> str:
+    """Lineage of models that start from the weights in a folder."""
+    return weights_digest(load_network(config, weights))
 
 
-def recalibrate(config: DigitsConfig, weights: Path) -> None:
-    """BatchNorm's statistics over the train split; see `Trainable.recalibrate`."""
+def recalibrate(config: DigitsConfig, weights: Path, cache: Path) -> None:
+    """Recompute BatchNorm's statistics over the train split."""
     if not config.batch_norm:
         return
-    model = make_network(config)
-    load_model(model, weights / WEIGHTS)
+    model = load_network(config, weights)
     update_bn(torch.split(images_of(Split.TRAIN)[0], EVAL_BATCH), model)
     stored = load_file(weights / WEIGHTS)  # only the statistics change, and no format does
     stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
@@ -154,7 +148,7 @@ def _saver(
     return save
 
 
-def _judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
+def judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
     """Sums over this rank's share of a split; over all of it without a worker."""
     device = worker.device if worker else torch.device("cpu")
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
@@ -171,7 +165,8 @@ def _judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict
     return sums
 
 
-def _metrics(sums: dict[str, float]) -> dict[str, float]:
+def metrics_of(sums: dict[str, float]) -> dict[str, float]:
+    """Means over all images, from the sums that `judge` returns."""
     return {
         "accuracy": sums["correct"] / sums["count"],
         "loss": sums["loss"] / sums["count"],
@@ -185,7 +180,15 @@ def make_network(config: DigitsConfig) -> nn.Module:
         return network(config.hidden_units, config.num_layers, config.dropout, config.batch_norm)
 
 
-def _optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimizer:
+def load_network(config: DigitsConfig, weights: Path) -> nn.Module:
+    """The network with the weights of a folder that holds `model.safetensors`."""
+    model = make_network(config)
+    load_model(model, weights / WEIGHTS)
+    return model
+
+
+def make_optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimizer:
+    """AdamW or SGD, as configured."""
     if config.optimizer == "sgd":
         return torch.optim.SGD(
             model.parameters(),
@@ -230,51 +233,3 @@ def _fingerprint() -> str:
         for part in images_of(split):
             digest.update(part.numpy().tobytes())
     return digest.hexdigest()
-
-
-class DigitsClient:
-    """A federated client's side; see `trainables.client`."""
-
-    grad_clip: float | None = None
-
-    def __init__(self, config: DigitsConfig) -> None:
-        self._config = config
-        self._train = images_of(Split.TRAIN)
-        self.size, self.batch_size = len(self._train[1]), config.batch_size
-
-    def groups(self, by: str) -> Rows:
-        """Labels; images have no source."""
-        if by != "label":
-            raise UserError("digits: its images have labels and no source; set by: label")
-        labels: Rows = self._train[1].numpy()
-        return labels
-
-    def model(self) -> nn.Module:
-        """See the protocol."""
-        return make_network(self._config)
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """See the protocol."""
-        return _optimizer(model, self._config)
-
-    def learning_rate(self, step: int, total: int) -> float:
-        """The same for all steps."""
-        return self._config.learning_rate
-
-    def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
-        """See the protocol."""
-        images, labels = self._train
-        picked = torch.from_numpy(rows)
-        return F.cross_entropy(model(images[picked].to(device)), labels[picked].to(device))
-
-    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
-        """See the protocol."""
-        return _metrics(worker.sum(_judge(model, Split.SELECTION, worker)))
-
-    def save(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
-        save_model(model, str(folder / WEIGHTS))
-
-    def load(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
-        load_model(model, folder / WEIGHTS)

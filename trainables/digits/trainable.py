@@ -1,123 +1,21 @@
-"""`digits` as the registry names it: hyperparameters, and the way to the code that needs torch."""
+"""The trainable `digits`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
-
-from results.export.exportable import Exportable
-from trainables.base import Split, Trainable, TrainableConfig
-from trainables.client import Client
-from trainables.worker import Worker
-
-
-class DigitsConfig(TrainableConfig):
-    """Hyperparameters of a multilayer perceptron on 8x8 images of digits."""
-
-    hidden_units: int = Field(64, gt=0, description="units of each hidden layer")
-    num_layers: int = Field(2, gt=0, description="hidden layers")
-    dropout: float = Field(0.0, ge=0, lt=1, description="part of the hidden units that is dropped")
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="adam (AdamW) or sgd")
-    learning_rate: float = Field(1e-3, gt=0, description="the optimizer's step size")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd; Adam's beta1")
-    weight_decay: float = Field(0.0, ge=0, description="decay of the weights, per step and lr")
-    batch_size: int = Field(
-        64, gt=0, le=1024, description="images per optimizer step, of all workers together"
-    )
-    micro_batch_size: int | None = Field(
-        None, gt=0, description="images that a worker computes at once; null: all of its share"
-    )
-    batch_norm: bool = Field(False, description="normalise the input of each ReLU over the batch")
-    epochs: int = Field(10, gt=0, description="passes over the 1,077 images of the train split")
-    init_seed: int = Field(
-        0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
-    )
-
-    def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
-        """BatchNorm looks at all of its batch, so that in two halves it does something else."""
-        return None if self.batch_norm else super().halve_micro_batch(workers)
-
-    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
-        """BatchNorm looks at one worker's part of the batch."""
-        if self.batch_norm and len(workers) > 1:
-            said = (
-                "looks at each worker's part of the batch, so resources.workers must be one number"
-            )
-            return "batch_norm", f"{said}, got true"
-        return super().validate_workers(workers)
-
-    @property
-    def num_parameters(self) -> int:
-        """Weights of the network."""
-        hidden = (self.num_layers - 1) * (self.hidden_units + 1) * self.hidden_units
-        norms = 2 * self.num_layers * self.hidden_units if self.batch_norm else 0
-        return 65 * self.hidden_units + hidden + norms + 10 * (self.hidden_units + 1)
+from trainables.base import Trainable, TrainableConfig
+from trainables.digits.config import DigitsConfig
 
 
 class Digits(Trainable[DigitsConfig]):
-    """Which of ten digits an image shows. Reports once an epoch."""
+    """Classifies images of digits. Reports once per epoch: `accuracy` (0 to 1), `loss` (nats)."""
 
     Config: ClassVar[type[TrainableConfig]] = DigitsConfig
+    implementation: ClassVar[tuple[str, ...]] = (
+        "trainables.digits.loop",
+        "trainables.digits.export",
+        "trainables.digits.client",
+    )
     clock: ClassVar[str] = "epoch"
     elastic: ClassVar[bool] = True
-
-    def train(self, config: DigitsConfig, worker: Worker) -> None:
-        """Train one trial; see the base class."""
-        from trainables.digits import loop
-
-        loop.train(config, worker)
-
-    def evaluate(
-        self, config: DigitsConfig, weights: Path, split: Split, cache: Path
-    ) -> dict[str, float]:
-        """`accuracy` (0 to 1) and `loss` (nats per image) on a split; see the base class."""
-        from trainables.digits import loop
-
-        return loop.evaluate(config, weights, split)
-
-    def exportable(self, config: DigitsConfig, weights: Path, cache: Path) -> Exportable:
-        """Pixels [images, 64] in 0..1 to logits [images, 10]; see the base class."""
-        from trainables.digits import form
-
-        return form.exportable(config, weights)
-
-    def export_hf(self, config: DigitsConfig, weights: Path, target: Path, cache: Path) -> None:
-        """Write a `transformers` model with code of its own; see the base class."""
-        from trainables.digits import form
-
-        form.export_hf(config, weights, target)
-
-    def examples(
-        self, config: DigitsConfig, weights: Path, split: Split, cache: Path
-    ) -> dict[str, list[float]]:
-        """Of each image; see the base class."""
-        from trainables.digits import loop
-
-        return loop.examples(config, weights, split)
-
-    def client(self, config: DigitsConfig, cache: Path) -> Client:
-        """Images of digits; see the base class."""
-        from trainables.digits import loop
-
-        return loop.DigitsClient(config)
-
-    def initial(self, config: DigitsConfig, target: Path, cache: Path) -> str:
-        """Weights of step 0; see the base class."""
-        from trainables.digits import loop
-
-        return loop.initial(config, target)
-
-    def digest(self, config: DigitsConfig, weights: Path, cache: Path) -> str:
-        """Of the network that such a folder gives; see the base class."""
-        from trainables.digits import loop
-
-        return loop.digest(config, weights)
-
-    def recalibrate(self, config: DigitsConfig, weights: Path, cache: Path) -> None:
-        """BatchNorm's statistics over the train split; see the base class."""
-        from trainables.digits import loop
-
-        loop.recalibrate(config, weights)

@@ -27,8 +27,8 @@ from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
 from trainables.federated.partition import deal
 from trainables.federated.server import Server
+from trainables.federated.task import task_of
 from trainables.job import Answer
-from trainables.registry import resolve
 from trainables.runtime.seeding import isolated_rng, rng_state, seed_everything
 from trainables.worker import Worker
 
@@ -36,7 +36,7 @@ CLIENTS = "clients"
 
 
 def train(config: FederatedConfig, worker: Worker) -> None:
-    """Train one trial on this rank; see `Trainable.train`."""
+    """Train one trial on this rank."""
     with isolated_rng(worker.seed, worker.rank, worker.device):
         run = _start(config, worker)
         for number in range(run.round + 1, config.rounds + 1):
@@ -186,7 +186,7 @@ def sample(config: FederatedConfig, seed: int, number: int) -> list[int]:
 
 
 def _start(config: FederatedConfig, worker: Worker) -> _Run:
-    client: Client = resolve(config.task).client(config.inner, worker.cache)
+    client = task_of(config).client(config.inner, worker.cache)
     model = client.model()
     found = worker.resume()
     if found is None:

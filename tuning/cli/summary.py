@@ -19,7 +19,6 @@ from results.paths import SweepPaths
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from trainables.base import Trainable
 from trainables.registry import is_foreign, resolve
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import trials_table
@@ -134,8 +133,8 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
     if best and not is_foreign(spec.trainable):
         if _same_start(run.paths, board[:2]):
             yield f"average    tune average {name}"
-        has_form = type(resolve(spec.trainable)).export_hf is not Trainable.export_hf
-        if has_form and run.paths.trial(best.record.id).newest_checkpoint():
+        exports = resolve(spec.trainable).offers("export_hf")
+        if exports and run.paths.trial(best.record.id).newest_checkpoint():
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):
         yield extension(run.paths, paused)

@@ -8,7 +8,7 @@ from torch import nn
 from trainables.base import TrainableConfig
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.common.training import backward
-from trainables.digits.trainable import DigitsConfig
+from trainables.digits.config import DigitsConfig
 
 
 @pytest.mark.parametrize("most", [None, 1, 3, 4, 16, 99])

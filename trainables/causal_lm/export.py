@@ -1,4 +1,4 @@
-"""A trained language model as other runtimes take it: token ids in, logits out."""
+"""Export of a trained language model to other runtimes: token ids in, logits out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Logits(nn.Module):
 
 
 def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable:
-    """The model, judged by sequences of the selection split; see `Trainable.exportable`."""
+    """Token ids [sequences, tokens] to logits [sequences, tokens, vocabulary].
+
+    It is verified on sequences of the selection split.
+    """
     dataset = dataset_of(config, weights, cache)
     model = Logits(load_model(config, dataset, weights)).eval()
     rows = dataset.sequences(Split.SELECTION)
@@ -49,7 +52,7 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 
 
 def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
-    """Write a folder that plain `transformers` loads; see `Trainable.export_hf`."""
+    """Write a folder that plain `transformers` loads."""
     dataset = dataset_of(config, weights, cache)
     save_model(load_model(config, dataset, weights), config, dataset, target)
 

@@ -1,4 +1,4 @@
-"""A trained digits network as other runtimes take it: pixels in, logits out."""
+"""Export of a trained digits network to other runtimes: pixels in, logits out."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from safetensors.torch import load_model
 from results.export.exportable import Exportable
 from trainables.base import Split
 from trainables.common.silence import quiet
-from trainables.digits.loop import WEIGHTS, images_of, make_network
-from trainables.digits.trainable import DigitsConfig
+from trainables.digits.config import DigitsConfig
+from trainables.digits.loop import WEIGHTS, images_of, load_network
 
 
-def exportable(config: DigitsConfig, weights: Path) -> Exportable:
-    """The network, judged by images of the selection split; see `Trainable.exportable`."""
-    model = make_network(config)
-    load_model(model, weights / WEIGHTS)
+def exportable(config: DigitsConfig, weights: Path, cache: Path) -> Exportable:
+    """Pixels [images, 64] to logits [images, 10], verified on images of the selection split."""
     images, _ = images_of(Split.SELECTION)
     examples = (images[:4], images[:1], images[4:37])
-    return Exportable(model.eval(), "pixels", "logits", examples, classes=True)
+    model = load_network(config, weights).eval()
+    return Exportable(model, "pixels", "logits", examples, classes=True)
 
 
-def export_hf(config: DigitsConfig, weights: Path, target: Path) -> None:
-    """Write the network and its code, which `transformers` runs; see `Trainable.export_hf`."""
+def export_hf(config: DigitsConfig, weights: Path, target: Path, cache: Path) -> None:
+    """Write the network and its code, which `transformers` runs."""
     from trainables.digits.modeling_digits import DigitsForImageClassification, DigitsModelConfig
 
     config_class: Any = DigitsModelConfig
