@@ -27,7 +27,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
 from results.records.trial import Report
@@ -63,7 +63,7 @@ def measure(folder: Path, mib: int, rounds: int) -> None:
     workers = {mode: make_worker(folder / mode, mode) for mode in ("sync", "async")}
     saves = {mode: saver(worker, model, optimizer) for mode, worker in workers.items()}
     first = {mode: save(workers[mode], saves[mode], 1) for mode in workers}
-    found = newest_whole(TrialPaths(folder / "sync"))
+    found = newest_intact(TrialPaths(folder / "sync"))
     assert found is not None
     size = sum(entry.size for entry in found.manifest.files.values())
     plain = plain_save(model, optimizer)

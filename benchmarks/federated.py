@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.trial import Report
 from trainables.base import Split
@@ -84,7 +84,7 @@ def train(one: Contender, rate: float | None, seed: int, cache: Path) -> Outcome
             checkpoint_every=1_000_000,
         )
         run_trial(job, Silent(), torch.device("cpu"))
-        found = newest_whole(TrialPaths(Path(folder)))
+        found = newest_intact(TrialPaths(Path(folder)))
         assert found is not None
         checked = made.Config.model_validate(config)
         losses = [

@@ -68,15 +68,15 @@ class TrialPaths:
         """Folder of Ray Train's own runs, for trainables written for its public API."""
         return self.root / "ray_train"
 
-    def foreign_attempt(self, number: int) -> Path:
+    def ray_train_attempt(self, number: int) -> Path:
         """Ray Train's run folder of one attempt."""
         return self.ray_train / f"attempt_{number:04d}"
 
-    def foreign_attempts(self) -> list[Path]:
+    def ray_train_attempts(self) -> list[Path]:
         """Ray Train's run folders, oldest first."""
         return sorted(self.ray_train.glob("attempt_*/"))
 
-    def foreign_manifest(self, folder: Path) -> Path:
+    def ray_train_manifest(self, folder: Path) -> Path:
         """The manifest of a checkpoint that Ray Train keeps; beside it, for it is not ours."""
         return folder.with_name(f"{folder.name}.manifest.json")
 
@@ -120,7 +120,7 @@ class SweepPaths:
         """Whether the folder is a sweep's."""
         return self.spec.is_file() or self.spec_copy.is_file()
 
-    def earlier(self, number: int) -> Path:
+    def replaced_files(self, number: int) -> Path:
         """Folder of what one change replaced; they count from 1."""
         return self.history / f"{number:04d}"
 

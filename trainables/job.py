@@ -83,7 +83,9 @@ class TrialJob:
 
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
         """Of the steps that have a checkpoint, ascending, those that stay though they are old."""
-        reports = {r.step: r for r in read_reports(self.paths)} if self.retention.selects else {}
+        reports = (
+            {r.step: r for r in read_reports(self.paths)} if self.retention.needs_reports else {}
+        )
         return self.retention.protected(steps, reports)
 
 

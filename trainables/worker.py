@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.checkpoints.cleanup import quarantine, remove_leftovers
+from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
 from results.checkpoints.commit import Checkpoint, verify
 from results.records.trial import Report, append_report
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
@@ -91,7 +91,7 @@ class Worker:
         self._leave_if(self.sum({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
-            whole = quarantine(paths)
+            whole = quarantine_damaged(paths)
             remove_leftovers(paths)
             step = newest.step if (newest := restored(self.job, whole)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])

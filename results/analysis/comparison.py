@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.analysis.leaderboard import TrialSummary, order, summarize
-from results.analysis.selection import ranked
+from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
@@ -26,7 +26,7 @@ _APART = {"name", "description", "storage", "tracking", "seed"}
 
 
 @dataclass(frozen=True)
-class Standing:
+class SweepSummary:
     """One sweep in a comparison.
 
     Attributes:
@@ -53,7 +53,7 @@ class Standing:
         return self.progress[place - 1][1] if place else None
 
 
-def compare(sweeps: Sequence[SweepPaths]) -> list[Standing]:
+def compare(sweeps: Sequence[SweepPaths]) -> list[SweepSummary]:
     """Read sweeps that share a goal, in the order given.
 
     Raises:
@@ -61,15 +61,15 @@ def compare(sweeps: Sequence[SweepPaths]) -> list[Standing]:
     """
     names = [paths.name for paths in sweeps]
     alike = {name for name in names if names.count(name) > 1}
-    standings = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
-    first = standings[0].spec
-    for other in (s.spec for s in standings[1:]):
+    summaries = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
+    first = summaries[0].spec
+    for other in (s.spec for s in summaries[1:]):
         if other.objectives != first.objectives:
             raise UserError(
                 f"{first.name} has {goal(first)}, {other.name} has {goal(other)}: only sweeps of "
                 "the same metrics and modes can be compared"
             )
-    return standings
+    return summaries
 
 
 def goal(spec: SweepSpec) -> str:
@@ -77,21 +77,21 @@ def goal(spec: SweepSpec) -> str:
     return ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
 
 
-def equal_costs(standings: Sequence[Standing], parts: int = 4) -> list[float]:
+def equal_costs(summaries: Sequence[SweepSummary], parts: int = 4) -> list[float]:
     """Costs (worker-seconds) up to that of the cheapest sweep, at which all can be compared."""
-    least = min(s.cost for s in standings)
+    least = min(s.cost for s in summaries)
     return [least * (i + 1) / parts for i in range(parts)]
 
 
-def differences(standings: Sequence[Standing]) -> dict[str, list[Any]]:
+def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
     """Keys of the sweep files that differ, with the value of each; None where one lacks it."""
-    flat = [_flat(s.spec.model_dump(mode="json", exclude=_APART)) for s in standings]
+    flat = [_flat(s.spec.model_dump(mode="json", exclude=_APART)) for s in summaries]
     keys = dict.fromkeys(key for one in flat for key in one)
     values = {key: [one.get(key) for one in flat] for key in keys}
     return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
 
 
-def _read(paths: SweepPaths, name: str) -> Standing:
+def _read(paths: SweepPaths, name: str) -> SweepSummary:
     spec = read_spec(paths)
     records = read_trials(paths)
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
@@ -99,12 +99,12 @@ def _read(paths: SweepPaths, name: str) -> Standing:
     good = [e for e in board if e.value is not None and e.record.eligible]
     best, front = next(iter(order(good, spec.mode)), None), 1
     if len(spec.objectives) > 1 and good:
-        leaders = ranked(paths, spec, spec.select)
+        leaders = rank_candidates(paths, spec, spec.select)
         best, front = leaders[0], len(leaders)
-    return Standing(
+    return SweepSummary(
         name,
         spec,
-        sum(r.state.rests for r in records),
+        sum(not r.state.active for r in records),
         best,
         sum(r.worker_seconds for r in records),
         progress(records, [r for of in reports.values() for r in of], spec),

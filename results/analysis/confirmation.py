@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.analysis.pareto import by_rule
+from results.analysis.pareto import rank_front
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 
 LEVEL = 0.95
 
 
-class Series(BaseModel):
+class Remeasurement(BaseModel):
     """One objective of a trial, measured again.
 
     Attributes:
@@ -46,7 +46,7 @@ class Series(BaseModel):
         return half_width(self.test)
 
 
-class Measured(BaseModel):
+class ConfirmedTrial(BaseModel):
     """One trial, measured again.
 
     Attributes:
@@ -57,16 +57,18 @@ class Measured(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     trial: str
-    series: dict[str, Series]
+    series: dict[str, Remeasurement]
 
     @property
     def means(self) -> dict[str, float]:
         """Of each objective, the mean over the seeds on the test split."""
         return {name: one.mean for name, one in self.series.items()}
 
-    def apart(self, other: Measured) -> bool:
+    def differs_from(self, other: ConfirmedTrial) -> bool:
         """Whether the intervals of the two lie apart, in one objective at least."""
-        return any(_apart(one, other.series[name]) for name, one in self.series.items())
+        return any(
+            _intervals_disjoint(one, other.series[name]) for name, one in self.series.items()
+        )
 
 
 class Confirmation(BaseModel):
@@ -76,7 +78,7 @@ class Confirmation(BaseModel):
         modes: `min` or `max` of each objective; the first is the one of leaderboards.
         seeds: fresh ones, the same for each trial; empty where existing weights were evaluated.
         trials: at least one.
-        rule, weights: of several objectives; see `results.analysis.pareto.by_rule`.
+        rule, weights: of several objectives; see `results.analysis.pareto.rank_front`.
         judged: whether the values are of the test split; else they are what was reported with fresh
             seeds, on the split of the search.
     """
@@ -85,7 +87,7 @@ class Confirmation(BaseModel):
 
     modes: dict[str, str]
     seeds: tuple[int, ...]
-    trials: tuple[Measured, ...]
+    trials: tuple[ConfirmedTrial, ...]
     rule: str = "knee"
     weights: dict[str, float] = {}
     judged: bool = True
@@ -96,7 +98,7 @@ class Confirmation(BaseModel):
         return "on the test split" if self.judged else "by what the loop reports"
 
     @property
-    def front(self) -> list[Measured]:
+    def front(self) -> list[ConfirmedTrial]:
         """The trials that no other is better than in all objectives, by their means on the test
         split; best by the rule first, of equal ones the search's choice.
 
@@ -108,11 +110,11 @@ class Confirmation(BaseModel):
             ((name, mode),) = self.modes.items()
             sign = 1 if mode == "min" else -1
             return sorted(known, key=lambda m: sign * m.means[name])
-        order = by_rule([m.means for m in known], self.modes, self.rule, self.weights)
+        order = rank_front([m.means for m in known], self.modes, self.rule, self.weights)
         return [known[i] for i in order]
 
     @property
-    def winner(self) -> Measured:
+    def winner(self) -> ConfirmedTrial:
         """The first of the front."""
         return self.front[0]
 
@@ -132,10 +134,10 @@ class Confirmation(BaseModel):
     def clear(self) -> bool:
         """Whether the winner's interval lies apart from every other's."""
         best = self.winner
-        return all(best.apart(other) for other in self.trials if other is not best)
+        return all(best.differs_from(other) for other in self.trials if other is not best)
 
 
-def _apart(one: Series, other: Series) -> bool:
+def _intervals_disjoint(one: Remeasurement, other: Remeasurement) -> bool:
     widths = one.half_width, other.half_width
     known = [w for w in widths if w is not None]
     return len(known) == 2 and abs(one.mean - other.mean) > sum(known)

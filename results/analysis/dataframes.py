@@ -32,7 +32,7 @@ class Results:
         name: of the sweep.
         metric: that the search optimised.
         mode: `min` or `max`.
-        trials: a row per trial, best first; columns as in `to_frame`.
+        trials: a row per trial, best first; columns as in `trials_frame`.
         reports: a row per report; columns as in `reports_frame`.
         attempts: a row per launch of a trial; columns as in `attempts_frame`.
     """
@@ -53,12 +53,12 @@ def read_tables(path: Path | str) -> Results:
     """
     paths = SweepPaths(Path(path))
     spec = read_spec(paths)
-    trials = to_frame(summaries(paths, spec.metric, spec.mode), spec)
+    trials = trials_frame(summaries(paths, spec.metric, spec.mode), spec)
     reports, attempts = reports_frame(paths), attempts_frame(paths)
     return Results(paths.name, spec.metric, str(spec.mode), trials, reports, attempts)
 
 
-def to_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame:
+def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame:
     """A row per trial, in the order given.
 
     Columns: trial, state, value, best_value, step, seconds, attempts, reason, one `value.<metric>`

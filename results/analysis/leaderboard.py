@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from results.analysis.confirmation import half_width
-from results.analysis.replicates import family
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trials
@@ -97,7 +97,7 @@ def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     """
     groups: dict[str, list[TrialSummary]] = {}
     for line in lines:
-        groups.setdefault(family(line.record.id), []).append(line)
+        groups.setdefault(base_trial_id(line.record.id), []).append(line)
     ranked = [_with_mean(group) for group in groups.values()]
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
     return [line for group in ranked for line in sorted(group, key=lambda e: _own(e, mode))]
@@ -128,8 +128,8 @@ def _rank(
     value = line.value if line.mean is None else line.mean
     cost = 0.0 if value is None else _cost(value, mode)
     failed = any(e.record.state is TrialState.FAILED for e in group)
-    broken = any(e.record.broken for e in group)
-    return line.value is None, failed, broken, cost, line.record.id
+    broken_constraints = any(e.record.broken_constraints for e in group)
+    return line.value is None, failed, broken_constraints, cost, line.record.id
 
 
 def _own(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:

@@ -11,7 +11,7 @@ Point = Mapping[str, float]
 _WORST = -1e200  # finite, so that percentiles and means of such values are numbers
 
 
-def fronts(scores: Sequence[Sequence[float]]) -> list[int]:
+def front_numbers(scores: Sequence[Sequence[float]]) -> list[int]:
     """The front of each point, 0 for those that no other dominates (Deb et al. 2002, NSGA-II).
 
     Args:
@@ -36,7 +36,7 @@ def fronts(scores: Sequence[Sequence[float]]) -> list[int]:
     return [int(f) for f in front]
 
 
-def crowding(scores: Sequence[Sequence[float]]) -> list[float]:
+def crowding_distance(scores: Sequence[Sequence[float]]) -> list[float]:
     """How far each point of one front is from its neighbours; ends are infinitely far (NSGA-II)."""
     distance = [0.0] * len(scores)
     for objective in zip(*scores, strict=True):
@@ -51,7 +51,7 @@ def crowding(scores: Sequence[Sequence[float]]) -> list[float]:
     return distance
 
 
-def merits(scores: Sequence[Sequence[float]]) -> list[float]:
+def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
     """One number per point, higher is better, by which trials are compared.
 
     With one objective it is the value itself; with several the front counts first, and within a
@@ -59,16 +59,16 @@ def merits(scores: Sequence[Sequence[float]]) -> list[float]:
     """
     if not scores or len(scores[0]) == 1:
         return [_number(s[0]) for s in scores]
-    levels = fronts(scores)
+    levels = front_numbers(scores)
     merit = [0.0] * len(scores)
     for level in set(levels):
         members = [i for i, at in enumerate(levels) if at == level]
-        for i, far in zip(members, crowding([scores[i] for i in members]), strict=True):
+        for i, far in zip(members, crowding_distance([scores[i] for i in members]), strict=True):
             merit[i] = -level + 0.5 * (1.0 if math.isinf(far) else far / (1 + far))
     return merit
 
 
-def front(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
+def non_dominated(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
     """Indices of the points that no other is better than in one objective and as good in all."""
     costs = [[_cost(p[name], mode) for name, mode in modes.items()] for p in points]
     return [
@@ -76,7 +76,7 @@ def front(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
     ]
 
 
-def by_rule(
+def rank_front(
     points: Sequence[Point], modes: Mapping[str, str], rule: str, weights: Mapping[str, float]
 ) -> list[int]:
     """Indices of the points on the front, best first; ties in the order given.
@@ -88,7 +88,7 @@ def by_rule(
             sum; each objective is scaled to 0..1 over the front.
         weights: of the weighted rule; others weigh 1.
     """
-    on_it = front(points, modes)
+    on_it = non_dominated(points, modes)
 
     def badness(i: int) -> float:
         scaled = _scaled(points[i], [points[j] for j in on_it], modes)

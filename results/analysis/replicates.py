@@ -18,7 +18,7 @@ def replicate_id(number: int, replicate: int) -> str:
     return f"t{number:04d}" + (f"-{replicate + 1}" if replicate else "")
 
 
-def family(trial: str) -> str:
+def base_trial_id(trial: str) -> str:
     """The id of the first trial of the same configuration."""
     return trial.partition("-")[0]
 
@@ -29,7 +29,7 @@ def is_complete(group: Sequence[TrialRecord], count: int) -> bool:
     return len(group) >= count or any(r.state in bad for r in group)
 
 
-def joint(group: Sequence[TrialRecord], count: int) -> TrialRecord:
+def combined_record(group: Sequence[TrialRecord], count: int) -> TrialRecord:
     """One record that stands for a configuration before the searcher.
 
     It is finished when all replicates are: failed when one of them failed, stopped when one was
@@ -67,7 +67,7 @@ def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
     return [statistics.fmean(column) for column in zip(*known, strict=True)]
 
 
-class Families:
+class ReplicateGroups:
     """The replicates of each configuration, kept record by record: what is asked of them costs the
     same after any number of trials.
 
@@ -80,7 +80,7 @@ class Families:
         self._groups: dict[int, dict[int, TrialRecord]] = {}
         self._open: set[int] = set()
 
-    def adopted(self, record: TrialRecord) -> None:
+    def add(self, record: TrialRecord) -> None:
         """A trial's newest record."""
         self._groups.setdefault(record.number, {})[record.replicate] = record
         complete = is_complete(self.of(record.number), self._count)
@@ -90,7 +90,7 @@ class Families:
         """The replicates of a configuration, ascending."""
         return [record for _, record in sorted(self._groups[number].items())]
 
-    def due(self) -> tuple[TrialRecord, int] | None:
+    def next_replicate(self) -> tuple[TrialRecord, int] | None:
         """A trial whose configuration has not had all its seeds, and the next replicate of it."""
         if not self._open:
             return None
@@ -98,7 +98,7 @@ class Families:
         return last, last.replicate + 1
 
 
-class JointScores:
+class ReplicateScores:
     """The scores of replicates at each step, of which a scheduler sees the mean, once all are in.
 
     Args:
@@ -113,7 +113,7 @@ class JointScores:
         """Note a trial's scores; the mean when it is the last of its configuration to come."""
         if self._count == 1:
             return scores
-        of = self._known.setdefault((family(trial), step), {})
+        of = self._known.setdefault((base_trial_id(trial), step), {})
         of[trial] = scores
         if len(of) < self._count:
             return None

@@ -13,8 +13,8 @@ from statistics import fmean
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, order, summarize
-from results.analysis.pareto import by_rule
-from results.analysis.replicates import family
+from results.analysis.pareto import rank_front
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import Report, read_reports, read_trial, read_trials
 from search_spaces.errors import UserError
@@ -38,15 +38,15 @@ class Selection:
     clear: bool = False
 
 
-def decide(paths: SweepPaths, spec: SweepSpec) -> Selection:
+def select_winner(paths: SweepPaths, spec: SweepSpec) -> Selection:
     """The winner of a sweep: of its confirmation where there is one, else by its rule.
 
     Raises:
-        UserError: there is none; see `ranked`.
+        UserError: there is none; see `rank_candidates`.
     """
     made = confirmation.read(paths)
     if made is None or made.winner.trial not in paths.trial_ids():
-        return choose(paths, spec, spec.select)
+        return winner_by_rule(paths, spec, spec.select)
     best = made.winner
     files = paths.trial(best.trial)
     record = read_trial(files)
@@ -70,7 +70,7 @@ def _confirmed(made: Confirmation) -> str:
     return f"confirmed {made.where} with {how}: {said}"
 
 
-def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[TrialSummary]:
+def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[TrialSummary]:
     """The trials that may win, best first; each one's `value` is the one that counts.
 
     With several objectives only those on the Pareto front may, in the order of the rule.
@@ -79,7 +79,7 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
         UserError: no trial that did not fail, and keeps the outcome constraints, has a finite value
             of each objective.
     """
-    objectives = goals(spec, select)
+    objectives = selection_objectives(spec, select)
     if len(objectives) > 1 and select.at == "best":
         raise UserError(
             "select.at: several objectives are not compared at their best, which is at different "
@@ -96,7 +96,7 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
             found.append(replace(line, value=value, values={**line.values, **point}))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
-        if any(record.broken for record in read_trials(paths)):
+        if any(record.broken_constraints for record in read_trials(paths)):
             names += " and keeps the outcome constraints"
         raise UserError(
             f"{paths.root}: none of {len(paths.trial_ids())} trials has a finite {names} yet; "
@@ -107,14 +107,14 @@ def ranked(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[Trial
     return _by_rule(found, objectives, select)
 
 
-def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
+def winner_by_rule(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
     """The winner by the rule of the sweep.
 
     Raises:
-        UserError: there is none; see `ranked`.
+        UserError: there is none; see `rank_candidates`.
     """
-    first, *rest = ranked(paths, spec, select)
-    among, objectives = f"{len(rest) + 1} trials", goals(spec, select)
+    first, *rest = rank_candidates(paths, spec, select)
+    among, objectives = f"{len(rest) + 1} trials", selection_objectives(spec, select)
     if len(objectives) > 1:
         names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())
         return Selection(first, f"the {select.rule} of a Pareto front of {among} ({names})")
@@ -126,7 +126,7 @@ def choose(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
     return Selection(first, f"its {select.at} {spec.metric} is the {word} of {among}")
 
 
-def goals(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:
+def selection_objectives(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:
     """The metrics that selection weighs, with their modes: its own, or those of the search."""
     return dict(select.objectives) or {o.metric: o.mode for o in spec.objectives}
 
@@ -164,8 +164,8 @@ def _by_rule(
     """The trials of the configurations on the front, best first; of several seeds by their mean."""
     groups: dict[str, list[TrialSummary]] = {}
     for line in found:
-        groups.setdefault(family(line.record.id), []).append(line)
+        groups.setdefault(base_trial_id(line.record.id), []).append(line)
     of = [{name: fmean(e.values[name] for e in g) for name in modes} for g in groups.values()]
     members = list(groups.values())
-    ordered = by_rule(of, modes, select.rule, select.weights)
+    ordered = rank_front(of, modes, select.rule, select.weights)
     return [line for i in ordered for line in members[i]]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from results.averaging.file_stack import FileStack, ReadBuffers
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, narrow
-from results.checkpoints.tensor_layout import Layout, Planned
+from results.checkpoints.tensor_layout import Layout, PlannedTensor
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Adapters:
         self,
         layouts: Sequence[Layout],
         shares: Sequence[float],
-        plan: Mapping[str, Planned],
+        plan: Mapping[str, PlannedTensor],
         method: Method,
         max_memory: int,
     ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from results.averaging.numerics import STORED, item_bytes, widen
 from results.averaging.stack import Stack
-from results.checkpoints.tensor_layout import INDEX, Layout, Planned, header_bytes
+from results.checkpoints.tensor_layout import INDEX, Layout, PlannedTensor, header_bytes
 from results.storage.atomic import fsync_dir, write_atomic
 from search_spaces.errors import UserError
 
@@ -122,19 +122,19 @@ class FileStack(Stack):
         return view
 
 
-def planned(layout: Layout, dtype: str | None) -> dict[str, Planned]:
+def planned(layout: Layout, dtype: str | None) -> dict[str, PlannedTensor]:
     """What is to be written: the tensors of a model, its floats in another format if asked."""
     plan = {}
     for name, tensor in layout.tensors.items():
         if dtype is not None and tensor.dtype in STORED:
-            plan[name] = Planned(dtype, tensor.shape, tensor.size * item_bytes(dtype))
+            plan[name] = PlannedTensor(dtype, tensor.shape, tensor.size * item_bytes(dtype))
         else:
-            plan[name] = Planned(tensor.dtype, tensor.shape, tensor.end - tensor.start)
+            plan[name] = PlannedTensor(tensor.dtype, tensor.shape, tensor.end - tensor.start)
     return plan
 
 
 def write_model(
-    plan: Mapping[str, Planned],
+    plan: Mapping[str, PlannedTensor],
     pieces: Any,
     target: Path,
     metadata: dict[str, str],
@@ -169,8 +169,8 @@ def write_model(
     return files
 
 
-def _split(plan: Mapping[str, Planned], most: int | None) -> list[dict[str, Planned]]:
-    shards: list[dict[str, Planned]] = [{}]
+def _split(plan: Mapping[str, PlannedTensor], most: int | None) -> list[dict[str, PlannedTensor]]:
+    shards: list[dict[str, PlannedTensor]] = [{}]
     size = 0
     for name, tensor in plan.items():
         if most is not None and shards[-1] and size + tensor.bytes > most:
@@ -182,7 +182,7 @@ def _split(plan: Mapping[str, Planned], most: int | None) -> list[dict[str, Plan
 
 
 def _write_file(
-    shard: dict[str, Planned], pieces: Any, target: Path, metadata: dict[str, str]
+    shard: dict[str, PlannedTensor], pieces: Any, target: Path, metadata: dict[str, str]
 ) -> None:
     with _replacing(target) as out:
         out.write(header_bytes(shard, metadata))

@@ -21,8 +21,14 @@ from results.averaging.method import Combine, Method
 from results.averaging.numerics import DTYPES, STORED, narrow
 from results.averaging.ordered_map import in_order
 from results.averaging.stack import GRAIN
-from results.checkpoints.tensor_layout import Layout, agreed, difference, read_layout, unlike_start
-from results.records.machines import processors
+from results.checkpoints.tensor_layout import (
+    Layout,
+    common_metadata,
+    layout_mismatch,
+    read_layout,
+    start_mismatch,
+)
+from results.records.machines import available_cpus
 from search_spaces.errors import UserError, suggest
 
 MAX_MEMORY = 64 << 20
@@ -99,9 +105,9 @@ def average(
     start = _start(method, base)
     layouts = [read_layout(path) for path in sources]
     for other in layouts[1:]:
-        if reason := difference(layouts[0], other):
+        if reason := layout_mismatch(layouts[0], other):
             raise UserError(f"{sources[0]} and {other.path} cannot be averaged: {reason}")
-    if start and (reason := unlike_start(layouts[0], start)):
+    if start and (reason := start_mismatch(layouts[0], start)):
         raise UserError(f"{sources[0]} cannot have started from {start.path}: {reason}")
     # one order for every order of the arguments: by content, because paths are arbitrary; the
     # largest share first, because the differences from the first are what is averaged
@@ -111,7 +117,7 @@ def average(
     plan = planned(layouts[0], _format(dtype))
     adapters = Adapters(layouts, shares, plan, method, max_memory)
     step, threads = _cut(method, len(layouts), max_memory)
-    metadata = agreed([layout.metadata for layout in layouts])
+    metadata = common_metadata([layout.metadata for layout in layouts])
 
     def pieces(name: str) -> Iterator[Any]:
         if name in adapters.names:
@@ -151,7 +157,7 @@ def _cut(method: Method, models: int, max_memory: int) -> tuple[int, int]:
             f"{row * GRAIN / 1e6:.1f} MB of memory, and may take {max_memory / 1e6:.1f} MB"
         )
     of_one = step * (row + 8 * _SPAN * _AHEAD)
-    return step, max(1, min(processors(), max_memory // of_one)) if method.linear else 1
+    return step, max(1, min(available_cpus(), max_memory // of_one)) if method.linear else 1
 
 
 def _contents(layouts: Sequence[Layout]) -> list[str]:

@@ -14,10 +14,10 @@ from results.checkpoints.commit import (
     Checkpoint,
     CheckpointError,
     commit,
-    examine,
-    open_staging,
-    staging,
+    create_staging,
+    staging_folder,
     verify,
+    verify_all,
 )
 from results.paths import TrialPaths
 from results.storage.fault_injection import fault_point
@@ -28,14 +28,14 @@ _HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
 _ATTEMPT = re.compile(r"attempt_(\d+)")
 
 
-def quarantine(paths: TrialPaths) -> Checkpoint | None:
+def quarantine_damaged(paths: TrialPaths) -> Checkpoint | None:
     """Put the damaged checkpoints that are newer than the newest whole one out of the way; gives
     that one.
 
     Their folders are renamed to `step_….damaged`: nobody takes them for checkpoints, and what went
     wrong can still be looked into.
     """
-    for found in examine(paths):
+    for found in verify_all(paths):
         if isinstance(found, Checkpoint):
             return found
         aside = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
@@ -94,8 +94,8 @@ def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
         paths: of the trial that goes on from it; nothing of it may be running.
         donor: whole; its trial may go on meanwhile.
     """
-    folder = staging(paths, donor.step, 0)
-    open_staging(folder)
+    folder = staging_folder(paths, donor.step, 0)
+    create_staging(folder)
     for name in donor.manifest.files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,12 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.checkpoints.streaming_hash import FileEntry, hash_file, is_note, take_note
+from results.checkpoints.streaming_hash import (
+    FileEntry,
+    hash_file,
+    is_hash_sidecar,
+    pop_hash_sidecar,
+)
 from results.paths import TrialPaths
 from results.storage.atomic import fsync_dir, write_atomic
 from results.storage.fault_injection import fault_point
@@ -27,7 +32,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 DAMAGED = ".damaged"
 
-_AT_ONCE = 4
+_THREADS = 4
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -58,15 +63,15 @@ class CheckpointError(Exception):
         super().__init__(f"{folder}: {reason}")
 
 
-def staging(paths: TrialPaths, step: int, attempt: int) -> Path:
+def staging_folder(paths: TrialPaths, step: int, attempt: int) -> Path:
     """Folder in which one attempt writes a checkpoint before it is committed.
 
-    A name only, so that every rank may ask; one of them calls `open_staging`.
+    A name only, so that every rank may ask; one of them calls `create_staging`.
     """
     return paths.checkpoints / f".step_{step:08d}.attempt_{attempt:04d}"
 
 
-def open_staging(folder: Path) -> None:
+def create_staging(folder: Path) -> None:
     """Make a staging folder, empty even when a dead process left one of this name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -85,7 +90,7 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
         final: where readers look.
         step: written into the manifest.
     """
-    manifest = Manifest(step=step, files=seal(folder))
+    manifest = Manifest(step=step, files=sync_and_hash(folder))
     fault_point("checkpoint:folders-synced")
     write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +101,9 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     return manifest
 
 
-def seal(folder: Path) -> dict[str, FileEntry]:
+def sync_and_hash(folder: Path) -> dict[str, FileEntry]:
     """Make everything in a folder durable; gives what its manifest is to say of the files."""
-    entries = _seal(_files(folder))
+    entries = _sync_and_hash_files(_files(folder))
     for sub in folder.glob("**/"):
         fsync_dir(sub)
     return entries
@@ -121,7 +126,7 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
         raise CheckpointError(folder, f"{MANIFEST} is missing") from None
     except (OSError, ValidationError) as e:
         raise CheckpointError(folder, f"{MANIFEST} is not readable") from e
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         made = pool.map(lambda n: _problem(folder, n, said.files[n], hashes), said.files)
         problems = zip(said.files, made, strict=True)
         found = next((f"{name} {problem}" for name, problem in problems if problem), None)
@@ -130,41 +135,41 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
     return said
 
 
-def newest_whole(paths: TrialPaths) -> Checkpoint | None:
+def newest_intact(paths: TrialPaths) -> Checkpoint | None:
     """The newest checkpoint that is whole; each damaged one on the way is warned of."""
-    for found in examine(paths):
+    for found in verify_all(paths):
         if isinstance(found, Checkpoint):
             return found
         log.warning("checkpoint passed over, %s", found)
     return None
 
 
-def damaged(paths: TrialPaths) -> list[CheckpointError]:
+def damaged_checkpoints(paths: TrialPaths) -> list[CheckpointError]:
     """Every checkpoint of a trial that is not whole, newest first (reads all bytes).
 
     After those that would be taken for whole come those that a resume has put aside.
     """
-    found = [c for c in examine(paths) if isinstance(c, CheckpointError)]
+    found = [c for c in verify_all(paths) if isinstance(c, CheckpointError)]
     aside = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
     return [*found, *(CheckpointError(p, "was damaged, and put aside by a resume") for p in aside)]
 
 
 def _files(folder: Path) -> dict[str, Path]:
     """What a manifest names, by its path inside the folder (POSIX)."""
-    found = sorted(p for p in folder.rglob("*") if p.is_file() and not is_note(p))
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and not is_hash_sidecar(p))
     named = {p.relative_to(folder).as_posix(): p for p in found}
     mine = {MANIFEST} | {n for n in named if n.startswith(f".{MANIFEST}.")}
     return {name: path for name, path in named.items() if name not in mine}
 
 
-def _seal(files: Mapping[str, Path]) -> dict[str, FileEntry]:
-    """Make every file durable, and hash them meanwhile: one waits for the disk, one for the CPU.
+def _sync_and_hash_files(files: Mapping[str, Path]) -> dict[str, FileEntry]:
+    """Flush every file to the disk and hash it; flushing and hashing overlap.
 
-    Large ones that were hashed when they were written (`results.checkpoints.streaming_hash`) are durable already.
+    Large files that `streaming_hash.write_hashed` wrote are already durable and hashed.
     """
-    entries = {name: take_note(path) for name, path in files.items()}
+    entries = {name: pop_hash_sidecar(path) for name, path in files.items()}
     left = [name for name, entry in entries.items() if entry is None]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         syncs = [pool.submit(_sync, files[name]) for name in left]
         hashes = [pool.submit(hash_file, files[name]) for name in left]
         for sync in syncs:
@@ -204,7 +209,7 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
     return None if same else "has another SHA-256 than its manifest says"
 
 
-def examine(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
     """Every committed checkpoint of a trial, newest first: whole, or what is wrong with it."""
     for step in reversed(paths.checkpoint_steps()):
         folder = paths.checkpoint(step)
@@ -223,7 +228,7 @@ def _rename_over(folder: Path, final: Path) -> None:
     if not final.exists():
         os.rename(folder, final)
         return
-    if _exchange(folder, final):
+    if exchange(folder, final):
         shutil.rmtree(folder, ignore_errors=True)
         return
     aside = final.with_name(f".{final.name}.replaced")
@@ -234,7 +239,7 @@ def _rename_over(folder: Path, final: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _exchange(a: Path, b: Path) -> bool:
+def exchange(a: Path, b: Path) -> bool:
     """Swap two names in one step: Linux `renameat2(RENAME_EXCHANGE)`; False where there is none."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2

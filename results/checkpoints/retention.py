@@ -30,7 +30,7 @@ class Retention:
     clock: str = "step"
 
     @property
-    def selects(self) -> bool:
+    def needs_reports(self) -> bool:
         """Whether anything but the newest is kept, for which the reports have to be looked at."""
         return self.best > 0 or bool(self.rungs)
 
@@ -43,7 +43,7 @@ class Retention:
         """
         return self._best(steps, reports) | self._at_rungs(steps, reports)
 
-    def at_rung(self, before: float, now: float) -> bool:
+    def passes_rung(self, before: float, now: float) -> bool:
         """Whether the clock has come to a rung since `before`."""
         return any(before < rung <= now for rung in self.rungs)
 

@@ -18,16 +18,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.storage.atomic import private
+from results.storage.atomic import open_private
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 
-_AT_ONCE = 8 * 2**20  # bytes after which the disk is told to begin
-_LARGE = 2**20
+_WRITEBACK_BYTES = 8 * 2**20  # bytes after which the disk is told to begin
+MIN_STREAMED_BYTES = 2**20
 """Bytes from which on. What is smaller would have to wait for the disk alone; the seal makes all of
 it durable at once."""
 _SYNC_FILE_RANGE_WRITE = 2
-_NOTE = ".hashed"
+_SIDECAR_SUFFIX = ".hashed"
 
 
 class FileEntry(BaseModel):
@@ -39,7 +39,7 @@ class FileEntry(BaseModel):
     sha256: str
 
 
-class _Note(BaseModel):
+class _HashSidecar(BaseModel):
     """What was written, and when: a file that was changed since is hashed again."""
 
     entry: FileEntry
@@ -58,36 +58,36 @@ def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
         OSError: the disk is full, or broken.
     """
     size = sum(len(part) for part in parts)
-    if size < _LARGE:
-        with open(path, "wb", opener=private) as out:
+    if size < MIN_STREAMED_BYTES:
+        with open(path, "wb", opener=open_private) as out:
             out.writelines(parts)
         return
     with ThreadPoolExecutor(1) as pool:
         hashing = pool.submit(_digest, parts)
         mtime_ns = _write(path, parts)
         sha256 = hashing.result()
-    note = _Note(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
-    _note(path).write_text(note.model_dump_json())
+    note = _HashSidecar(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
+    _sidecar(path).write_text(note.model_dump_json())
     fault_point("checkpoint:file-synced")
 
 
-def take_note(path: Path) -> FileEntry | None:
+def pop_hash_sidecar(path: Path) -> FileEntry | None:
     """What was noted when a file was written, if it is still true; the note is deleted."""
     try:
-        said = _Note.model_validate_json(_note(path).read_bytes())
+        said = _HashSidecar.model_validate_json(_sidecar(path).read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError:
         said = None
-    _note(path).unlink()
+    _sidecar(path).unlink()
     there = path.stat()
     now = there.st_size, there.st_mtime_ns
     return said.entry if said and now == (said.entry.size, said.mtime_ns) else None
 
 
-def is_note(path: Path) -> bool:
+def is_hash_sidecar(path: Path) -> bool:
     """Whether a file is no part of a checkpoint, but a note on one."""
-    return path.name.startswith(".") and path.name.endswith(_NOTE)
+    return path.name.startswith(".") and path.name.endswith(_SIDECAR_SUFFIX)
 
 
 def hash_file(path: Path) -> FileEntry:
@@ -100,10 +100,10 @@ def hash_file(path: Path) -> FileEntry:
 def _write(path: Path, parts: Sequence[memoryview]) -> int:
     """Write and flush; gives the time of the last change, in nanoseconds."""
     begun = written = 0
-    with open(path, "wb", opener=private) as out:
+    with open(path, "wb", opener=open_private) as out:
         for piece in _pieces(parts):
             written += out.write(piece)
-            if written - begun >= _AT_ONCE:
+            if written - begun >= _WRITEBACK_BYTES:
                 _start_writing(out.fileno(), begun, written - begun)
                 begun = written
         out.flush()
@@ -120,8 +120,8 @@ def _digest(parts: Sequence[memoryview]) -> str:
 
 def _pieces(parts: Sequence[memoryview]) -> Iterator[memoryview]:
     for part in parts:
-        for start in range(0, len(part), _AT_ONCE):
-            yield part[start : start + _AT_ONCE]
+        for start in range(0, len(part), _WRITEBACK_BYTES):
+            yield part[start : start + _WRITEBACK_BYTES]
 
 
 def _start_writing(fd: int, start: int, size: int) -> None:
@@ -141,5 +141,5 @@ def _sync_file_range() -> Any:
     return None
 
 
-def _note(path: Path) -> Path:
-    return path.with_name(f".{path.name}{_NOTE}")
+def _sidecar(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_SIDECAR_SUFFIX}")

@@ -74,7 +74,7 @@ def read_layout(path: Path) -> Layout:
     return _shards(path) if path.name.endswith(INDEX) else _file(path)
 
 
-def agreed(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
+def common_metadata(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
     """The metadata that all have, with the same values."""
     first, *others = metadata
     return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
@@ -91,7 +91,7 @@ def _shards(path: Path) -> Layout:
     tensors = {name: tensor for shard in shards for name, tensor in shard.tensors.items()}
     if {name: tensor.file.name for name, tensor in tensors.items()} != names:
         raise UserError(f"{path}: the shards do not hold the tensors that it names")
-    return Layout(path, tensors, agreed([shard.metadata for shard in shards]))
+    return Layout(path, tensors, common_metadata([shard.metadata for shard in shards]))
 
 
 def _file(path: Path) -> Layout:
@@ -113,7 +113,7 @@ def _file(path: Path) -> Layout:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTensor:
     """A tensor that is to be written: dtype, shape, and its number of bytes."""
 
     dtype: str
@@ -121,7 +121,7 @@ class Planned:
     bytes: int
 
 
-def header_bytes(tensors: Mapping[str, Planned], metadata: dict[str, str]) -> bytes:
+def header_bytes(tensors: Mapping[str, PlannedTensor], metadata: dict[str, str]) -> bytes:
     """Head of a file that holds these tensors one after another, in this order."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     offset = 0
@@ -138,7 +138,7 @@ def header_bytes(tensors: Mapping[str, Planned], metadata: dict[str, str]) -> by
     return len(text).to_bytes(8, "little") + text
 
 
-def difference(first: Layout, other: Layout) -> str | None:
+def layout_mismatch(first: Layout, other: Layout) -> str | None:
     """Why two files cannot be averaged; None when names, shapes and dtypes agree."""
     for name in [*first.tensors, *other.tensors]:
         if name not in other.tensors or name not in first.tensors:
@@ -151,7 +151,7 @@ def difference(first: Layout, other: Layout) -> str | None:
     return None
 
 
-def unlike_start(model: Layout, start: Layout) -> str | None:
+def start_mismatch(model: Layout, start: Layout) -> str | None:
     """Why a model cannot have begun as another; None where it can.
 
     The start may have tensors beside the model's, and floats of another format.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from results.checkpoints.commit import MANIFEST, Manifest, commit, open_staging, staging
+from results.checkpoints.commit import MANIFEST, Manifest, commit, create_staging, staging_folder
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from results.storage.atomic import append_line, parse_lines
@@ -62,7 +62,7 @@ def check_owner(objects: ObjectStore, token: str) -> None:
 
 
 @dataclass(frozen=True, order=True)
-class Kept:
+class MirroredCheckpoint:
     """A checkpoint in the mirror, by what its name says."""
 
     step: int
@@ -87,10 +87,13 @@ class TrialMirror:
         """Send a committed checkpoint, with the reports that led to it.
 
         Raises:
-            Usurped: another driver has the sweep.
+            OwnershipTakenError: another driver has the sweep.
             OSError, Mismatch: the storage failed, or the local checkpoint is damaged.
         """
-        folder, kept = paths.checkpoint(step), Kept(step, self._attempt, self._token[:8])
+        folder, kept = (
+            paths.checkpoint(step),
+            MirroredCheckpoint(step, self._attempt, self._token[:8]),
+        )
         text = (folder / MANIFEST).read_bytes()
         manifest = Manifest.model_validate_json(text)
         for name, entry in manifest.files.items():
@@ -142,12 +145,12 @@ class TrialMirror:
                 return kept.step
         return None
 
-    def disown(self) -> None:
+    def discard_unknown(self) -> None:
         """Delete what attempts of this number or above have left: it was sent for a driver that had
         lost the sweep, and no record knows of it.
 
         Raises:
-            Usurped: another driver has the sweep.
+            OwnershipTakenError: another driver has the sweep.
         """
         strange = [k for k in self._kept(self._objects.sizes("")) if not self._is_known(k)]
         if strange:
@@ -161,14 +164,14 @@ class TrialMirror:
         if known:
             self._merge(known[-1], paths)
 
-    def _is_known(self, kept: Kept) -> bool:
+    def _is_known(self, kept: MirroredCheckpoint) -> bool:
         return kept.attempt < self._attempt or kept.token == self._token[:8]
 
-    def _fetched(self, kept: Kept, paths: TrialPaths) -> bool:
-        folder = staging(paths, kept.step, 0)
+    def _fetched(self, kept: MirroredCheckpoint, paths: TrialPaths) -> bool:
+        folder = staging_folder(paths, kept.step, 0)
         try:
             manifest = self._manifest(kept)
-            open_staging(folder)
+            create_staging(folder)
             for name, entry in manifest.files.items():
                 target = folder / name
                 if not target.resolve().is_relative_to(folder.resolve()):
@@ -184,7 +187,7 @@ class TrialMirror:
         log.warning("checkpoint of step %d fetched from %s", kept.step, self._objects.address)
         return True
 
-    def _merge(self, kept: Kept, paths: TrialPaths) -> None:
+    def _merge(self, kept: MirroredCheckpoint, paths: TrialPaths) -> None:
         """Append the reports that the trial's folder lacks: none is to be missing before a step."""
         there = {(r.step, r.attempt) for r in read_reports(paths)}
         for line in (self._objects.read(f"{kept.name}/{REPORTS}") or b"").split(b"\n"):
@@ -192,28 +195,28 @@ class TrialMirror:
                 if (report.get("step"), report.get("attempt")) not in there:
                     append_line(paths.reports, line.decode())
 
-    def _kept(self, found: Collection[str]) -> list[Kept]:
+    def _kept(self, found: Collection[str]) -> list[MirroredCheckpoint]:
         """Checkpoints that have a manifest, the newest last."""
         names = (key.partition("/") for key in found)
         matches = (_NAME.fullmatch(name) for name, _, file in names if file == MANIFEST)
-        return sorted(Kept(int(m[1]), int(m[2]), m[3]) for m in matches if m)
+        return sorted(MirroredCheckpoint(int(m[1]), int(m[2]), m[3]) for m in matches if m)
 
-    def _is_complete(self, kept: Kept, found: dict[str, int]) -> bool:
+    def _is_complete(self, kept: MirroredCheckpoint, found: dict[str, int]) -> bool:
         files = self._manifest(kept).files
         return all(found.get(f"{kept.name}/files/{n}") == e.size for n, e in files.items())
 
-    def _manifest(self, kept: Kept) -> Manifest:
+    def _manifest(self, kept: MirroredCheckpoint) -> Manifest:
         data = self._objects.read(f"{kept.name}/{MANIFEST}")
         manifest = Manifest.model_validate_json(data or b"")
         if manifest.step != kept.step:
             raise ContentMismatchError(f"{MANIFEST} is of step {manifest.step}")
         return manifest
 
-    def _discard(self, kept: Kept) -> None:
+    def _discard(self, kept: MirroredCheckpoint) -> None:
         # the manifest first: a deletion that dies half way leaves nothing that looks whole
         self._objects.remove(f"{kept.name}/{MANIFEST}")
         fault_point("mirror:discarding")
-        self._objects.remove(kept.name, below=True)
+        self._objects.remove(kept.name, recursive=True)
 
     def _sweep_up(self, found: Collection[str]) -> None:
         """Delete what was never completed, but not what was put aside as damaged."""
@@ -224,4 +227,4 @@ class TrialMirror:
         for name, has in files.items():
             old = (m := _NAME.fullmatch(name)) is not None and int(m[2]) <= self._attempt
             if old and has.isdisjoint({MANIFEST, _DAMAGED}):
-                self._objects.remove(name, below=True)
+                self._objects.remove(name, recursive=True)

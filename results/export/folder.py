@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.checkpoints.commit import MANIFEST, CheckpointError, commit, open_staging, verify
+from results.checkpoints.commit import MANIFEST, CheckpointError, commit, create_staging, verify
 from results.export.formats import FORMATS, Model
 from results.export.verify import Verification, verify_export, write_report
 from search_spaces.errors import UserError
@@ -78,7 +78,7 @@ def export(
         raise UserError(f"{e}; it cannot be exported") from e
     _check_target(target, force)
     folder = target.with_name(f".{target.name}.{os.getpid()}.export")
-    open_staging(folder)
+    create_staging(folder)
     try:
         form.write(model, folder)
         (folder / "README.md").write_text(_readme(folder, card, name, form.how(folder)))

@@ -26,7 +26,7 @@ class Machine(BaseModel):
         return f"{self.name} ({self.id[:8]})"
 
 
-def processors(most: int = 8) -> int:
+def available_cpus(most: int = 8) -> int:
     """That this process may use, `most` at most: more threads would wait for memory or disk."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(most, there or 1)

@@ -33,16 +33,11 @@ class TrialState(StrEnum):
     @property
     def finished(self) -> bool:
         """A finished trial is never run again."""
-        return self.rests and self is not TrialState.PAUSED
+        return not self.active and self is not TrialState.PAUSED
 
     @property
-    def rests(self) -> bool:
-        """Nothing of it runs or waits to be run: it is finished, or paused."""
-        return not self.under_way
-
-    @property
-    def under_way(self) -> bool:
-        """It runs, or should."""
+    def active(self) -> bool:
+        """Whether it runs, or is queued to run; False for a finished or a paused trial."""
         return self in (TrialState.PENDING, TrialState.RUNNING)
 
 
@@ -91,7 +86,7 @@ class Attempt(_Model):
         return max(0.0, (self.ended or time.time()) - self.started)
 
 
-class Inherited(_Model):
+class InheritedWeights(_Model):
     """A trial went on from the weights of another.
 
     Attributes:
@@ -126,7 +121,8 @@ class TrialRecord(_Model):
             after one that did not fit into memory.
         identity: digest of all that decides how it comes out: code, data, configuration, seed.
         lineage: whose weights it took over on its way, oldest first; `params` are the newest.
-        replicate: which one of its configuration's seeds it has, from 0; see `results.analysis.replicates`.
+        replicate: which of its configuration's seeds it has, counted from 0; see
+            `results.analysis.replicates`.
         violations: by how much it breaks each outcome constraint; zero or less where it keeps it.
     """
 
@@ -142,22 +138,22 @@ class TrialRecord(_Model):
     attempts: tuple[Attempt, ...] = ()
     adjusted: dict[str, Any] = Field(default_factory=dict)
     identity: str = ""
-    lineage: tuple[Inherited, ...] = ()
+    lineage: tuple[InheritedWeights, ...] = ()
     replicate: int = 0
     violations: dict[str, float] = Field(default_factory=dict)
 
     @property
-    def broken(self) -> tuple[str, ...]:
+    def broken_constraints(self) -> tuple[str, ...]:
         """The outcome constraints that it breaks."""
         return tuple(text for text, amount in self.violations.items() if amount > 0)
 
     @property
     def eligible(self) -> bool:
         """Whether it may win: it did not fail, and breaks no outcome constraint."""
-        return self.state is not TrialState.FAILED and not self.broken
+        return self.state is not TrialState.FAILED and not self.broken_constraints
 
     @property
-    def refused(self) -> bool:
+    def config_failed(self) -> bool:
         """Whether its configuration is to blame: the model diverged, or does not fit."""
         last = self.attempts[-1].remedy if self.attempts else None
         return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
@@ -168,7 +164,7 @@ class TrialRecord(_Model):
         return sum(a.seconds for a in self.attempts)
 
     @property
-    def blamed(self) -> tuple[Machine, ...]:
+    def excluded_machines(self) -> tuple[Machine, ...]:
         """Machines that its next attempts are kept off, each once."""
         return tuple(dict.fromkeys(m for a in self.attempts for m in a.blamed))
 

@@ -8,45 +8,45 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from results.analysis.comparison import Standing, differences, equal_costs, goal
+from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
 from results.report.axes import text
 from results.report.cost import Unit, unit_for
 from results.report.figures import blank
 from results.report.page import PageSection, number, plot, write_page
 
 
-def write_comparison(standings: Sequence[Standing], target: Path) -> None:
+def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
     """Write the comparison of sweeps as one page; see `results.analysis.comparison.compare`."""
-    spec = standings[0].spec
-    names = [s.name for s in standings]
-    header, rows = table(standings)
-    given = differences(standings)
+    spec = summaries[0].spec
+    names = [s.name for s in summaries]
+    header, rows = table(summaries)
+    given = differences(summaries)
     differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
     sections = [
         PageSection("Side by side", header=header, rows=rows),
-        PageSection("Best value by cost", plot=plot(progress(standings))),
+        PageSection("Best value by cost", plot=plot(progress(summaries))),
         PageSection("What differs in the sweep files", header=["key", *names], rows=differing),
     ]
-    lead = [f"{goal(spec)}; cost in worker-{_unit(standings).name} of all attempts"]
+    lead = [f"{goal(spec)}; cost in worker-{_unit(summaries).name} of all attempts"]
     write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])
 
 
-def table(standings: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
+def table(summaries: Sequence[SweepSummary]) -> tuple[list[str], list[list[str]]]:
     """Header and a row per sweep: what it found, and what at the same cost as the cheapest."""
-    costs, names = equal_costs(standings), [o.metric for o in standings[0].spec.objectives]
-    several, unit = len(names) > 1, _unit(standings)
+    costs, names = equal_costs(summaries), [o.metric for o in summaries[0].spec.objectives]
+    several, unit = len(names) > 1, _unit(summaries)
     cost = f"worker-{unit.name}"
     header = ["sweep", "trials", "winner", *names, *["on the front"] * several, cost]
     best = f"best {names[0]}" if several else "best"
     header += [f"{best} at {unit.of(c)} {unit.sign}" for c in costs]
-    return header, [[*_row(s, unit), *(number(s.best_at(c)) for c in costs)] for s in standings]
+    return header, [[*_row(s, unit), *(number(s.best_at(c)) for c in costs)] for s in summaries]
 
 
-def progress(standings: Sequence[Standing]) -> go.Figure:
+def progress(summaries: Sequence[SweepSummary]) -> go.Figure:
     """The best value so far by what was spent, a line per sweep."""
-    unit = _unit(standings)
-    figure = blank(f"worker-{unit.name}", text(standings[0].spec.metric))
-    for one in standings:
+    unit = _unit(summaries)
+    figure = blank(f"worker-{unit.name}", text(summaries[0].spec.metric))
+    for one in summaries:
         xs = [c / unit.seconds for c, _ in one.progress]
         ys = [v for _, v in one.progress]
         if ys:  # to the end of the sweep
@@ -56,11 +56,11 @@ def progress(standings: Sequence[Standing]) -> go.Figure:
     return figure.update_layout(showlegend=True)
 
 
-def _unit(standings: Sequence[Standing]) -> Unit:
-    return unit_for(max(s.cost for s in standings))
+def _unit(summaries: Sequence[SweepSummary]) -> Unit:
+    return unit_for(max(s.cost for s in summaries))
 
 
-def _row(one: Standing, unit: Unit) -> list[str]:
+def _row(one: SweepSummary, unit: Unit) -> list[str]:
     found, others = one.winner, [o.metric for o in one.spec.objectives[1:]]
     best = ["-"] * (2 + len(others))
     if found:

@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from results.analysis.leaderboard import TrialSummary
-from results.analysis.pareto import front
-from results.analysis.selection import goals
+from results.analysis.pareto import non_dominated
+from results.analysis.selection import selection_objectives
 from results.records.trial import TrialState
 from results.report.axes import Axis, axes, text
 from results.report.sweep_data import Curve, SweepData, rungs
@@ -155,10 +155,10 @@ def pareto_front(data: SweepData) -> go.Figure | None:
     """The trials by their first two objectives, those on the front of all objectives marked."""
     if not data.points:
         return None
-    modes = goals(data.spec, data.spec.select)
+    modes = selection_objectives(data.spec, data.spec.select)
     x, y = list(modes)[:2]
     trials = list(data.points)
-    on_it = {trials[i] for i in front(list(data.points.values()), modes)}
+    on_it = {trials[i] for i in non_dominated(list(data.points.values()), modes)}
     figure = blank(text(f"{x} ({modes[x]})"), text(f"{y} ({modes[y]})"))
     for name, inside, colour in (("others", False, "#b0b8bf"), ("on the front", True, "#c0392b")):
         of = [t for t in trials if (t in on_it) is inside]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from results.records.trial import Inherited, TrialRecord
+from results.records.trial import InheritedWeights, TrialRecord
 from results.report.axes import text
 from results.report.figures import blank
 from results.report.sweep_data import SweepData
@@ -14,7 +14,7 @@ from results.report.sweep_data import SweepData
 HEADER = ("at step", "trial", "weights of", "changed")
 
 
-def takeovers(data: SweepData) -> list[tuple[TrialRecord, Inherited]]:
+def takeovers(data: SweepData) -> list[tuple[TrialRecord, InheritedWeights]]:
     """Every time that a trial went on from another's weights, in the order of steps."""
     found = [(line.record, taken) for line in data.lines for taken in line.record.lineage]
     return sorted(found, key=lambda pair: (pair[1].step, pair[0].number))
@@ -28,7 +28,7 @@ def rows(data: SweepData) -> list[Sequence[str]]:
     ]
 
 
-def changes(taken: Inherited) -> str:
+def changes(taken: InheritedWeights) -> str:
     """`lr 0.1 → 0.08`: the parameters that differ from the trial's own before."""
     return ", ".join(
         f"{name} {_short(taken.before.get(name))} → {_short(value)}"

@@ -10,7 +10,7 @@ from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, summarize
 from results.analysis.leaderboard import order as ordered
-from results.analysis.selection import Selection, decide, goals
+from results.analysis.selection import Selection, select_winner, selection_objectives
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import (
@@ -110,10 +110,10 @@ def read(paths: SweepPaths) -> SweepData:
         UserError: it is no sweep, or a record in it is damaged.
     """
     spec = read_spec(paths)
-    several = goals(spec, spec.select)
+    several = selection_objectives(spec, spec.select)
     told = [(r, read_reports(paths.trial(r.id), r.end_step)) for r in read_trials(paths)]
     try:
-        choice = decide(paths, spec)
+        choice = select_winner(paths, spec)
     except UserError:  # no trial has a value yet
         choice = None
     return replace(

@@ -16,7 +16,7 @@ from results.storage.retry import retry_io
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
 
 
@@ -35,7 +35,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _room_for(path, len(data), tmp), open(tmp, "wb", opener=private) as f:
+    with _explain_disk_full(path, len(data), tmp), open(tmp, "wb", opener=open_private) as f:
         f.write(data)
         f.flush()
         fault_point(f"{path.name}:written")
@@ -55,7 +55,7 @@ def append_line(path: Path, line: str) -> None:
     only the torn one is lost.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _room_for(path, len(line) + 1), open(path, "a+b", opener=private) as f:
+    with _explain_disk_full(path, len(line) + 1), open(path, "a+b", opener=open_private) as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -69,18 +69,18 @@ def append_line(path: Path, line: str) -> None:
 
 
 @contextmanager
-def _room_for(path: Path, size: int, tmp: Path | None = None) -> Iterator[None]:
+def _explain_disk_full(path: Path, size: int, tmp: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as e:
         if tmp is not None:
             tmp.unlink(missing_ok=True)
-        if e.errno in FULL:
-            raise disk_full(path, size) from e
+        if e.errno in DISK_FULL_ERRNOS:
+            raise disk_full_error(path, size) from e
         raise
 
 
-def disk_full(path: Path, size: int) -> UserError:
+def disk_full_error(path: Path, size: int) -> UserError:
     """What to say when `size` bytes of a file could not be written; nothing was deleted for it."""
     free = shutil.disk_usage(path.parent).free
     return UserError(
@@ -115,6 +115,6 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def private(path: str, flags: int) -> int:
-    """For `open(…, opener=private)`: a file that is new is the user's alone."""
+def open_private(path: str, flags: int) -> int:
+    """For `open(…, opener=open_private)`: a file that is new is the user's alone."""
     return os.open(path, flags, 0o600)

@@ -19,7 +19,7 @@ class Fence(Protocol):
         """Costs a small read.
 
         Raises:
-            Lost: the sweep has another owner by now.
+            OwnershipLostError: the sweep has another owner now.
         """
 
 
@@ -36,27 +36,28 @@ class NullFence:
 
 @dataclass(frozen=True)
 class Owner:
-    """The tenure of one driver.
+    """One driver's ownership of a sweep.
 
     Attributes:
         lock: `owner.lock` of the sweep.
-        token: of this owner, never used before: `fence` alone starts again with a lost lock file.
-        fence: one more than any owner's before.
+        token: unique to this owner. The number alone is not: it restarts at 1 when the lock file
+            is lost.
+        number: the fencing number, one higher than that of the owner before (`fence` in the file).
     """
 
     lock: Path
     token: str
-    fence: int
+    number: int
 
     @property
-    def holds(self) -> bool:
+    def holds_lock(self) -> bool:
         """Whether the lock still names this owner."""
         held = read_lock(self.lock)
         return held is not None and held.get("token") == self.token
 
     def check(self) -> None:
         """See `Fence`."""
-        if self.holds:
+        if self.holds_lock:
             return
         held = read_lock(self.lock)
         by = f"taken over by process {held['pid']} on {held['host']}" if held else "without owner"

@@ -32,7 +32,7 @@ _REFUSED = (
 _NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist")
 
 
-def _passes(error: OSError) -> bool:
+def _is_transient(error: OSError) -> bool:
     """Whether an error of the storage may be gone the next time; pyarrow gives no numbers."""
     if error.errno is not None:
         return error.errno in TRANSIENT
@@ -51,20 +51,20 @@ class ObjectStore:
     """
 
     address: str
-    _files: Any  # pyarrow.fs.FileSystem
-    _base: str
+    filesystem: Any  # pyarrow.fs.FileSystem
+    root: str
 
     def within(self, key: str) -> ObjectStore:
         """The place below a key."""
-        return ObjectStore(f"{self.address}/{key}", self._files, self._path(key))
+        return ObjectStore(f"{self.address}/{key}", self.filesystem, self._path(key))
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def put(self, key: str, data: bytes) -> None:
         """Make an object, or replace it."""
         with self._writing(key) as out:
             out.write(data)
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def send(self, key: str, source: Path, sha256: str) -> None:
         """Make an object of a file.
 
@@ -74,7 +74,7 @@ class ObjectStore:
         with open(source, "rb") as read, self._writing(key) as out:
             _copy(read, out, sha256)
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def fetch(self, key: str, target: Path, sha256: str | None = None) -> None:
         """Make a file of an object; its folder is made too.
 
@@ -83,61 +83,65 @@ class ObjectStore:
             Mismatch: the object has another SHA-256.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
-        with self._files.open_input_stream(self._path(key)) as read, open(target, "wb") as out:
+        with self.filesystem.open_input_stream(self._path(key)) as read, open(target, "wb") as out:
             _copy(read, out, sha256)
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def read(self, key: str) -> bytes | None:
         """The content of a small object; None if there is none."""
         try:
-            with self._files.open_input_stream(self._path(key)) as read:
+            with self.filesystem.open_input_stream(self._path(key)) as read:
                 return bytes(read.read())
         except FileNotFoundError:
             return None
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def sizes(self, key: str) -> dict[str, int]:
         """Every object below a key, named relative to it, with its bytes; none if there is none."""
         from pyarrow.fs import FileSelector, FileType
 
         base = self._path(key)
-        found = self._files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        found = self.filesystem.get_file_info(
+            FileSelector(base, allow_not_found=True, recursive=True)
+        )
         files = [f for f in found if f.type == FileType.File and not f.path.endswith(_PART)]
         return {f.path[len(base) + 1 :]: int(f.size) for f in files}
 
-    @retry_while(_passes)
-    def changed(self, key: str) -> float | None:
+    @retry_while(_is_transient)
+    def modified_at(self, key: str) -> float | None:
         """When an object was last written, in Unix seconds; None if there is none."""
-        when = self._files.get_file_info(self._path(key)).mtime
+        when = self.filesystem.get_file_info(self._path(key)).mtime
         return None if when is None else float(when.timestamp())
 
-    @retry_while(_passes)
+    @retry_while(_is_transient)
     def rename(self, key: str, to: str) -> None:
         """Give an object another key; nothing happens if it is gone."""
         with suppress(FileNotFoundError):
-            self._files.move(self._path(key), self._path(to))
+            self.filesystem.move(self._path(key), self._path(to))
 
-    @retry_while(_passes)
-    def remove(self, key: str, *, below: bool = False) -> None:
+    @retry_while(_is_transient)
+    def remove(self, key: str, *, recursive: bool = False) -> None:
         """Delete an object, or all that is below a key; nothing happens if it is gone."""
         with suppress(FileNotFoundError):
-            (self._files.delete_dir if below else self._files.delete_file)(self._path(key))
+            (self.filesystem.delete_dir if recursive else self.filesystem.delete_file)(
+                self._path(key)
+            )
 
     def _path(self, key: str) -> str:
-        return f"{self._base}/{key}" if key else self._base
+        return f"{self.root}/{key}" if key else self.root
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[Any]:
         """A stream whose content is the object when the block has ended well."""
         path = self._path(key)
-        if self._files.type_name != "local":  # an upload is there when it is complete
-            with self._files.open_output_stream(path) as out:
+        if self.filesystem.type_name != "local":  # an upload is there when it is complete
+            with self.filesystem.open_output_stream(path) as out:
                 yield out
             return
-        self._files.create_dir(os.path.dirname(path), recursive=True)
-        with self._files.open_output_stream(path + _PART) as out:
+        self.filesystem.create_dir(os.path.dirname(path), recursive=True)
+        with self.filesystem.open_output_stream(path + _PART) as out:
             yield out
-        self._files.move(path + _PART, path)
+        self.filesystem.move(path + _PART, path)
 
 
 def open_object_store(address: str) -> ObjectStore:
@@ -150,7 +154,7 @@ def open_object_store(address: str) -> ObjectStore:
     from pyarrow.fs import FileSystem
 
     try:
-        files, base = FileSystem.from_uri(_bounded(address))
+        files, base = FileSystem.from_uri(_with_retry_limit(address))
     except (ArrowException, OSError) as e:
         said = str(e).splitlines()[0]
         raise UserError(redact(f"{address}: {said}; write s3://bucket/prefix or gs://…")) from e
@@ -169,27 +173,27 @@ def check_object_store(objects: ObjectStore) -> None:
     from pyarrow.fs import FileSelector
 
     try:
-        objects._files.get_file_info(FileSelector(objects._base))
+        objects.filesystem.get_file_info(FileSelector(objects.root))
     except FileNotFoundError:
         return  # nothing is there yet
     except OSError as e:
-        raise explained(objects, e) from e
+        raise explain_storage_error(objects, e) from e
 
 
-def explained(objects: ObjectStore, error: Exception) -> UserError:
+def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
     """What to say of an error of the storage: one line, what is wrong and what to do."""
     said = str(error)
     if any(word in said for word in _REFUSED):
         why = "refused the credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     elif any(word in said for word in _NO_BUCKET):
-        bucket = objects._base.partition("/")[0]
+        bucket = objects.root.partition("/")[0]
         why = f"there is no bucket '{bucket}'; make it, or name another"
     else:
         why = f"cannot be reached ({said.partition(';')[0].strip()}); see AWS_ENDPOINT_URL"
     return UserError(redact(f"{objects.address}: {why}"))
 
 
-def _bounded(address: str) -> str:
+def _with_retry_limit(address: str) -> str:
     """Google's client would try for a quarter of an hour where it is not told otherwise."""
     if not address.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in address:
         return address

@@ -27,7 +27,9 @@ R = TypeVar("R")
 _jitter = random.Random()  # of its own: the global generator belongs to the training
 
 
-def retry_while(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def retry_while(
+    is_transient: Callable[[OSError], bool],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Try again what fails in a way that may pass; the last error is raised.
 
     Pauses double from `FIRST_PAUSE_S`, each times 0.5 to 1.5, so that many clients of a storage do
@@ -44,7 +46,7 @@ def retry_while(passes: Callable[[OSError], bool]) -> Callable[[Callable[P, R]],
                 try:
                     return call(*args, **kwargs)
                 except OSError as e:
-                    if not passes(e):
+                    if not is_transient(e):
                         raise
                     pause = FIRST_PAUSE_S * 2**number * _jitter.uniform(0.5, 1.5)
                     log.warning("storage: %s; trying again in %.2f s", redact(str(e)), pause)

@@ -191,7 +191,7 @@ class Delivery:
         try:
             new, position = tail.read(record.end_step)
             files = self._paths.trial(trial_id)
-            sink.update(record, new, extras(files, record) if record.state.rests else Extras())
+            sink.update(record, new, Extras() if record.state.active else extras(files, record))
         except Exception:
             with self._lock:
                 self._waiting.add(trial_id)
@@ -232,11 +232,11 @@ class _Ledger:
 
     def has(self, record: TrialRecord) -> bool:
         """Whether a trial at rest was delivered as it is now."""
-        return record.state.rests and self._trials.get(record.id) == _mark(record)
+        return not record.state.active and self._trials.get(record.id) == _mark(record)
 
     def note(self, record: TrialRecord) -> None:
         """The trial was delivered as it is now."""
-        if record.state.rests:
+        if not record.state.active:
             self._trials[record.id] = _mark(record)
 
     def save(self) -> None:

@@ -121,7 +121,7 @@ class Runs:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
             run = self._children[record.id] = self._create(record.id, fixed, started)
-        elif record.state.under_way:
+        elif record.state.active:
             self._reopen(run)
         params = {**dict(_flat(record.config)), **record.params}
         points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
@@ -129,7 +129,7 @@ class Runs:
         metrics = self._unsent(run, points)
         self._log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
         self._keep(run, extras.artifacts)
-        if record.state.rests:
+        if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
             self._end(run, _STATUS[record.state], ended or time.time())
 

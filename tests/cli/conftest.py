@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import commit, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, open_run
@@ -77,8 +77,8 @@ class Tune:
 def add_checkpoint(paths: SweepPaths, trial_id: str, step: int) -> Path:
     """A whole checkpoint, of no model that could be loaded."""
     trial = paths.trial(trial_id)
-    folder = staging(trial, step, 1)
-    open_staging(folder)
+    folder = staging_folder(trial, step, 1)
+    create_staging(folder)
     (folder / "model.safetensors").write_bytes(b"weights")
     commit(folder, trial.checkpoint(step), step=step)
     return trial.checkpoint(step)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from results.averaging.soup import read_soup
-from results.checkpoints.commit import newest_whole, verify
+from results.checkpoints.commit import newest_intact, verify
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from tests.cli.batch_norm_sweep import trained
@@ -38,7 +38,7 @@ def paths(sweep: SweepPaths, tune: Tune) -> SweepPaths:
 
 
 def newest(paths: SweepPaths, trial_id: str) -> Path:
-    found = newest_whole(paths.trial(trial_id))
+    found = newest_intact(paths.trial(trial_id))
     assert found is not None
     return found.folder
 

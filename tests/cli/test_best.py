@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from results.analysis.confirmation import Confirmation, Measured, Series, read, write
-from results.analysis.selection import ranked
+from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, read, write
+from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_reports
@@ -92,11 +92,13 @@ def test_what_a_loop_needs_to_be_confirmed(tune: Tune) -> None:
 def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: Tune) -> None:
     paths = trained(tune)
     spec = read_spec(paths)
-    order = [line.record.id for line in ranked(paths, spec, spec.select)]
+    order = [line.record.id for line in rank_candidates(paths, spec, spec.select)]
     assert _candidates(paths, spec) == order
     values = {trial: 0.5 + 0.1 * place for place, trial in enumerate(order)}  # the last is best
     trials = tuple(
-        Measured(trial=trial, series={"accuracy": Series(search=0.9, test=(value, value + 0.001))})
+        ConfirmedTrial(
+            trial=trial, series={"accuracy": Remeasurement(search=0.9, test=(value, value + 0.001))}
+        )
         for trial, value in values.items()
     )
     made = Confirmation(modes={"accuracy": "max"}, seeds=(1, 2), trials=trials)
@@ -113,7 +115,7 @@ def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
 def test_each_configuration_is_confirmed_once(tune: Tune) -> None:
     paths = tune.sweep("mine", replicates=2, budget={"trials": 6})
     spec = read_spec(paths)
-    lines = ranked(paths, spec, spec.select)
+    lines = rank_candidates(paths, spec, spec.select)
     once = one_per_configuration(lines)
     assert len({e.record.number for e in lines}) == len(once) < len(lines)
     assert once[0] is lines[0]

@@ -79,8 +79,8 @@ def test_the_old_file_is_kept(mine: Mine) -> None:
     grow(paths, trials="+4")
     second = paths.spec.read_text()
     grow(paths, "scheduler.max_t=27")
-    assert (paths.earlier(1) / "sweep.yaml").read_text() == first
-    assert (paths.earlier(2) / "sweep.yaml").read_text() == second
+    assert (paths.replaced_files(1) / "sweep.yaml").read_text() == first
+    assert (paths.replaced_files(2) / "sweep.yaml").read_text() == second
     assert second.splitlines()[1:4] == [
         "# frozen by `tune run simulated.yaml`",
         "# changed by `tune resume`",
@@ -128,7 +128,7 @@ def test_a_narrower_space_forgets_what_it_cannot_have(mine: Mine) -> None:
     said = str(changed).splitlines()[1]
     assert said.startswith(f"{6 - len(inside)} of 6 earlier trials no longer fit, and the search")
     assert said.endswith(", ".join(changed.misfits))
-    assert (paths.earlier(1) / "study.journal").exists()
+    assert (paths.replaced_files(1) / "study.journal").exists()
 
     run = open_run(paths.root, spec)
     known = run._study._study.trials

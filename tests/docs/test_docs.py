@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
@@ -172,7 +172,7 @@ class TestOwnCode:
         )
         rest = run_trial(tmp_path / "cut", spec.trainable, spec.fixed, attempt=2)
         assert {**cut.curve, **rest.curve} == whole.curve
-        found = newest_whole(TrialPaths(tmp_path / "cut"))
+        found = newest_intact(TrialPaths(tmp_path / "cut"))
         assert found is not None
         own = resolve(spec.trainable)
         config = own.Config.model_validate(spec.fixed)

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from results.analysis.dataframes import to_frame, write_parquet
+from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import summaries
 from results.paths import SweepPaths
 from results.records import environment
@@ -44,7 +44,7 @@ def make_sweep(storage: Path) -> SweepPaths:
             _note(job)
             train(run, job)
         train(run, run.next_trial(), upto=1)
-        write_parquet(paths, to_frame(summaries(paths, "loss", "min"), run.spec))
+        write_parquet(paths, trials_frame(summaries(paths, "loss", "min"), run.spec))
     send(paths, "add", params={"x": 0.25})
     return paths
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.spec_file import read_spec
 from tests.ray.conftest import Tune
@@ -21,7 +21,7 @@ SMALL = ("budget.trials=2", "fixed.rounds=3", "scheduler.max_t=3", "space.server
 
 
 def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
-    found = newest_whole(trial)
+    found = newest_intact(trial)
     assert found is not None
     return load_file(found.folder / "model.safetensors")
 

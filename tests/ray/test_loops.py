@@ -65,8 +65,8 @@ resources: {workers: 2, concurrency: 1}
 
 def sealed(trial: TrialPaths) -> list[Manifest]:
     """Of the whole checkpoints of its only attempt."""
-    folders = trial.foreign_attempt(1).glob("checkpoint_*/")
-    manifests = {folder: trial.foreign_manifest(folder) for folder in folders}
+    folders = trial.ray_train_attempt(1).glob("checkpoint_*/")
+    manifests = {folder: trial.ray_train_manifest(folder) for folder in folders}
     return [verify(folder, manifest=m) for folder, m in manifests.items() if m.exists()]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
 from tests.ray.stepping import STATE
@@ -49,7 +49,7 @@ def test_a_population_takes_over_weights(tune: Tune, counter: Path) -> None:
     (taken,) = clone.lineage
     assert (taken.step, taken.donor_step) == (2, 2)
     donor = records[taken.donor].params["rate"]
-    found = newest_whole(tune.paths("counter").trial(clone.id))
+    found = newest_intact(tune.paths("counter").trial(clone.id))
     rates = json.loads((found.folder / STATE).read_text())
     assert rates == [donor, donor, taken.after["rate"], taken.after["rate"]]
     assert [p.step for p in tune.curve("counter", clone.id) if p.attempt == 2] == [3, 4]

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from results.averaging import make_method
 from results.averaging import soup as soups
 from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, make_soup
-from results.checkpoints.commit import commit, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, append_report, write_trial
 
@@ -46,8 +46,8 @@ def add(
     append_report(paths, Report(step=step, metrics={"loss": loss}, attempt=1, time=1.0))
     if weights is None:
         return
-    folder = staging(paths, step, 1)
-    open_staging(folder)
+    folder = staging_folder(paths, step, 1)
+    create_staging(folder)
     save_file({"w": weights}, folder / "model.safetensors")
     for name in ("config.json", "progress.json", "progress.safetensors", "rng_0.json"):
         (folder / name).write_text(f'"{name} of {record.id}"')

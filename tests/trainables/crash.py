@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # an optimizer's first step imports it: once here, not in every fork
 
-from results.checkpoints.commit import damaged, newest_whole
+from results.checkpoints.commit import damaged_checkpoints, newest_intact
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from results.storage.fault_injection import VARIABLE
@@ -62,11 +62,11 @@ def in_a_fork(trial: Path, attempt: int, point: str | None = None) -> int:
 
 def state(trial: Path) -> dict[str, object]:
     paths = TrialPaths(trial)
-    newest = newest_whole(paths)
+    newest = newest_intact(paths)
     return {
         "reports": [(r.step, r.attempt, without_timing(r.metrics)) for r in read_reports(paths)],
         "newest": newest.step if newest else 0,
-        "damaged": len(damaged(paths)),
+        "damaged": len(damaged_checkpoints(paths)),
         "weights": newest.manifest.files["model.safetensors"].sha256 if newest else "",
         "hidden": [p.name for p in paths.checkpoints.glob(".*")],
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from results.averaging import average
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
@@ -42,7 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checkpoint(folder: Path) -> Path:
-    found = newest_whole(TrialPaths(folder))
+    found = newest_intact(TrialPaths(folder))
     assert found is not None
     return found.folder
 

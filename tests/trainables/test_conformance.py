@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from results.checkpoints.commit import newest_whole, verify
+from results.checkpoints.commit import newest_intact, verify
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example
 from tests.trainables.local import RecordingChannel, run_trial
@@ -64,7 +64,7 @@ class TestTrainable:
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         channel = run_trial(tmp_path / "t", name, example.config, cache=cache)
-        found = newest_whole(TrialPaths(tmp_path / "t"))
+        found = newest_intact(TrialPaths(tmp_path / "t"))
         assert found is not None
         assert found.step == example.steps[-1]
         assert "model.safetensors" in verify(found.folder).files
@@ -88,7 +88,7 @@ class TestTrainable:
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         run_trial(tmp_path / "t", name, example.config, cache=cache)
-        found = newest_whole(TrialPaths(tmp_path / "t"))
+        found = newest_intact(TrialPaths(tmp_path / "t"))
         assert found is not None
         trainable = resolve(name)
         config = trainable.Config.model_validate(example.config)
@@ -102,7 +102,7 @@ class TestTrainable:
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         run_trial(tmp_path / "t", name, example.config, seed=5, cache=cache)
-        found = newest_whole(TrialPaths(tmp_path / "t"))
+        found = newest_intact(TrialPaths(tmp_path / "t"))
         assert found is not None
         trainable = resolve(name)
         config = trainable.Config.model_validate(example.config)
@@ -131,7 +131,7 @@ class TestTrainable:
                     cache=cache,
                     channel=RecordingChannel({step: Answer.STOP}),
                 )
-            found = newest_whole(TrialPaths(folder))
+            found = newest_intact(TrialPaths(folder))
             assert found is not None
             return read_lineage(found.folder)
 
@@ -166,6 +166,6 @@ class TestTrainable:
 
 
 def weights_bytes(folder: Path) -> bytes:
-    found = newest_whole(TrialPaths(folder))
+    found = newest_intact(TrialPaths(folder))
     assert found is not None
     return (found.folder / "model.safetensors").read_bytes()

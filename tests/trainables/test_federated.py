@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.federated.config import SERVER_RATES, FederatedConfig
@@ -42,7 +42,7 @@ def weights(folder: Path, **changes: Any) -> dict[str, torch.Tensor]:
 
 
 def newest(folder: Path) -> dict[str, torch.Tensor]:
-    found = newest_whole(TrialPaths(folder))
+    found = newest_intact(TrialPaths(folder))
     assert found is not None
     return load_file(found.folder / "model.safetensors")
 
@@ -181,7 +181,7 @@ def test_a_round_in_which_nobody_answers_changes_nothing(tmp_path: Path) -> None
 
 def test_checkpoints_can_hold_each_clients_model(tmp_path: Path) -> None:
     made = weights(tmp_path, keep_clients=True)
-    found = newest_whole(TrialPaths(tmp_path))
+    found = newest_intact(TrialPaths(tmp_path))
     assert found is not None
     folders = sorted((found.folder / "clients").iterdir())
     assert [f.name for f in folders] == ["00000", "00001", "00002"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import run_trial
@@ -50,7 +50,7 @@ class TestTwoWorkers:
     def test_a_checkpoint_holds_the_generators_of_each_rank(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
-        found = newest_whole(TrialPaths(trained[0] / f"{name}_cut"))
+        found = newest_intact(TrialPaths(trained[0] / f"{name}_cut"))
         assert found is not None
         files = found.manifest.files
         assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
@@ -60,7 +60,7 @@ class TestTwoWorkers:
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
         folder, example = trained[0], EXAMPLES[name]
-        found = newest_whole(TrialPaths(folder / f"{name}_whole"))
+        found = newest_intact(TrialPaths(folder / f"{name}_whole"))
         assert found is not None
         trainable = resolve(name)
         config = trainable.Config.model_validate(example.config)
@@ -98,7 +98,7 @@ class TestTwoWorkers:
         target.symlink_to(source)
         channel = run_trial(tmp_path, name, example.config, cache=folder / "cache", attempt=3)
         assert list(channel.curve) == list(example.steps[1:])
-        found = newest_whole(TrialPaths(tmp_path))
+        found = newest_intact(TrialPaths(tmp_path))
         assert found is not None
         assert read_lineage(found.folder) == read_lineage(last)
         if name == "federated":  # what a client does depends on no rank

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from results.checkpoints.commit import commit, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from results.records.trial import Report, append_report
 from search_spaces.spec.sweep import SweepSpec
@@ -72,8 +72,8 @@ def train(
 
 def save(job: TrialJob, step: int) -> None:
     """A checkpoint that says whose it is."""
-    folder = staging(job.paths, step, job.attempt)
-    open_staging(folder)
+    folder = staging_folder(job.paths, step, job.attempt)
+    create_staging(folder)
     (folder / "weights.txt").write_text(f"{job.trial_id} at {step}")
     commit(folder, job.paths.checkpoint(step), step=step)
 

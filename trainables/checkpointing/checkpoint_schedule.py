@@ -41,7 +41,7 @@ class CheckpointSchedule:
     def by_clock(self, report: Report) -> bool:
         """Whether enough steps went by, or a rung did; asked once for each report."""
         before, self._last_time = self._last_time, self._job.retention.time(report)
-        if self._job.retention.at_rung(before, self._last_time):
+        if self._job.retention.passes_rung(before, self._last_time):
             return True
         return report.step - self._last_checkpoint >= self._job.checkpoint_every
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from results.checkpoints.commit import MANIFEST, Manifest
 from results.paths import TrialPaths
-from results.storage.atomic import FULL, free_bytes
+from results.storage.atomic import DISK_FULL_ERRNOS, free_bytes
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class DiskFullError(Exception):
 
 def is_full(error: BaseException) -> bool:
     """Whether an error says that the disk is full, or a quota reached."""
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         return True
     return _SAID.search(str(error)) is not None
 

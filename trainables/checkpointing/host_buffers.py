@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from results.records.machines import processors
+from results.records.machines import available_cpus
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     if len(shares) == 1:
         _copy(shares[0])
     elif shares:
-        with ThreadPoolExecutor(processors(_THREADS)) as pool:
+        with ThreadPoolExecutor(available_cpus(_THREADS)) as pool:
             list(pool.map(_copy, shares))
     return targets
 

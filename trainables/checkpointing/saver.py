@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import commit, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from trainables.checkpointing.disk_full import retry_when_full
@@ -76,9 +76,9 @@ class Saver:
             Exception: whatever went wrong with this one's copy, or the one before.
         """
         self.settle()
-        folder = staging(self._job.paths, step, self._job.attempt)
+        folder = staging_folder(self._job.paths, step, self._job.attempt)
         if self._rank == 0:
-            open_staging(folder)
+            create_staging(folder)
         if self._group is None and self._world_size > 1:
             self._group = _own_group()
         barrier()

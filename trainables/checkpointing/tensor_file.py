@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from results.checkpoints.streaming_hash import write_hashed
-from results.checkpoints.tensor_layout import Planned, header_bytes
+from results.checkpoints.tensor_layout import PlannedTensor, header_bytes
 
 _NAMES = {
     torch.uint64: "U64",
@@ -63,9 +63,9 @@ def write_tensors(
     write_hashed(path, [memoryview(head), *(tensor_bytes(tensors[name]) for name in names)])
 
 
-def _planned(tensor: torch.Tensor) -> Planned:
+def _planned(tensor: torch.Tensor) -> PlannedTensor:
     size = tensor.numel() * tensor.element_size()
-    return Planned(_NAMES[tensor.dtype], tuple(tensor.shape), size)
+    return PlannedTensor(_NAMES[tensor.dtype], tuple(tensor.shape), size)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import Checkpoint, newest_whole
+from results.checkpoints.commit import Checkpoint, newest_intact
 from results.checkpoints.trial_mirror import OwnershipTakenError, TrialMirror
 from results.storage.object_store import ContentMismatchError
 from search_spaces.redaction import redact
@@ -124,11 +124,11 @@ def restored(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
         return here
     try:
         mirror = TrialMirror(job.mirror, job.trial_id, job.attempt)
-        mirror.disown()
+        mirror.discard_unknown()
         fetched = mirror.fetch(job.paths, -1 if here is None else here.step)
     except OSError as e:
         if here is None and job.attempt > 1:
             raise
         log.warning("mirror: not asked for a newer checkpoint (%s)", redact(str(e)))
         return here
-    return here if fetched is None else newest_whole(job.paths)
+    return here if fetched is None else newest_intact(job.paths)

@@ -113,7 +113,7 @@ class FreshRun:
     def _fit(self, job: TrialJob, shape: Shape, broker: ActorHandle[Broker]) -> None:
         take_up(job.paths, job.attempt, job.retention.newest)
         run = run_config(
-            job.paths.foreign_attempt(job.attempt).name,
+            job.paths.ray_train_attempt(job.attempt).name,
             str(job.paths.ray_train),
             checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
             callbacks=[ForwardReports(job, broker)],

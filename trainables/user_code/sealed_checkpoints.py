@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.checkpoints.commit import DAMAGED, CheckpointError, Manifest, seal, verify
+from results.checkpoints.commit import DAMAGED, CheckpointError, Manifest, sync_and_hash, verify
 from results.paths import TrialPaths
 from results.storage.atomic import write_atomic
 
@@ -39,11 +39,11 @@ def seal_checkpoint(paths: TrialPaths, folder: Path, step: int) -> None:
     that has a manifest, is passed over.
     """
     with _lock:
-        target = paths.foreign_manifest(folder)
+        target = paths.ray_train_manifest(folder)
         if target.exists():
             return
         try:
-            manifest = Manifest(step=step, files=seal(folder))
+            manifest = Manifest(step=step, files=sync_and_hash(folder))
         except FileNotFoundError:
             return
         write_atomic(target, manifest.model_dump_json(indent=1).encode())
@@ -51,8 +51,8 @@ def seal_checkpoint(paths: TrialPaths, folder: Path, step: int) -> None:
 
 def seal_reported(paths: TrialPaths, attempt: int, step: int) -> None:
     """At the end of an attempt: the manifests that Ray Train's last words left no time for."""
-    for name in _reported(paths.foreign_attempt(attempt)):
-        folder = paths.foreign_attempt(attempt) / name
+    for name in _reported(paths.ray_train_attempt(attempt)):
+        folder = paths.ray_train_attempt(attempt) / name
         if folder.is_dir():
             seal_checkpoint(paths, folder, step)
 
@@ -69,7 +69,7 @@ def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
     Returns:
         The step from which the loop goes on, or None for a fresh start.
     """
-    here = paths.foreign_attempt(attempt)
+    here = paths.ray_train_attempt(attempt)
     shutil.rmtree(here, ignore_errors=True)
     whole: list[Sealed] = []
     for found in _newest_first(paths):
@@ -78,7 +78,7 @@ def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
     linked = [_link(paths, found, here) for found in reversed(whole)]
     if linked:
         write_atomic(here / SNAPSHOT, _snapshot([folder.name for folder in linked]).encode())
-    for old in paths.foreign_attempts():
+    for old in paths.ray_train_attempts():
         if old != here:
             shutil.rmtree(old, ignore_errors=True)
     return whole[0].step if whole else None
@@ -86,10 +86,10 @@ def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
 
 def _newest_first(paths: TrialPaths) -> Iterator[Sealed]:
     found = []
-    for attempt in paths.foreign_attempts():
+    for attempt in paths.ray_train_attempts():
         for folder in attempt.glob("checkpoint_*/"):
             try:
-                text = paths.foreign_manifest(folder).read_bytes()
+                text = paths.ray_train_manifest(folder).read_bytes()
                 found.append(Sealed(Manifest.model_validate_json(text).step, folder))
             except FileNotFoundError:
                 log.warning("%s has no manifest and is passed over", folder)
@@ -101,7 +101,7 @@ def _newest_first(paths: TrialPaths) -> Iterator[Sealed]:
 def _is_whole(paths: TrialPaths, found: Sealed) -> bool:
     """Whether every byte is as it was; if not, the checkpoint is put aside."""
     try:
-        verify(found.folder, manifest=paths.foreign_manifest(found.folder))
+        verify(found.folder, manifest=paths.ray_train_manifest(found.folder))
     except CheckpointError as e:
         aside = paths.ray_train / f"{found.folder.name}{DAMAGED}"
         shutil.rmtree(aside, ignore_errors=True)
@@ -115,8 +115,8 @@ def _link(paths: TrialPaths, found: Sealed, here: Path) -> Path:
     """The same checkpoint in the folder of another attempt, its manifest last."""
     target = here / found.folder.name
     shutil.copytree(found.folder, target, copy_function=_link_file)
-    manifest = paths.foreign_manifest(found.folder).read_bytes()
-    write_atomic(paths.foreign_manifest(target), manifest)
+    manifest = paths.ray_train_manifest(found.folder).read_bytes()
+    write_atomic(paths.ray_train_manifest(target), manifest)
     return target
 
 

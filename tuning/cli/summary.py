@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from results.analysis.leaderboard import TrialSummary, summaries
-from results.analysis.replicates import family
-from results.analysis.selection import decide, ranked
+from results.analysis.replicates import base_trial_id
+from results.analysis.selection import rank_candidates, select_winner
 from results.averaging.soup import LINEAGE
 from results.paths import SweepPaths
 from results.records.trial import TrialState
@@ -42,8 +42,8 @@ def leaders(paths: SweepPaths, spec: SweepSpec) -> list[str]:
     """The winner so far; of several objectives the trials on the Pareto front. May be empty."""
     try:
         if len(spec.objectives) > 1:
-            return [e.record.id for e in ranked(paths, spec, spec.select)]
-        return [decide(paths, spec).line.record.id]
+            return [e.record.id for e in rank_candidates(paths, spec, spec.select)]
+        return [select_winner(paths, spec).line.record.id]
     except UserError:
         return []
 
@@ -53,7 +53,7 @@ def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
     means: dict[str, str] = {}
     seen: set[str] = set()
     for line in board:
-        of = family(line.record.id)
+        of = base_trial_id(line.record.id)
         if line.mean is not None and of not in seen:
             spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
             means[line.record.id] = f"{number(line.mean)}{spread} of {line.seeds}"
@@ -77,7 +77,7 @@ def summarise(run: SweepController, console: Console) -> None:
 def winner(paths: SweepPaths, spec: SweepSpec) -> TrialSummary | None:
     """The winner so far, by the rule of the sweep; None while no trial has a value."""
     try:
-        return decide(paths, spec).line
+        return select_winner(paths, spec).line
     except UserError:
         return None
 

@@ -53,6 +53,6 @@ def last_sign(record: TrialRecord, reports: Iterable[Report]) -> float:
 def claim_next(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
     """Claim the next attempts: what a dead driver's workers report now is not heard of."""
     for record in records:
-        if record.attempts and record.state.under_way:
+        if record.attempts and record.state.active:
             folder = paths.trial(record.id).attempt(len(record.attempts) + 1)
             folder.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from results.analysis.replicates import JointScores, family
+from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
@@ -25,7 +25,7 @@ class SchedulerAdapter:
         self.rungs = self._scheduler.rungs
         self.curves: dict[int, dict[int, float]] = {}
         self._finals: dict[str, list[float]] = {}
-        self._joint = JointScores(spec.replicates)
+        self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
 
     def fault(self, report: Report) -> str | None:
@@ -51,7 +51,7 @@ class SchedulerAdapter:
 
     def _together(self, record: TrialRecord, clock: int, scores: tuple[float, ...]) -> Decision:
         """Ask about the mean of all replicates, when the last of them has come to a step."""
-        first, joint = family(record.id), self._joint.add(record.id, clock, scores)
+        first, joint = base_trial_id(record.id), self._joint.add(record.id, clock, scores)
         decision = Decision.CONTINUE
         if joint is not None:
             self.curves.setdefault(record.number, {}).setdefault(clock, joint[0])
@@ -128,7 +128,7 @@ def _undecided(record: TrialRecord, report: Report, decision: Decision) -> bool:
     if record.attempts and record.attempts[-1].number > report.attempt:  # begun since
         return False
     called_off = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
-    return record.state.under_way or called_off
+    return record.state.active or called_off
 
 
 def _history(record: TrialRecord) -> History:

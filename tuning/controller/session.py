@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from results.analysis.dataframes import to_frame, write_parquet
+from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, summaries
 from results.paths import Storage, SweepPaths
 from results.tracking import Ending
@@ -191,7 +191,7 @@ def _write_results(run: SweepController) -> Ending:
     board = summaries(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:
-        write_parquet(run.paths, to_frame(board, run.spec))
+        write_parquet(run.paths, trials_frame(board, run.spec))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
         note_end(run.paths, limit.why)

@@ -58,7 +58,7 @@ class SweepController(TrialQueue):
         for record in sorted(self.records.values(), key=lambda r: r.number):
             if record.state.finished:
                 self._scheduler.on_trial_complete(record.id)
-            elif record.state.under_way or record.id in undecided:
+            elif record.state.active or record.id in undecided:
                 self._save(closed(record, ended=last_sign(record, told.get(record.id, ()))))
                 self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
         return told

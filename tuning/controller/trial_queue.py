@@ -87,11 +87,11 @@ class TrialQueue(TrialTable):
     ) -> tuple[TrialRecord, Allocation] | None:
         """What is next, and its berth; what waits and has none now is passed over."""
         for waiting in self._queue:
-            if (allocation := find(self.records[waiting].blamed)) is not None:
+            if (allocation := find(self.records[waiting].excluded_machines)) is not None:
                 self._queue.remove(waiting)
                 return self.records[waiting], allocation
         if (called := self._next_to_resume(limit)) is not None:
-            allocation = find(self.records[called].blamed)
+            allocation = find(self.records[called].excluded_machines)
             return None if allocation is None else (self._called_record(called), allocation)
         if (allocation := find(())) is None:
             return None
@@ -119,7 +119,7 @@ class TrialQueue(TrialTable):
 
     def _replicate(self) -> TrialRecord | None:
         """The next seed of a configuration that has not had all of them."""
-        if (found := self._families.due()) is None:
+        if (found := self._replicates.next_replicate()) is None:
             return None
         sibling, replicate = found
         return self._new_record(sibling.number, dict(sibling.params), replicate)

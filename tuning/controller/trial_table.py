@@ -9,7 +9,13 @@ import math
 import time
 
 from results.analysis.outcome_constraints import with_violations
-from results.analysis.replicates import Families, joint, mean_curve, mean_values, replicate_id
+from results.analysis.replicates import (
+    ReplicateGroups,
+    combined_record,
+    mean_curve,
+    mean_values,
+    replicate_id,
+)
 from results.paths import SweepPaths
 from results.records.failures import Cause, Failure, Remedy
 from results.records.trial import (
@@ -52,7 +58,7 @@ class TrialTable:
         self._study = study
         self._scheduler = SchedulerAdapter(spec)
         self._budget = BudgetTracker(spec.budget, spec.mode)
-        self._families = Families(spec.replicates)
+        self._replicates = ReplicateGroups(spec.replicates)
         self._live: set[str] = set()
         self._moving: set[str] = set()
         self._curves: dict[str, Curve] = {}
@@ -72,7 +78,7 @@ class TrialTable:
             for report in told[record.id]:
                 self._note(record.id, report)
             self._budget.adopted(record)
-            self._families.adopted(record)
+            self._replicates.add(record)
         undecided = self._scheduler.replay((r, p) for r in records for p in told[r.id])
         self._study.rebuild(self._jointly(n) for n in sorted({r.number for r in records}))
         for number, params in self._study.proposals({r.number for r in records}):
@@ -113,10 +119,10 @@ class TrialTable:
 
     def _jointly(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
         """What the searcher is told of a configuration."""
-        group = self._families.of(number)
+        group = self._replicates.of(number)
         curve = mean_curve([self._curves[r.id] for r in group])
         finals = mean_values(self._scheduler.finals(r.id) for r in group)
-        return joint(group, self.spec.replicates), curve, finals
+        return combined_record(group, self.spec.replicates), curve, finals
 
     def _pause(self, trial_id: str, step: int) -> None:
         reason = f"{self.spec.scheduler.name} at step {step}"
@@ -170,7 +176,7 @@ class TrialTable:
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
         self._budget.adopted(record)
-        self._families.adopted(record)
+        self._replicates.add(record)
         write_trial(self.paths.trial(record.id), record)
 
     def _tell_ended(self, trial_id: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from results.checkpoints.cleanup import copy_checkpoint
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
-from results.records.trial import Inherited, TrialRecord, read_trial
+from results.records.trial import InheritedWeights, TrialRecord, read_trial
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import is_whole
 from tuning.search.schedulers import Exploit
@@ -30,7 +30,7 @@ def inherit(
     Where the new parameters are none that the space can give (they break a constraint, or belong to
     another option), those of the donor are taken unchanged.
     """
-    found = newest_whole(paths.trial(exploit.donor))
+    found = newest_intact(paths.trial(exploit.donor))
     if found is None:
         log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
         return record
@@ -38,7 +38,7 @@ def inherit(
     after = exploit.params
     if not is_whole(spec, after):
         after = read_trial(paths.trial(exploit.donor)).params
-    taken = Inherited(
+    taken = InheritedWeights(
         step=step,
         donor=exploit.donor,
         donor_step=found.step,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from results.analysis.confirmation import Confirmation, Measured, Series
+from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement
 from results.analysis.leaderboard import TrialSummary
-from results.analysis.selection import goals
+from results.analysis.selection import selection_objectives
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports
 from search_spaces.errors import UserError, suggest
@@ -31,7 +31,7 @@ class Confirmer:
     ) -> None:
         self._paths, self._spec, self._select = paths, spec, select
         self._again, self._say = again, say
-        self._modes = goals(spec, select)
+        self._modes = selection_objectives(spec, select)
 
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
         """Train each trial anew under fresh seeds, and judge it on the test split.
@@ -59,7 +59,7 @@ class Confirmer:
             measured.append(self._measured(line, [], [test]))
         return self._confirmation((), measured)
 
-    def _retrained(self, line: TrialSummary, seeds: Sequence[int]) -> Measured:
+    def _retrained(self, line: TrialSummary, seeds: Sequence[int]) -> ConfirmedTrial:
         selection, test = [], []
         for seed in seeds:
             files = self._paths.retrained(line.record.id, seed)
@@ -92,18 +92,20 @@ class Confirmer:
 
     def _measured(
         self, line: TrialSummary, selection: Sequence[_Values], test: Sequence[_Values]
-    ) -> Measured:
+    ) -> ConfirmedTrial:
         series = {
-            name: Series(
+            name: Remeasurement(
                 search=_value(line, name, self._spec.metric),
                 selection=tuple(values[name] for values in selection),
                 test=tuple(values[name] for values in test),
             )
             for name in self._modes
         }
-        return Measured(trial=line.record.id, series=series)
+        return ConfirmedTrial(trial=line.record.id, series=series)
 
-    def _confirmation(self, seeds: tuple[int, ...], measured: Sequence[Measured]) -> Confirmation:
+    def _confirmation(
+        self, seeds: tuple[int, ...], measured: Sequence[ConfirmedTrial]
+    ) -> Confirmation:
         return Confirmation(
             modes=self._modes,
             seeds=seeds,

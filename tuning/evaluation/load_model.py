@@ -112,22 +112,22 @@ def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, v
 
 def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
     from results.analysis.leaderboard import summaries
-    from results.analysis.selection import decide
-    from results.checkpoints.commit import newest_whole
+    from results.analysis.selection import select_winner
+    from results.checkpoints.commit import newest_intact
     from results.export.folder import Card
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find_trial
 
     said: tuple[str, ...]
     if trial is None:
-        choice = decide(paths, spec)
+        choice = select_winner(paths, spec)
         entry, clear, said = choice.line, choice.clear, (f"chosen because {choice.why}",)
     else:
         find_trial(paths, trial)
         clear, said = False, ()
         entries = summaries(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
-    found = newest_whole(paths.trial(entry.record.id))
+    found = newest_intact(paths.trial(entry.record.id))
     if found is None:
         raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
     card = Card(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths, TrialPaths
 from results.records.trial import TrialRecord, read_reports
 from search_spaces.errors import UserError
@@ -70,7 +70,7 @@ class TrainableRetrainer:
         """See `Retrainer`. What was trained before is not trained again."""
         config_of(self._spec, self._trainable, record)
         done = read_reports(files)
-        if done and done[-1].step >= until and newest_whole(files):
+        if done and done[-1].step >= until and newest_intact(files):
             return
         config = reseeded(self._trainable, {**record.config, **record.adjusted}, seed)
         job = repetition(
@@ -162,7 +162,7 @@ def reseeded(trainable: Trainable[Any], config: dict[str, Any], seed: int) -> di
 
 
 def _weights(files: TrialPaths) -> Path:
-    found = newest_whole(files)
+    found = newest_intact(files)
     if found is None:
         raise UserError(
             f"{files.root}: no whole checkpoint to evaluate; confirm with fresh seeds instead"

@@ -123,7 +123,7 @@ class SweepStudy:
     ) -> None:
         self._gain_known &= record.state is not TrialState.COMPLETED
         trial = Trial(self._study, frozen._trial_id)
-        if record.refused:  # pruned before its first report: the worst there is
+        if record.config_failed:  # pruned before its first report: the worst there is
             self._study.tell(record.number, state=OptunaState.PRUNED)
             return
         for text, amount in record.violations.items():
@@ -274,7 +274,7 @@ class SweepStudy:
         if record.lineage:  # as it was proposed, not as it is since it took weights over
             params = record.lineage[0].before
         state, values = self._outcome(record, curve, finals)
-        if record.refused:
+        if record.config_failed:
             state, curve = OptunaState.PRUNED, []
         sampled, distributions = self._space.encoded(params)
         return create_trial(

@@ -16,7 +16,7 @@ from results.averaging import Averaged, Method, average, make_method
 from results.averaging.soup.candidates import WEIGHTS, Candidate, check_fit, check_start
 from results.averaging.soup.scoring import Evaluator, Gain, Score, gain, score
 from results.averaging.stream import MAX_MEMORY
-from results.checkpoints.commit import commit, open_staging
+from results.checkpoints.commit import commit, create_staging
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
 
@@ -207,7 +207,7 @@ class _Kitchen:
             return None
         if self._begun is None:
             folder = self.kettle.with_name(f"{self.kettle.name}.start")
-            open_staging(folder)
+            create_staging(folder)
             self._begun, digest = self.recipe.start(folder)
             check_start(self.picked, digest, self.recipe.force)
         return self._begun
@@ -248,7 +248,7 @@ def _kettle(
     """A hidden folder with the first candidate's model files, gone afterwards; its final name."""
     final = paths.soup(name)
     folder = final.with_name(f".{name}.{os.getpid()}")
-    open_staging(folder)
+    create_staging(folder)
     try:
         for file in picked[0].folder.iterdir():
             weights = file.match("model*.safetensors*")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from results.analysis.leaderboard import summaries
-from results.checkpoints.commit import Checkpoint, CheckpointError, newest_whole, verify
-from results.checkpoints.tensor_layout import difference, read_layout, weights_file
+from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify
+from results.checkpoints.tensor_layout import layout_mismatch, read_layout, weights_file
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
@@ -79,7 +79,7 @@ def best(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Candidate]
     for line in summaries(paths, metric, mode):
         if line.value is None or not line.record.eligible or len(found) == top:
             continue
-        checkpoint = newest_whole(paths.trial(line.record.id))
+        checkpoint = newest_intact(paths.trial(line.record.id))
         if checkpoint is None or WEIGHTS not in checkpoint.manifest.files:
             log.warning("trial %s left out: no whole checkpoint with weights", line.record.id)
             continue
@@ -145,7 +145,7 @@ def clients(paths: SweepPaths, trial_id: str) -> list[Candidate]:
     Raises:
         UserError: the checkpoint holds fewer than two.
     """
-    newest = newest_whole(paths.trial(trial_id))
+    newest = newest_intact(paths.trial(trial_id))
     files = newest.manifest.files if newest else {}
     names = sorted({n.split("/")[1] for n in files if n.startswith(f"{CLIENTS}/")})
     if newest is None or len(names) < 2:
@@ -205,7 +205,7 @@ def check_fit(picked: Sequence[Candidate], force: bool = False) -> None:
     problems = [] if force else [_unknown(c) for c in picked if c.init is None]
     layout = read_layout(first.weights)
     for other in picked[1:]:
-        reason = difference(layout, read_layout(other.weights)) or _adapters(first, other)
+        reason = layout_mismatch(layout, read_layout(other.weights)) or _adapters(first, other)
         started = first.init is None or other.init in (first.init, None)
         if reason is None and not started and not force:
             reason = (

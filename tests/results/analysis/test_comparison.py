@@ -59,19 +59,19 @@ def pair(tmp_path: Path) -> list[SweepPaths]:
 
 
 def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
-    short, long = standings = compare(pair)
+    short, long = summaries = compare(pair)
     assert (short.trials, long.trials) == (3, 9)
-    assert differences(standings) == {"budget.trials": [3, 9]}
-    costs = equal_costs(standings)
+    assert differences(summaries) == {"budget.trials": [3, 9]}
+    costs = equal_costs(summaries)
     assert costs[-1] == min(short.cost, long.cost)
     assert short.best_at(-1.0) is None
     assert long.winner is not None
     assert long.best_at(long.cost) == pytest.approx(long.winner.value)
-    header, rows = table(standings)
+    header, rows = table(summaries)
     assert header[:5] == ["sweep", "trials", "winner", "loss", "worker-seconds"]
     assert header[-1].endswith(" s")
     assert [len(row) for row in rows] == [len(header)] * 2
-    write_comparison(standings, tmp_path / "both.html")
+    write_comparison(summaries, tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
     assert "What differs in the sweep files" in page
 
@@ -86,10 +86,10 @@ def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
     empty = SweepPaths(tmp_path / "empty")
     empty.root.mkdir()
     empty.spec.write_text(dump_sweep(make_spec()))
-    standings = compare([pair[0], empty])
-    assert (standings[1].winner, standings[1].cost, standings[1].progress) == (None, 0, [])
-    assert table(standings)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
-    write_comparison(standings, tmp_path / "both.html")
+    summaries = compare([pair[0], empty])
+    assert (summaries[1].winner, summaries[1].cost, summaries[1].progress) == (None, 0, [])
+    assert table(summaries)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
+    write_comparison(summaries, tmp_path / "both.html")
 
 
 @pytest.mark.parametrize(

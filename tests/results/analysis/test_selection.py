@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from results.analysis.confirmation import Confirmation, Measured, Series, half_width, read, write
-from results.analysis.pareto import front
-from results.analysis.selection import choose, decide, ranked, smoothed
+from results.analysis.confirmation import (
+    Confirmation,
+    ConfirmedTrial,
+    Remeasurement,
+    half_width,
+    read,
+    write,
+)
+from results.analysis.pareto import non_dominated
+from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, append_report
 from search_spaces.errors import UserError
@@ -30,7 +37,7 @@ def sweep(tmp_path: Path) -> SweepPaths:
 
 
 def order(sweep: SweepPaths, **select: Any) -> list[str]:
-    return [line.record.id for line in ranked(sweep, SPEC, SelectSpec(**select))]
+    return [line.record.id for line in rank_candidates(sweep, SPEC, SelectSpec(**select))]
 
 
 def test_the_value_that_counts(sweep: SweepPaths) -> None:
@@ -43,17 +50,17 @@ def test_the_value_that_counts(sweep: SweepPaths) -> None:
     assert order(sweep, at="best") == ["t0004", "t0000", "t0001", "t0002"]
     assert order(sweep, at="smoothed") == ["t0002", "t0000", "t0001"]
     assert order(sweep, at="smoothed", smoothing=0.0) == order(sweep)
-    choice = choose(sweep, SPEC, SelectSpec(at="best"))
+    choice = winner_by_rule(sweep, SPEC, SelectSpec(at="best"))
     assert (choice.line.value, choice.why) == (0.05, "its best loss is the lowest of 4 trials")
 
 
 def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match="none of 0 trials has a finite 'loss'"):
-        decide(sweep, SPEC)
+        select_winner(sweep, SPEC)
     add(sweep, 0, {1: 0.5}, TrialState.FAILED)
     add(sweep, 1, {1: math.inf})
     with pytest.raises(UserError, match="none of 2 trials has a finite 'loss'"):
-        decide(sweep, SPEC)
+        select_winner(sweep, SPEC)
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 50), st.floats(0, 0.99))
@@ -69,7 +76,7 @@ POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, m
 @settings(max_examples=80, deadline=None)
 def test_the_front_is_what_nothing_dominates(raw: list[tuple[int, int]]) -> None:
     points = [{"loss": float(a), "accuracy": float(b)} for a, b in raw]
-    found = front(points, {"loss": "min", "accuracy": "max"})
+    found = non_dominated(points, {"loss": "min", "accuracy": "max"})
 
     def better(i: int, j: int) -> bool:
         (a, b), (c, d) = raw[i], raw[j]
@@ -94,7 +101,7 @@ def test_several_objectives(sweep: SweepPaths) -> None:
     heavy = {"objectives": two, "rule": "weighted"}
     assert order(sweep, **heavy, weights={"loss": 9.0})[0] == "t0000"
     assert order(sweep, **heavy, weights={"seconds": 9.0})[0] == "t0002"
-    choice = choose(sweep, SPEC, SelectSpec(objectives={"loss": "min", "seconds": "max"}))
+    choice = winner_by_rule(sweep, SPEC, SelectSpec(objectives={"loss": "min", "seconds": "max"}))
     assert choice.why == "the knee of a Pareto front of 1 trials (min loss, max seconds)"
     with pytest.raises(UserError, match="a finite 'loss' and 'memory' yet"):
         order(sweep, objectives={"loss": "min", "memory": "min"})
@@ -121,9 +128,9 @@ def test_the_interval_is_students() -> None:
     assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
 
 
-def measured(trial: str, search: float, *test: float) -> Measured:
-    series = Series(search=search, selection=test, test=test)
-    return Measured(trial=trial, series={"loss": series})
+def measured(trial: str, search: float, *test: float) -> ConfirmedTrial:
+    series = Remeasurement(search=search, selection=test, test=test)
+    return ConfirmedTrial(trial=trial, series={"loss": series})
 
 
 def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
@@ -136,15 +143,15 @@ def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
     assert read(sweep) == made
     assert made.winner.trial == "t0001"
     assert made.optimism == {"loss": pytest.approx(0.35)}
-    choice = decide(sweep, SPEC)
+    choice = select_winner(sweep, SPEC)
     assert (choice.line.record.id, choice.confirmed) == ("t0001", True)
     assert choice.why.startswith("confirmed on the test split with 2 fresh seeds: 0.2 ± 0.12")
     sweep.confirmation.write_text("{")
-    assert decide(sweep, SPEC).line.record.id == "t0000"
+    assert select_winner(sweep, SPEC).line.record.id == "t0000"
 
 
 def test_whether_the_winner_is_clear() -> None:
-    def made(*trials: Measured) -> Confirmation:
+    def made(*trials: ConfirmedTrial) -> Confirmation:
         return Confirmation(modes={"loss": "max"}, seeds=(1, 2, 3), trials=trials)
 
     near, far = measured("a", 0, 0.50, 0.51, 0.52), measured("b", 0, 0.9, 0.91, 0.92)
@@ -152,7 +159,7 @@ def test_whether_the_winner_is_clear() -> None:
     assert made(near, far).winner.trial == "b"
     assert not made(near, measured("b", 0, 0.51, 0.52, 0.53)).clear
     assert made(near).clear
-    once = Measured(trial="a", series={"loss": Series(search=0.0, test=(0.5,))})
+    once = ConfirmedTrial(trial="a", series={"loss": Remeasurement(search=0.0, test=(0.5,))})
     assert not made(once, far).clear
     assert made(once).optimism == {}
 
@@ -162,12 +169,12 @@ def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> N
     for number, point in enumerate([(0.1, 1.0), (0.5, 2.0), (0.6, 3.0)]):
         seen(sweep, number, *point)
 
-    def again(trial: str, loss: float, seconds: float) -> Measured:
+    def again(trial: str, loss: float, seconds: float) -> ConfirmedTrial:
         both = {"loss": (0.1, loss), "seconds": (1.0, seconds)}
-        return Measured(
+        return ConfirmedTrial(
             trial=trial,
             series={
-                name: Series(search=search, selection=(value, value), test=(value, value))
+                name: Remeasurement(search=search, selection=(value, value), test=(value, value))
                 for name, (search, value) in both.items()
             },
         )
@@ -181,7 +188,7 @@ def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> N
     heavy = made.model_copy(update={"rule": "weighted", "weights": {"seconds": 9.0}})
     assert heavy.winner.trial == "t0002"
     write(sweep, heavy)
-    choice = decide(sweep, SPEC)
+    choice = select_winner(sweep, SPEC)
     assert choice.line.record.id == "t0002"
     assert choice.why == (
         "confirmed on the test split with 2 fresh seeds: loss 0.6 ± 0, seconds 3 ± 0, the "

@@ -73,7 +73,7 @@ def test_the_number_of_threads_does_not_matter(
     monkeypatch.setattr(results.averaging.stream, "_CACHED", GRAIN)
     seen = set()
     for threads in (1, 2, 5):
-        monkeypatch.setattr(results.averaging.stream, "processors", lambda n=threads: n)
+        monkeypatch.setattr(results.averaging.stream, "available_cpus", lambda n=threads: n)
         average(sources, tmp_path / "mean", [1, 2, 4])
         seen.add((tmp_path / "mean").read_bytes())
     assert len(seen) == 1

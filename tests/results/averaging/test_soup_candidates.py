@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from results.averaging import soup as soups
 from results.averaging.soup.candidates import check_fit
-from results.checkpoints.commit import commit, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
@@ -62,9 +62,9 @@ def test_clients_are_in_a_checkpoint(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match=r"holds no clients; .* keep_clients: true"):
         soups.clients(sweep, "t0000")
     paths = sweep.trial("t0000")
-    folder = staging(paths, 9, 1)
+    folder = staging_folder(paths, 9, 1)
     for name, examples in (("00000", 30), ("00002", 10)):
-        open_staging(folder / "clients" / name)
+        create_staging(folder / "clients" / name)
         save_file({"w": at(examples)}, folder / "clients" / name / "model.safetensors")
         told = json.dumps({"init": "abc", "examples": examples})
         (folder / "clients" / name / "lineage.json").write_text(told)

@@ -10,14 +10,14 @@ import pytest
 
 import results.checkpoints.commit
 import results.checkpoints.streaming_hash
-from results.checkpoints.cleanup import prune, quarantine
+from results.checkpoints.cleanup import prune, quarantine_damaged
 from results.checkpoints.commit import (
     CheckpointError,
     commit,
-    damaged,
-    newest_whole,
-    open_staging,
-    staging,
+    create_staging,
+    damaged_checkpoints,
+    newest_intact,
+    staging_folder,
     verify,
 )
 from results.checkpoints.streaming_hash import write_hashed
@@ -33,13 +33,13 @@ def paths(tmp_path: Path) -> TrialPaths:
 def large() -> Iterator[None]:
     """What is hashed while it is written is small here, and no less in danger."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results.checkpoints.streaming_hash, "_LARGE", 1)
+        patch.setattr(results.checkpoints.streaming_hash, "MIN_STREAMED_BYTES", 1)
         yield
 
 
 def save(paths: TrialPaths, step: int, text: str = "", attempt: int = 1) -> None:
-    folder = staging(paths, step, attempt)
-    open_staging(folder)
+    folder = staging_folder(paths, step, attempt)
+    create_staging(folder)
     write_hashed(
         folder / "model.safetensors", [memoryview((text or f"weights of {step}").encode())]
     )
@@ -49,16 +49,16 @@ def save(paths: TrialPaths, step: int, text: str = "", attempt: int = 1) -> None
 
 
 def content(paths: TrialPaths) -> str | None:
-    found = newest_whole(paths)
+    found = newest_intact(paths)
     return None if found is None else (found.folder / "model.safetensors").read_text()
 
 
 def test_the_newest_comes_back_with_its_manifest(paths: TrialPaths) -> None:
-    assert newest_whole(paths) is None
-    assert damaged(paths) == []
+    assert newest_intact(paths) is None
+    assert damaged_checkpoints(paths) == []
     save(paths, 5)
     save(paths, 12)
-    found = newest_whole(paths)
+    found = newest_intact(paths)
     assert found is not None
     assert (found.step, found.folder) == (12, paths.checkpoint(12))
     assert sorted(found.manifest.files) == ["model.safetensors", "nested/rng.json"]
@@ -113,7 +113,7 @@ def test_a_damaged_one_is_passed_over_and_named(
         assert content(paths) == "old weights"
     assert str(paths.checkpoint(2)) in caplog.text
     assert reason in caplog.text
-    assert [e.reason.startswith(reason) for e in damaged(paths)] == [True]
+    assert [e.reason.startswith(reason) for e in damaged_checkpoints(paths)] == [True]
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE)
@@ -127,14 +127,14 @@ def test_damaged_ones_are_put_aside_up_to_the_newest_whole_one(
         save(paths, step, "old weights!")
     damage(paths.checkpoint(3))
     with caplog.at_level(logging.WARNING):
-        quarantine(paths)
+        quarantine_damaged(paths)
     flip_a_bit(paths.checkpoint(1))
     assert paths.checkpoint_steps() == [1, 2]
     assert (paths.checkpoints / "step_00000003.damaged").is_dir()
     assert "step_00000003.damaged" in caplog.text
-    assert "put aside by a resume" in damaged(paths)[-1].reason
+    assert "put aside by a resume" in damaged_checkpoints(paths)[-1].reason
     assert content(paths) == "old weights!"
-    quarantine(paths)  # what is older than the newest whole one is left as it is
+    quarantine_damaged(paths)  # what is older than the newest whole one is left as it is
     assert paths.checkpoint_steps() == [1, 2]
 
 
@@ -143,7 +143,7 @@ def test_a_file_in_the_place_of_a_folder_is_damage(paths: TrialPaths) -> None:
     paths.checkpoint(3).write_text("what?")
     with pytest.raises(CheckpointError, match="not readable"):
         verify(paths.checkpoint(3))
-    assert newest_whole(paths) is None
+    assert newest_intact(paths) is None
 
 
 class Crash(BaseException):
@@ -162,9 +162,9 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[s
         calls: list[str] = []
         for name in FAULTS:
             monkeypatch.setattr(os, name, counted(getattr(os, name), name, calls, n))
-        exchange = results.checkpoints.commit._exchange
+        exchange = results.checkpoints.commit.exchange
         monkeypatch.setattr(
-            results.checkpoints.commit, "_exchange", counted(exchange, "exchange", calls, n)
+            results.checkpoints.commit, "exchange", counted(exchange, "exchange", calls, n)
         )
         return calls
 
@@ -203,7 +203,7 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
             save(paths, 2, "two")
         calls = crash_at(n)
         if not exchange:
-            monkeypatch.setattr(results.checkpoints.commit, "_exchange", lambda a, b: False)
+            monkeypatch.setattr(results.checkpoints.commit, "exchange", lambda a, b: False)
         try:
             save(paths, 2, "redone", attempt=2)
         except Crash:
@@ -213,7 +213,7 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
         monkeypatch.undo()
         seen.add(content(paths))
         assert content(paths) in allowed, f"after {calls}"
-        assert damaged(paths) == [], f"after {calls}"
+        assert damaged_checkpoints(paths) == [], f"after {calls}"
         paths.attempt(3).mkdir(parents=True)
         save(paths, 3, attempt=3)  # whatever lies about, the next attempt goes on
         prune(paths, keep=1)
@@ -228,7 +228,7 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
 def renames_can_exchange(folder: Path) -> bool:
     (folder / "a").mkdir()
     (folder / "b").mkdir()
-    return results.checkpoints.commit._exchange(folder / "a", folder / "b")
+    return results.checkpoints.commit.exchange(folder / "a", folder / "b")
 
 
 def test_prune_keeps_the_newest_whole_ones(paths: TrialPaths) -> None:
@@ -259,7 +259,7 @@ def test_prune_leaves_the_last_whole_one_alone(paths: TrialPaths) -> None:
 def test_prune_removes_what_dead_attempts_left(paths: TrialPaths) -> None:
     save(paths, 1, attempt=2)
     for attempt in (1, 2):
-        open_staging(staging(paths, 9, attempt))
+        create_staging(staging_folder(paths, 9, attempt))
     (paths.checkpoints / ".step_00000001.pruned").mkdir()
     (paths.checkpoints / "notes").mkdir()
     paths.attempt(2).mkdir(parents=True)
@@ -268,12 +268,12 @@ def test_prune_removes_what_dead_attempts_left(paths: TrialPaths) -> None:
     assert left == [".step_00000009.attempt_0002", "notes", "step_00000001"]
     paths.attempt(3).mkdir()  # a newer attempt has begun: nobody writes the second one's any more
     prune(paths, keep=3)
-    assert not staging(paths, 9, 2).exists()
+    assert not staging_folder(paths, 9, 2).exists()
 
 
 def test_open_staging_starts_empty(paths: TrialPaths) -> None:
-    folder = staging(paths, 1, 1)
-    open_staging(folder)
+    folder = staging_folder(paths, 1, 1)
+    create_staging(folder)
     (folder / "half").write_text("written")
-    open_staging(folder)
+    create_staging(folder)
     assert list(folder.iterdir()) == []

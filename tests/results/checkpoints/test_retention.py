@@ -28,8 +28,8 @@ def test_the_first_at_each_rung_stays_by_the_clock_of_the_scheduler() -> None:
     assert Retention(rungs=(2, 4)).protected([1, 3, 4, 5], REPORTS) == {3, 4}
     epochs = {s: report(s, epoch=s / 2) for s in STEPS}
     assert Retention(rungs=(1, 2), clock="epoch").protected(STEPS, epochs) == {2, 4}
-    assert Retention(rungs=(1, 2)).at_rung(0, 1)
-    assert not Retention(rungs=(1, 2)).at_rung(1, 1.5)
+    assert Retention(rungs=(1, 2)).passes_rung(0, 1)
+    assert not Retention(rungs=(1, 2)).passes_rung(1, 1.5)
 
 
 @settings(deadline=None, max_examples=50)

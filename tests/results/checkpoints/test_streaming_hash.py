@@ -13,8 +13,8 @@ from results.checkpoints.commit import commit, verify
 from results.checkpoints.streaming_hash import (
     FileEntry,
     hash_file,
-    is_note,
-    take_note,
+    is_hash_sidecar,
+    pop_hash_sidecar,
     write_hashed,
 )
 
@@ -32,12 +32,12 @@ def test_what_is_noted_is_what_is_there(tmp_path: Path, sizes: list[int]) -> Non
     file.write_text("of an attempt before")
     write_hashed(file, parts(sizes))
     assert file.read_bytes() == content
-    assert take_note(file) == (hash_file(file) if len(content) >= MIB else None)
+    assert pop_hash_sidecar(file) == (hash_file(file) if len(content) >= MIB else None)
     assert hash_file(file) == FileEntry(
         size=len(content), sha256=hashlib.sha256(content).hexdigest()
     )
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
-    assert take_note(file) is None
+    assert pop_hash_sidecar(file) is None
 
 
 def change(file: Path) -> None:
@@ -46,7 +46,7 @@ def change(file: Path) -> None:
 
 
 def tear_the_note(file: Path) -> None:
-    (note,) = [p for p in file.parent.iterdir() if is_note(p)]
+    (note,) = [p for p in file.parent.iterdir() if is_hash_sidecar(p)]
     note.write_text('{"entry"')
 
 
@@ -98,7 +98,7 @@ def test_storage_that_fails_for_a_moment_gets_the_whole_file_again(
     monkeypatch.setattr(results.checkpoints.streaming_hash.os, "fsync", flaky)
     write_hashed(tmp_path / "file", parts([2 * MIB]))
     assert len(calls) == 2
-    assert take_note(tmp_path / "file") == hash_file(tmp_path / "file")
+    assert pop_hash_sidecar(tmp_path / "file") == hash_file(tmp_path / "file")
 
 
 def test_where_the_disk_cannot_be_told_to_begin_it_is_written_too(
@@ -106,4 +106,4 @@ def test_where_the_disk_cannot_be_told_to_begin_it_is_written_too(
 ) -> None:
     monkeypatch.setattr(results.checkpoints.streaming_hash, "_sync_file_range", lambda: None)
     write_hashed(tmp_path / "file", parts([9 * MIB]))
-    assert take_note(tmp_path / "file") == hash_file(tmp_path / "file")
+    assert pop_hash_sidecar(tmp_path / "file") == hash_file(tmp_path / "file")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoints.commit import commit, newest_whole, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, newest_intact, staging_folder
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
 from results.paths import TrialPaths
 from results.records.trial import Report, append_report, read_reports
@@ -59,8 +59,8 @@ def paths(tmp_path: Path) -> TrialPaths:
 
 def save(paths: TrialPaths, step: int, text: str = "") -> None:
     append_report(paths, Report(step=step, metrics={"loss": step}, attempt=1, time=step))
-    folder = staging(paths, step, 1)
-    open_staging(folder)
+    folder = staging_folder(paths, step, 1)
+    create_staging(folder)
     (folder / "model.safetensors").write_text(text or f"weights of {step}")
     (folder / "nested").mkdir()
     (folder / "nested" / "rng.json").write_text("{}")
@@ -89,7 +89,7 @@ def test_another_machine_goes_on_from_it(
 ) -> None:
     sent(place, paths, 5, 12)
     step, fresh = fetched(place, tmp_path)
-    newest = newest_whole(fresh)
+    newest = newest_intact(fresh)
     assert newest is not None
     assert step == newest.step == 12
     assert (newest.folder / "model.safetensors").read_text() == "weights of 12"
@@ -183,8 +183,10 @@ def test_a_driver_that_lost_the_sweep_sends_nothing_that_counts(
     # what its attempt had sent before is of no record either, if the new one never heard of it
     assert fetched(newer, tmp_path / "b", attempt=1)[0] is None
     with pytest.raises(OwnershipTakenError):
-        TrialMirror(MirrorLocation(place.address, place.sweep, "e" * 16), "t0000", 1).disown()
-    TrialMirror(newer, "t0000", 1).disown()
+        TrialMirror(
+            MirrorLocation(place.address, place.sweep, "e" * 16), "t0000", 1
+        ).discard_unknown()
+    TrialMirror(newer, "t0000", 1).discard_unknown()
     assert not any(key.endswith("manifest.json") for key in checkpoints(place).sizes(""))
 
 
@@ -231,7 +233,7 @@ def test_a_sender_that_is_killed_leaves_a_whole_one(server: str, tmp_path: Path)
     for point, place in places.items():
         step, fresh = fetched(place, tmp_path / f"of-{place.sweep}")
         assert step == KILLS[point]
-        found = newest_whole(fresh)
+        found = newest_intact(fresh)
         assert found is not None
         assert (found.folder / "model.safetensors").read_text() == f"weights of {step}"
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from results.checkpoints.commit import commit, open_staging, verify
+from results.checkpoints.commit import commit, create_staging, verify
 from results.export.folder import Card, export
 from results.export.formats import FORMATS, Model
 from search_spaces.errors import UserError
@@ -27,7 +27,7 @@ CARD = Card(
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     folder = tmp_path / "staged"
-    open_staging(folder)
+    create_staging(folder)
     (folder / "model.safetensors").write_text("weights")
     commit(folder, tmp_path / "step_00000001", step=1)
     return tmp_path / "step_00000001"

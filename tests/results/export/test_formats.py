@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from results.checkpoints.commit import newest_whole, verify
+from results.checkpoints.commit import newest_intact, verify
 from results.export.folder import Card, export
 from results.export.formats import FORMATS, Model
 from results.export.verify import REPORT, verify_export
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name in ("causal_lm", "digits"):
         config = EXAMPLES[name].config
         run_trial(root / name, name, config, checkpoint_every=1, cache=root / "cache")
-    return {n: newest_whole(TrialPaths(root / n)).folder for n in ("causal_lm", "digits")}
+    return {n: newest_intact(TrialPaths(root / n)).folder for n in ("causal_lm", "digits")}
 
 
 def model_of(name: str, weights: Path) -> Model:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from results.records.failures import Cause, Remedy, classify, signature
-from results.storage.atomic import disk_full
+from results.storage.atomic import disk_full_error
 from trainables.checkpointing.disk_full import DiskFullError
 from trainables.launch.ray_train import describe, in_one_line
 
@@ -54,7 +54,7 @@ CASES = [
         Cause.INFRASTRUCTURE,
     ),
     (
-        f"rank 0: {in_one_line(disk_full(Path(__file__), 100))}",
+        f"rank 0: {in_one_line(disk_full_error(Path(__file__), 100))}",
         "",
         Remedy.STOP_SWEEP,
         Cause.INFRASTRUCTURE,

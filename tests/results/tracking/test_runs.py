@@ -14,7 +14,7 @@ import pytest
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment
-from results.records.trial import Inherited, TrialRecord, TrialState
+from results.records.trial import InheritedWeights, TrialRecord, TrialState
 from results.tracking import (
     Ending,
     SweepFacts,
@@ -81,7 +81,7 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) ->
 
 def annotated(sweep: SweepPaths) -> TrialRecord:
     """A finished trial of two attempts, with notes of both and a lineage."""
-    taken = Inherited(step=1, donor="t0009", donor_step=4, before={}, after={})
+    taken = InheritedWeights(step=1, donor="t0009", donor_step=4, before={}, after={})
     record = trial(0, TrialState.COMPLETED, attempts=2).model_copy(update={"lineage": (taken,)})
     write(sweep, record, 1, 2)
     files = sweep.trial(record.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.failures import Remedy, classify
 from trainables.checkpointing.disk_full import is_full, retry_when_full
@@ -74,7 +74,7 @@ def test_it_waits_until_there_is_room(tmp_path: Path) -> None:
         f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for room"
     )
     assert told == "[1, 2] [1.0, 2.0, 4.0]"
-    assert newest_whole(TrialPaths(tmp_path)) is not None
+    assert newest_intact(TrialPaths(tmp_path)) is not None
 
 
 def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> Non
     assert said.endswith("; waited 0 s for room (checkpoint.wait_for_room)")
     assert told == "[1] []"
     assert classify(f"rank 0: {said}").remedy is Remedy.FAIL_TRIAL
-    newest = newest_whole(TrialPaths(tmp_path))
+    newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 1
 

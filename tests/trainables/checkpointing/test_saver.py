@@ -10,7 +10,7 @@ import pytest
 import results.storage.retry
 import trainables.checkpointing.saver
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import commit, newest_whole
+from results.checkpoints.commit import commit, newest_intact
 from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
 from results.records.trial import Report
@@ -90,7 +90,7 @@ def test_who_is_told_to_end_has_a_whole_checkpoint(tmp_path: Path, answer: Answe
     channel = Watching(tmp_path, {1: answer})
     worker = worker_of(tmp_path, channel, checkpoint_every=10)
     assert worker.report(step=1, metrics={}, checkpoint=saving()) is answer
-    newest = newest_whole(channel.paths)
+    newest = newest_intact(channel.paths)
     assert newest is not None
     assert newest.step == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.paths import TrialPaths
@@ -123,10 +123,10 @@ def test_the_folder_is_enough_where_the_storage_is_not_there(
 
     monkeypatch.setattr(TrialMirror, "fetch", unreachable)
     with pytest.raises(OSError, match="NETWORK"):  # not from the beginning again
-        restored(worker.job, newest_whole(worker.job.paths))
+        restored(worker.job, newest_intact(worker.job.paths))
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     worker.close()
-    here = restored(worker.job, newest_whole(worker.job.paths))
+    here = restored(worker.job, newest_intact(worker.job.paths))
     assert here is not None
     assert here.step == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
@@ -48,7 +48,7 @@ def test_it_leaves_at_the_next_report_with_a_checkpoint(tmp_path: Path, heeding:
     with pytest.raises(Preempted, match="left after step 2") as e:
         worker.report(step=2, metrics={}, checkpoint=save)
     worker.close()
-    newest = newest_whole(TrialPaths(tmp_path))
+    newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 2
     failure = classify(f"rank 0: {in_one_line(e.value)}")
@@ -94,7 +94,7 @@ def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def newest_step(trial: Path) -> int | None:
-    newest = newest_whole(TrialPaths(trial))
+    newest = newest_intact(TrialPaths(trial))
     return newest.step if newest else None
 
 

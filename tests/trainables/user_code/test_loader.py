@@ -61,7 +61,7 @@ WATCHED = """
 import sys
 from pathlib import Path
 from tests.fuzz import folders
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 paths = folders.make_sweep(Path(sys.argv[1]))
 for place in ("ray/tuner.pkl", "trials/t0000/checkpoints/step_00000001/optimizer.pt", "study.pkl"):
     (paths.root / place).parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def paths(tmp_path: Path) -> TrialPaths:
 
 def reported(paths: TrialPaths, attempt: int, step: int, *, sealed: bool = True) -> Path:
     """What Ray Train leaves of a checkpoint, with our manifest beside it."""
-    folder = paths.foreign_attempt(attempt) / f"checkpoint_2026-11-22_00-00-{step:02d}"
+    folder = paths.ray_train_attempt(attempt) / f"checkpoint_2026-11-22_00-00-{step:02d}"
     (folder / "nested").mkdir(parents=True)
     (folder / "state.pt").write_bytes(b"state of %d" % step)
     (folder / "nested" / "manifest.json").write_text("the user's own")
@@ -49,11 +49,11 @@ def remove_a_file(folder: Path, paths: TrialPaths) -> None:
 
 
 def tear_the_manifest(folder: Path, paths: TrialPaths) -> None:
-    paths.foreign_manifest(folder).write_text('{"step": 3, "fil')
+    paths.ray_train_manifest(folder).write_text('{"step": 3, "fil')
 
 
 def lose_the_manifest(folder: Path, paths: TrialPaths) -> None:
-    paths.foreign_manifest(folder).unlink()
+    paths.ray_train_manifest(folder).unlink()
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, remove_a_file])
@@ -68,10 +68,10 @@ def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
         assert take_up(paths, 2, keep=2) == 2
     assert (paths.ray_train / f"{newest.name}.damaged").is_dir()
     assert f"put aside as {newest.name}.damaged" in caplog.text
-    here = paths.foreign_attempt(2)
+    here = paths.ray_train_attempt(2)
     assert _reported(here) == [f"checkpoint_2026-11-22_00-00-0{s}" for s in (1, 2)]
     assert paths.newest_checkpoint() == here / "checkpoint_2026-11-22_00-00-02"
-    assert paths.foreign_attempts() == [here]
+    assert paths.ray_train_attempts() == [here]
 
 
 @pytest.mark.parametrize("damage", [tear_the_manifest, lose_the_manifest])
@@ -94,7 +94,7 @@ def test_ray_train_goes_on_from_the_newest(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
     reported(paths, 1, 3)
     assert take_up(paths, 2, keep=2) == 3
-    run = StorageContext(str(paths.ray_train), paths.foreign_attempt(2).name)
+    run = StorageContext(str(paths.ray_train), paths.ray_train_attempt(2).name)
     manager = CheckpointManager(CheckpointConfig(num_to_keep=2), run)
     newest = manager.latest_checkpoint_result
     assert newest is not None
@@ -107,25 +107,25 @@ def test_a_stale_attempt_writes_where_nobody_looks(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
     assert take_up(paths, 2, keep=2) == 2
     reported(paths, 1, 9, sealed=False)  # the orphan's controller is ended: nobody seals it
-    (paths.foreign_attempt(1) / SNAPSHOT).write_text("{}")
-    assert _reported(paths.foreign_attempt(2)) == ["checkpoint_2026-11-22_00-00-02"]
+    (paths.ray_train_attempt(1) / SNAPSHOT).write_text("{}")
+    assert _reported(paths.ray_train_attempt(2)) == ["checkpoint_2026-11-22_00-00-02"]
     assert take_up(paths, 3, keep=2) == 2
 
 
 def test_a_fresh_start_has_no_list(paths: TrialPaths) -> None:
     assert take_up(paths, 1, keep=2) is None
-    assert not (paths.foreign_attempt(1) / SNAPSHOT).exists()
+    assert not (paths.ray_train_attempt(1) / SNAPSHOT).exists()
 
 
 def test_what_ray_reported_last_is_sealed_at_the_end(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
     assert take_up(paths, 2, keep=2) == 2
     last, torn = reported(paths, 2, 5, sealed=False), reported(paths, 2, 6, sealed=False)
-    snapshot = paths.foreign_attempt(2) / SNAPSHOT
+    snapshot = paths.ray_train_attempt(2) / SNAPSHOT
     state = json.loads(snapshot.read_text())
     state["checkpoint_results"].append({"checkpoint_dir_name": last.name, "metrics": {}})
     snapshot.write_text(json.dumps(state))
     seal_reported(paths, 2, 5)
-    assert paths.foreign_manifest(last).exists()
-    assert not paths.foreign_manifest(torn).exists()
+    assert paths.ray_train_manifest(last).exists()
+    assert not paths.ray_train_manifest(torn).exists()
     assert take_up(paths, 3, keep=1) == 5

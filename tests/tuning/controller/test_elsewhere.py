@@ -34,7 +34,7 @@ def test_a_trial_keeps_off_the_machine_on_which_it_failed(two: Sweep) -> None:
     job = two.begin()
     fail(two, job, SICK)
     record = two.run.records[job.trial_id]
-    assert (record.state, record.blamed) == (TrialState.PENDING, (SICK,))
+    assert (record.state, record.excluded_machines) == (TrialState.PENDING, (SICK,))
     again = two.begin()
     assert (again.trial_id, again.avoid) == (job.trial_id, (SICK.id,))
     attempt = two.run.records[job.trial_id].attempts[-1]

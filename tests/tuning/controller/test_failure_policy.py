@@ -176,4 +176,4 @@ def test_the_machine_to_blame_is_the_one_whose_rank_said_so(
     machines = {0: Machine(id="a", name="one"), 1: Machine(id="b", name="two")}
     run.on_failed(job.trial_id, error, machines=machines)
     record = read_trial(job.paths)
-    assert [m.id for m in record.blamed] == blamed
+    assert [m.id for m in record.excluded_machines] == blamed

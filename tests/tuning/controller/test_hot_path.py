@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from results.analysis.replicates import Families
+from results.analysis.replicates import ReplicateGroups
 from results.records.trial import Report, TrialRecord, append_report
 from results.storage.atomic import write_atomic
 from search_spaces.loading.sweep_file import dump_sweep
@@ -136,14 +136,14 @@ def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepController) -> N
 
 
 def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
-    families = Families(3)
+    replicates = ReplicateGroups(3)
 
     def cost_of_a_trial(number: int) -> Cost:
         trial = TrialRecord(id="t", number=number, params={}, config={}, seed=0, created=0)
         with costs() as cost:
             for replicate in range(3):
-                families.adopted(trial.model_copy(update={"replicate": replicate}))
-                due = families.due()
+                replicates.add(trial.model_copy(update={"replicate": replicate}))
+                due = replicates.next_replicate()
         assert due is None
         return cost
 

@@ -10,8 +10,8 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from results.analysis.leaderboard import summaries
-from results.analysis.replicates import family
-from results.analysis.selection import decide
+from results.analysis.replicates import base_trial_id
+from results.analysis.selection import select_winner
 from results.records.trial import TrialRecord, TrialState
 from results.report.page import write_report
 from results.report.sweep_data import read as read_report
@@ -84,13 +84,13 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
         group[0].id: statistics.fmean(run._curves[r.id][-1][1] for r in group)
         for group in groups_of(run).values()
     }
-    order = list(dict.fromkeys(family(line.record.id) for line in board))
+    order = list(dict.fromkeys(base_trial_id(line.record.id) for line in board))
     assert order == sorted(means, key=means.__getitem__)
-    assert [family(line.record.id) for line in board] == [i for i in order for _ in range(3)]
+    assert [base_trial_id(line.record.id) for line in board] == [i for i in order for _ in range(3)]
     assert board[0].mean == pytest.approx(means[order[0]])
     assert (board[0].half_width or 0) > 0
-    choice = decide(run.paths, run.spec)
-    assert family(choice.line.record.id) == order[0]
+    choice = select_winner(run.paths, run.spec)
+    assert base_trial_id(choice.line.record.id) == order[0]
     assert choice.line.value == min(line.value for line in board[:3] if line.value is not None)
     assert f"± {board[0].half_width:.3g}" in choice.why
     assert "mean over 3 seeds" in choice.why

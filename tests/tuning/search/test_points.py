@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from results.analysis.leaderboard import summaries
-from results.analysis.selection import decide
+from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.formulas.outcomes import violations
@@ -81,11 +81,11 @@ def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path)
     finish(run)
     board = summaries(run.paths, "loss", "min")
     best = min(run.records.values(), key=lambda r: run._curves[r.id][-1][1])
-    assert best.broken == (f"loss >= {limit}",)
+    assert best.broken_constraints == (f"loss >= {limit}",)
     assert f"; breaks loss >= {limit}" in best.reason
-    assert decide(run.paths, run.spec).line.record.id == board[0].record.id != best.id
-    assert [bool(line.record.broken) for line in board] == sorted(
-        bool(line.record.broken) for line in board
+    assert select_winner(run.paths, run.spec).line.record.id == board[0].record.id != best.id
+    assert [bool(line.record.broken_constraints) for line in board] == sorted(
+        bool(line.record.broken_constraints) for line in board
     )
     told = run._study._study.trials
     assert [t.constraints for t in told] == [r.violations for r in run.records.values()]
@@ -102,4 +102,4 @@ def test_where_all_are_infeasible_nobody_wins(tmp_path: Path) -> None:
     assert all(r.state is not TrialState.FAILED for r in run.records.values())
     assert "never reported los (did you mean 'loss'?)" in run.records["t0000"].reason
     with pytest.raises(UserError, match="keeps the outcome constraints"):
-        decide(run.paths, run.spec)
+        select_winner(run.paths, run.spec)

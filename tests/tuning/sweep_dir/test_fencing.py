@@ -71,7 +71,7 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         heard = paths.lock.stat().st_mtime - STALE_S - 1
         os.utime(paths.lock, (heard, heard))
         with acquire_lock(paths.lock) as fence:
-            assert fence.fence == 2
+            assert fence.number == 2
             run = open_run(paths.root, make_spec())
             run.fence = fence
             before = _contents(paths.root)
@@ -121,10 +121,10 @@ def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes
             first.check()
         with acquire_lock(lock) as second:
             second.check()
-            assert second.fence == 1  # begins again, but the token is another
+            assert second.number == 1  # begins again, but the token is another
             with pytest.raises(OwnershipLostError):
                 first.check()
-    assert not Owner(lock, first.token, 1).holds
+    assert not Owner(lock, first.token, 1).holds_lock
 
 
 def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:

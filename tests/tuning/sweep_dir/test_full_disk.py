@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.cleanup import remove_leftovers
-from results.checkpoints.commit import commit, newest_whole, open_staging, staging
+from results.checkpoints.commit import commit, create_staging, newest_intact, staging_folder
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Remedy, classify
 from results.records.trial import read_trials
@@ -70,7 +70,7 @@ def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
     assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
     said = limited(made.format(step=2, size=5000), tmp_path, 1000)
     assert classify(f"rank 0: {said}").remedy is Remedy.STOP_SWEEP, said
-    newest = newest_whole(TrialPaths(tmp_path))
+    newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 1
     TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next one clears up
@@ -81,8 +81,8 @@ def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
 def save(root: Path, step: int, size: int) -> None:
     """A checkpoint of one file."""
     paths = TrialPaths(root)
-    folder = staging(paths, step, 1)
-    open_staging(folder)
+    folder = staging_folder(paths, step, 1)
+    create_staging(folder)
     (folder / "weights.bin").write_bytes(bytes(size))
     commit(folder, paths.checkpoint(step), step=step)
 

@@ -49,14 +49,14 @@ def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
     process.wait()
     assert held_by(lock) is None
     with acquire_lock(lock) as fence:
-        assert fence.fence == 2
+        assert fence.number == 2
 
 
 def test_released_and_taken_again(tmp_path):
     lock = tmp_path / "owner.lock"
     for expected in (1, 2, 3):
         with acquire_lock(lock) as fence:
-            assert fence.fence == expected
+            assert fence.number == expected
             assert held_by(lock)
         assert held_by(lock) is None
 
@@ -73,4 +73,4 @@ def test_a_damaged_lock_holds_nobody(tmp_path):
     lock = tmp_path / "owner.lock"
     lock.write_text('{"host": "x", "pi')
     with acquire_lock(lock) as fence:
-        assert fence.fence == 1
+        assert fence.number == 1

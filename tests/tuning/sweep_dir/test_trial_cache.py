@@ -3,7 +3,7 @@
 import json
 import os
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import make_spec, outcome
@@ -34,11 +34,11 @@ class Told(SweepEvents):
 
 def checkpointed(paths):
     """Give each trial a checkpoint."""
-    from results.checkpoints.commit import commit, open_staging, staging
+    from results.checkpoints.commit import commit, create_staging, staging_folder
 
     for trial in map(paths.trial, paths.trial_ids()):
-        folder = staging(trial, 9, 1)
-        open_staging(folder)
+        folder = staging_folder(trial, 9, 1)
+        create_staging(folder)
         (folder / "model.safetensors").write_bytes(trial.root.name.encode())
         commit(folder, trial.checkpoint(9), step=9)
 
@@ -64,7 +64,7 @@ def test_the_same_trial_is_taken_not_run(tmp_path):
             [(p.step, p.metrics) for p in read_reports(s.trial(ours.id))] for s in (paths, first)
         ]
         assert curves[0] == curves[1] != []
-        taken = newest_whole(paths.trial(ours.id)).folder / "model.safetensors"
+        taken = newest_intact(paths.trial(ours.id)).folder / "model.safetensors"
         assert taken.read_bytes() == ours.id.encode()
         assert os.stat(taken).st_nlink == 2
     assert outcome(session(paths)) == outcome(run)
@@ -105,7 +105,7 @@ def test_killed_while_it_takes_it_takes_it_again(tmp_path):
     assert [r.reason for r in again.records.values()] == [
         f"reused from first/t000{i}" for i in range(3)
     ]
-    assert newest_whole(paths.trial(record.id)) is not None
+    assert newest_intact(paths.trial(record.id)) is not None
 
 
 def test_a_source_that_is_gone_is_run(tmp_path):

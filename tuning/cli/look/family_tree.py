@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.text import Text
 from rich.tree import Tree
 
-from results.records.trial import Inherited, TrialRecord
+from results.records.trial import InheritedWeights, TrialRecord
 from tuning.cli.formatting import setting
 
 
@@ -30,7 +30,7 @@ def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
     return top if top.children else None
 
 
-def _label(trial: str, taken: Inherited) -> str:
+def _label(trial: str, taken: InheritedWeights) -> str:
     changed = ", ".join(
         f"{name} {setting(taken.before.get(name))} → {setting(value)}"
         for name, value in taken.after.items()

@@ -55,7 +55,7 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     spec = read_spec(paths)
     board = summaries(paths, spec.metric, spec.mode)
     done = sum(e.record.state.finished for e in board)
-    tried = sum(e.record.state.rests for e in board)
+    tried = sum(not e.record.state.active for e in board)
     total = spec.budget.trials
     best = next((e for e in board if e.record.eligible), None)
     if len(spec.objectives) > 1:

@@ -87,7 +87,7 @@ def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> 
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
     from rich.text import Text
 
-    from results.checkpoints.commit import damaged
+    from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from tuning.cli.formatting import number, state_style
     from tuning.cli.look.space_table import computed
@@ -115,7 +115,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         for line in _of_attempt(attempt, files):
             console.print(line, soft_wrap=True)
     console.print(_checkpoints(files), soft_wrap=True)
-    for fault in damaged(files):
+    for fault in damaged_checkpoints(files):
         console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
 
 

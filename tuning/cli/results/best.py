@@ -59,7 +59,7 @@ def best(
 
     Example: tune best llm --confirm 3 --seeds 3
     """
-    from results.analysis.selection import choose, decide
+    from results.analysis.selection import select_winner, winner_by_rule
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find
@@ -73,7 +73,11 @@ def best(
         how = _Confirming(confirm, seeds, reevaluate, address, quiet=json_)
         _print_confirmation(_confirm(paths, spec, select, how), quiet=json_)
     overridden = at is not None or rule is not None
-    choice = choose(paths, spec, select) if overridden and not confirm else decide(paths, spec)
+    choice = (
+        winner_by_rule(paths, spec, select)
+        if overridden and not confirm
+        else select_winner(paths, spec)
+    )
     if json_:
         typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
     else:
@@ -92,12 +96,12 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
     """The sweep's own rule, with what the command line changes of it."""
     from pydantic import ValidationError
 
-    from results.analysis.selection import goals
+    from results.analysis.selection import selection_objectives
     from search_spaces.errors import UserError
     from search_spaces.spec.sweep import SelectSpec
 
     asked = {"at": at, "rule": rule}
-    if rule and len(goals(spec, spec.select)) < 2:
+    if rule and len(selection_objectives(spec, spec.select)) < 2:
         raise UserError("--rule: the sweep has one objective; see select.objectives")
     given = spec.select.model_dump() | {k: v for k, v in asked.items() if v is not None}
     try:
@@ -121,11 +125,11 @@ def _confirm(
     paths: SweepPaths, spec: SweepSpec, select: SelectSpec, how: _Confirming
 ) -> Confirmation:
     from results.analysis.confirmation import write
-    from results.analysis.selection import ranked
+    from results.analysis.selection import rank_candidates
     from tuning.evaluation.confirm import Confirmer
     from tuning.evaluation.retrain import again
 
-    lines = one_per_configuration(ranked(paths, spec, select))[: how.top]
+    lines = one_per_configuration(rank_candidates(paths, spec, select))[: how.top]
     say: Say = _discard if how.quiet else typer.echo
     retrainer = again(paths, spec, how.address)
     if not how.reevaluate:
@@ -219,18 +223,18 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str,
 
 def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
     """Of every objective, the metric of the sweep first."""
-    from results.analysis.selection import goals
+    from results.analysis.selection import selection_objectives
 
-    others = {name: line.values.get(name) for name in goals(spec, spec.select)}
+    others = {name: line.values.get(name) for name in selection_objectives(spec, spec.select)}
     return {spec.metric: line.value} | {k: v for k, v in others.items() if k != spec.metric}
 
 
 def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
     """The trials that no other is better than in all objectives, best by the rule first."""
-    from results.analysis.selection import goals, ranked
+    from results.analysis.selection import rank_candidates, selection_objectives
 
-    names = goals(spec, spec.select)
+    names = selection_objectives(spec, spec.select)
     return [
         {"trial": line.record.id, "values": {name: line.values[name] for name in names}}
-        for line in ranked(paths, spec, spec.select)
+        for line in rank_candidates(paths, spec, spec.select)
     ]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.analysis.selection import decide
+from results.analysis.selection import select_winner
 from results.averaging import make_method, soup
 from results.averaging.soup import Recipe
 from results.averaging.soup.candidates import WEIGHTS
-from results.checkpoints.tensor_layout import read_layout, unlike_start, weights_file
+from results.checkpoints.tensor_layout import read_layout, start_mismatch, weights_file
 from search_spaces.errors import UserError
 from tuning.controller.sweep_dir.folder import find_trial, handle
 
@@ -60,7 +60,7 @@ class ModelChoice:
             ids = [word.strip() for word in self.trials.split(",") if word.strip()]
             return soup.named(paths, spec.metric, spec.mode, ids), "-".join(ids)
         if self.last:
-            trial = self.trial or decide(paths, spec).line.record.id
+            trial = self.trial or select_winner(paths, spec).line.record.id
             find_trial(paths, trial)
             checkpoints = soup.checkpoints(paths, spec.metric, trial, self.last)
             return checkpoints, f"{trial}-last-{self.last}"
@@ -68,7 +68,7 @@ class ModelChoice:
             find_trial(paths, self.clients)
             return soup.clients(paths, self.clients), f"{self.clients}-clients"
         found = soup.best(paths, spec.metric, spec.mode, self.top)
-        winner = decide(paths, spec).line.record.id
+        winner = select_winner(paths, spec).line.record.id
         found.sort(key=lambda one: one.trial_id != winner)  # a confirmed winner comes first
         return found, str(len(found))
 
@@ -172,7 +172,7 @@ def _base_weights(
     weights = weights_file(base)
     if not weights.is_file():
         raise UserError(f"--base {base}: no {weights.name} in it (other formats are not read)")
-    if reason := unlike_start(read_layout(model.weights), read_layout(weights)):
+    if reason := start_mismatch(read_layout(model.weights), read_layout(weights)):
         raise UserError(f"--base {base}: {model.label} cannot have started from it: {reason}")
 
     def start(_: Path) -> tuple[Path, str | None]:

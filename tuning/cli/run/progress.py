@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from math import isfinite
 
-from results.analysis.pareto import fronts
+from results.analysis.pareto import front_numbers
 from results.records.trial import Report, TrialRecord
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number
@@ -80,7 +80,7 @@ class SweepProgress:
     @property
     def done(self) -> int:
         """Trials that are finished, or paused."""
-        return sum(r.state.rests for r in self.rows.values())
+        return sum(not r.state.active for r in self.rows.values())
 
     def best(self) -> list[str]:
         """The trial whose newest value is the best, or with several objectives those on the Pareto
@@ -100,7 +100,7 @@ class SweepProgress:
         known = {i: s for i, s in scores.items() if len(s) == len(signs) and all(map(isfinite, s))}
         if len(signs) == 1:
             return [max(known, key=lambda i: known[i][0])] if known else []
-        levels = fronts(list(known.values()))
+        levels = front_numbers(list(known.values()))
         return [i for i, level in zip(known, levels, strict=True) if level == 0]
 
     def line(self, record: TrialRecord) -> str:

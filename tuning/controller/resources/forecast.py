@@ -43,7 +43,7 @@ class Forecast:
 
 def trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
     """What a trial costs; None when none has ended after an attempt."""
-    ended = [r for r in records if r.state.rests and r.attempts]
+    ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
         return None
     n, cost = len(ended), spent(ended)
@@ -71,7 +71,7 @@ def forecast(
     """
     if each is None or each.seconds <= 0:
         return None
-    waiting = [max(0.0, each.seconds - r.seconds) for r in records if r.state.under_way]
+    waiting = [max(0.0, each.seconds - r.seconds) for r in records if r.state.active]
     work = math.inf
     if budget.trials is not None:
         work = sum(waiting) + each.seconds * max(0, budget.trials - len(records))

@@ -140,7 +140,7 @@ def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
     A study of another space is put aside too: it is made again from the trials' records.
     """
     before = paths.spec.read_bytes()
-    kept = paths.earlier(len(list(paths.history.glob("*/sweep.yaml"))) + 1)
+    kept = paths.replaced_files(len(list(paths.history.glob("*/sweep.yaml"))) + 1)
     write_atomic(kept / paths.spec.name, before)
     another = old.model_dump(include=_TASK) != loaded.spec.model_dump(include=_TASK)
     if another and paths.study.exists():

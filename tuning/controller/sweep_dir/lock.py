@@ -32,7 +32,7 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
     """
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fence(lock))
-        mine = {**myself(), "fence": owner.fence, "token": owner.token, "released": False}
+        mine = {**myself(), "fence": owner.number, "token": owner.token, "released": False}
         write_atomic(lock, json.dumps(mine).encode())
     done = threading.Event()
     beat = threading.Thread(target=_beat, args=(owner, done), name="owner-heartbeat", daemon=True)
@@ -43,7 +43,7 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
         done.set()
         beat.join()
         with FileLock(f"{lock}.guard"):
-            if owner.holds:
+            if owner.holds_lock:
                 write_atomic(lock, json.dumps({**mine, "released": True}).encode())
 
 
@@ -74,7 +74,7 @@ def myself() -> dict[str, Any]:
 
 def _beat(owner: Owner, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_S):
-        if owner.holds:
+        if owner.holds_lock:
             os.utime(owner.lock)
 
 

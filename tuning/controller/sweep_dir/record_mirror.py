@@ -27,7 +27,7 @@ from results.storage.fencing import Owner
 from results.storage.object_store import (
     ObjectStore,
     check_object_store,
-    explained,
+    explain_storage_error,
     open_object_store,
 )
 from search_spaces.errors import UserError
@@ -93,7 +93,7 @@ class Mirror:
         try:
             self.send()
             if not self._paths.trials.exists():  # it came to nothing: its name is free again
-                open_object_store(self._place.address).remove(self._place.sweep, below=True)
+                open_object_store(self._place.address).remove(self._place.sweep, recursive=True)
                 return
             self._beat(released=True)
         except (OSError, OwnershipTakenError) as e:
@@ -103,7 +103,7 @@ class Mirror:
         """Send the records that changed.
 
         Raises:
-            Usurped: another driver has the sweep.
+            OwnershipTakenError: another driver has the sweep.
             OSError: the storage failed.
         """
         check_owner(self._objects, self._place.token)
@@ -166,7 +166,7 @@ def mirrored(paths: SweepPaths, spec: SweepSpec, fence: Owner) -> Iterator[Mirro
     try:
         _claim(objects, owner)
     except OSError as e:
-        raise explained(objects, e) from e
+        raise explain_storage_error(objects, e) from e
     mirror = Mirror(place, objects, paths)
     mirror.begin()
     try:
@@ -209,7 +209,7 @@ def _drives(objects: ObjectStore, held: dict[str, Any]) -> bool:
     """Whether the driver that has the mirror still lives."""
     beat = _heartbeat(held["token"])
     said = json.loads(objects.read(beat) or b"{}")
-    return lives({**held, **said}, lambda: objects.changed(beat) or 0.0, STALE_S)
+    return lives({**held, **said}, lambda: objects.modified_at(beat) or 0.0, STALE_S)
 
 
 def _heartbeat(token: str) -> str:

@@ -7,12 +7,12 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from results.checkpoints.commit import newest_whole
+from results.checkpoints.commit import newest_intact
 from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
-from results.storage.object_store import ObjectStore, explained, open_object_store
+from results.storage.object_store import ObjectStore, explain_storage_error, open_object_store
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import storage_of
@@ -45,7 +45,7 @@ def restore(address: str, storage: str | None) -> SweepPaths:
     except OSError as e:
         if e.errno is not None:
             raise
-        raise explained(objects, e) from e
+        raise explain_storage_error(objects, e) from e
 
 
 def fetch_checkpoints(paths: SweepPaths, records: list[TrialRecord]) -> dict[str, int | None]:
@@ -63,7 +63,7 @@ def fetch_checkpoints(paths: SweepPaths, records: list[TrialRecord]) -> dict[str
     except OSError as e:
         if e.errno is not None:
             raise
-        raise explained(place.open(), e) from e
+        raise explain_storage_error(place.open(), e) from e
 
 
 def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> SweepPaths:
@@ -74,7 +74,7 @@ def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> 
     def fetch(key: str) -> None:
         target = draft.root / key
         objects.fetch(f"{RECORDS}/{key}", target)
-        when = objects.changed(f"{RECORDS}/{key}") or 0.0
+        when = objects.modified_at(f"{RECORDS}/{key}") or 0.0
         os.utime(target, (when, when))  # says when the sweep was heard of last
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -101,6 +101,6 @@ def _mirror(place: MirrorLocation, record: TrialRecord) -> TrialMirror:
 
 
 def _fetch(place: MirrorLocation, paths: SweepPaths, record: TrialRecord) -> int | None:
-    here = newest_whole(paths.trial(record.id))
+    here = newest_intact(paths.trial(record.id))
     step = -1 if here is None else here.step
     return _mirror(place, record).fetch(paths.trial(record.id), step)

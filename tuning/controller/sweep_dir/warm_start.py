@@ -136,7 +136,7 @@ def _ended(
     known = [
         _Ended(record, _curves(source, record, names))
         for record in read_trials(source)
-        if record.state.rests and record.state is not TrialState.FAILED
+        if not record.state.active and record.state is not TrialState.FAILED
     ]
     reported = {name for one in known for name, curve in one.curves.items() if curve}
     sought = {o.metric: o for o in theirs.objectives}
@@ -157,7 +157,7 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
         stopped = one.record.state is not TrialState.COMPLETED
         step, value = one.curves[goal.metric][-1]
         cost = value if goal.mode == "min" else -value
-        return bool(one.record.broken), stopped, -step * stopped, cost
+        return bool(one.record.broken_constraints), stopped, -step * stopped, cost
 
     order = sorted(ended, key=key)
     return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}

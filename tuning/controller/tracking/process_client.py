@@ -33,7 +33,7 @@ _LATER_S = 10.0
 def start_process(folder: Path, fence: Fence) -> list[str]:
     """The command of the process that delivers a sweep's folder for its owner."""
     command = [sys.executable, "-m", "tuning.controller.tracking.process", str(folder)]
-    return [*command, fence.token, str(fence.fence)] if isinstance(fence, Owner) else command
+    return [*command, fence.token, str(fence.number)] if isinstance(fence, Owner) else command
 
 
 class ProcessClient:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from results.analysis.pareto import merits
+from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
@@ -33,7 +33,8 @@ class Asha(Scheduler):
     The first report at or beyond a rung is recorded there; the trial stops when it is not in the
     best `1 / reduction_factor` of what the rung had recorded before. Decides as one bracket of Ray
     Tune's `AsyncHyperBandScheduler` does, for trials that report between any two rungs. Several
-    objectives are ordered by non-domination, then by crowding (`results.analysis.pareto.merits`).
+    objectives are ordered by non-domination, then by crowding
+    (`results.analysis.pareto.scalar_merits`).
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
@@ -55,6 +56,6 @@ def at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> Decision:
     if trial_id in rung:
         return Decision.CONTINUE
     rung[trial_id] = scores
-    *others, mine = merits(list(rung.values()))
+    *others, mine = scalar_merits(list(rung.values()))
     cutoff = np.percentile(others, (1 - keep) * 100) if others else mine
     return Decision.STOP if mine < cutoff else Decision.CONTINUE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from results.analysis.pareto import merits
+from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import Rung, milestones
@@ -74,6 +74,6 @@ class AshaPromote(Scheduler):
         """The trials of a rung, best first; ties in the order in which they came."""
         if milestone not in self._orders:
             rung = self._rungs[milestone]
-            merit = dict(zip(rung, merits(list(rung.values())), strict=True))
+            merit = dict(zip(rung, scalar_merits(list(rung.values())), strict=True))
             self._orders[milestone] = sorted(rung, key=lambda t: -merit[t])
         return self._orders[milestone]

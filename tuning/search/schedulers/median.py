@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 
-from results.analysis.pareto import merits
+from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
@@ -33,7 +33,7 @@ class MedianStopping(Scheduler):
         if curve.steps and step <= curve.steps[-1]:
             return decision
         median = _median(self._others(step))
-        self._note(curve, step, merits([scores])[0])
+        self._note(curve, step, scalar_merits([scores])[0])
         if decision is Decision.COMPLETE or step < self._spec.grace_period:
             return decision
         return Decision.STOP if curve.best < median else Decision.CONTINUE

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from results.analysis.pareto import merits
+from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import Rung
@@ -107,7 +107,7 @@ class Pbt(Scheduler):
         """The worst and the best of a generation; ties in the order of their ids."""
         rung = self._rungs[generation]
         names = sorted(rung)
-        merit = dict(zip(names, merits([rung[n] for n in names]), strict=True))
+        merit = dict(zip(names, scalar_merits([rung[n] for n in names]), strict=True))
         order = sorted(names, key=lambda t: -merit[t])
         count = min(math.ceil(len(order) * self._spec.quantile), len(order) // 2)
         return (order[-count:], order[:count]) if count else ((), ())
