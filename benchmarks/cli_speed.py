@@ -17,7 +17,7 @@ from benchmarks.process import ROOT
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.loading.sweep_file import load_sweep
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 
 BEGAN = 1_700_000_000.0
 TARGETS: dict[tuple[str, ...], float] = {
@@ -33,7 +33,7 @@ def make_sweep(storage: Path, trials: int, reports: int) -> SweepPaths:
     """A finished sweep of digits, without training: trial i ends at an accuracy of i / trials."""
     overrides = [f"budget.trials={trials}", f"scheduler.max_t={reports}", f"fixed.epochs={reports}"]
     loaded = load_sweep(ROOT / "search_spaces" / "digits.yaml", overrides)
-    paths = create(loaded, "large", str(storage))
+    paths = create_sweep(loaded, "large", str(storage))
     for number in range(trials):
         _write_trial(paths, number, number / trials, reports, loaded.spec.fixed)
     return paths

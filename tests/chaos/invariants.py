@@ -19,7 +19,7 @@ from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
 from tests.chaos import in_mlflow
 from tests.chaos.recovery import raw_reports, recoveries
-from tuning.controller.sweep_dir.lock import held_by
+from tuning.controller.sweep_dir.lock import current_driver
 
 RECOVERY_S = 600.0
 
@@ -60,7 +60,7 @@ def violations(case: Case) -> list[str]:
     found = [*_run_again(case, records), *_counted_twice(case, records)]
     if case.whole is not None:
         found += [*_other_curves(case, records), *_other_decisions(case, records)]
-    if holder := held_by(case.paths.lock):
+    if holder := current_driver(case.paths.lock):
         found.append(f"I5: still driven by {holder}")
     found += [f"I5: {what} is left" for what in case.left()]
     found += [*_done_twice(case, records), *_unexplained(case, records), *_slow(case)]

@@ -9,7 +9,7 @@ from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import make_spec, open_run
 from tests.tuning.trained import train_all
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 
 DIGITS: dict[str, Any] = {
     "name": "trained",
@@ -28,7 +28,7 @@ DIGITS: dict[str, Any] = {
 def trained(**changes: Any) -> SweepPaths:
     """A sweep in ./sweeps, trained to its end."""
     spec = make_spec(**{**DIGITS, **changes})
-    paths = create(LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ()), None, None)
+    paths = create_sweep(LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ()), None, None)
     run = open_run(paths.root, spec)
     train_all(run)
     return paths

@@ -15,7 +15,7 @@ from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, open_run
 from tuning.cli.app import main
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "search_spaces" / "digits.yaml"
@@ -63,7 +63,7 @@ class Tune:
         """A sweep in ./sweeps, run to its end by hand unless `done` is False."""
         spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
         loaded = LoadedSweep(spec, Source("simulated.yaml"), Path("simulated.yaml"), ())
-        paths = create(loaded, None, None)
+        paths = create_sweep(loaded, None, None)
         if done:
             finish(open_run(paths.root, spec))
         return paths

@@ -16,7 +16,7 @@ from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import trained
 from tuning.cli.results.best import one_per_configuration
 from tuning.cli.results.soup_request import ModelChoice
-from tuning.evaluation.load_model import pick
+from tuning.evaluation.load_model import select_model
 
 
 def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
@@ -104,8 +104,8 @@ def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: T
     made = Confirmation(modes={"accuracy": "max"}, seeds=(1, 2), trials=trials)
     write(paths, made)
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
-    picked = pick("mine", None, None, None, "export")
-    assert (picked.name, picked.gated) == (order[-1], True)
+    picked = select_model("mine", None, None, None, "export")
+    assert (picked.name, picked.confirmed) == (order[-1], True)
 
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:

@@ -21,7 +21,7 @@ from tests.trainables.examples import EXAMPLES
 from tests.tuning.simulate import open_run
 from tests.tuning.trained import train_all
 from trainables.digits.trainable import Digits
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,7 +42,9 @@ def train_sweep(name: str, metric: str, rates: list[float], storage: Path) -> Sw
             "tracking": {"name": "mlflow"},
         }
     )
-    paths = create(LoadedSweep(spec, Source("x.yaml"), Path("x.yaml"), ()), None, str(storage))
+    paths = create_sweep(
+        LoadedSweep(spec, Source("x.yaml"), Path("x.yaml"), ()), None, str(storage)
+    )
     run = open_run(paths.root, spec)
     run._cache = str(Storage(storage).cache)
     train_all(run)

@@ -14,7 +14,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.amend import Changed, change
+from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.compatibility import fitting
 
@@ -35,8 +35,8 @@ Mine = Callable[..., SweepPaths]
 
 def grow(
     paths: SweepPaths, *overrides: str, trials: str | None = None, time: str | None = None
-) -> tuple[Changed, SweepSpec]:
-    changed = change(paths, trials, time, overrides)
+) -> tuple[Amendment, SweepSpec]:
+    changed = amend_sweep(paths, trials, time, overrides)
     assert changed is not None
     return changed, load_sweep(paths.spec).spec
 

@@ -16,7 +16,7 @@ from results.storage.fencing import NullFence
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import accounted, read_state
+from tuning.controller.sweep_dir.folder import read_state, record_session_time
 from tuning.controller.sweep_dir.lock import acquire_lock
 
 TIMED = {"budget": {"trials": 50, "time": 5}}
@@ -76,7 +76,7 @@ def test_the_limit_that_ended_a_sweep_is_said_and_kept(tune: Tune) -> None:
     assert tune("ls").lines[1][1] == "done"
     shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
     assert shown in tune("show", "mine").out
-    with accounted(paths, NullFence()):
+    with record_session_time(paths, NullFence()):
         assert not read_state(paths).ended
 
 

@@ -27,8 +27,8 @@ from tuning.cli.look.show import show
 from tuning.cli.results.best import best
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.commands import CommandHandler, send
-from tuning.controller.sweep_dir.folder import create
-from tuning.controller.sweep_dir.repair import other_versions
+from tuning.controller.sweep_dir.folder import create_sweep
+from tuning.controller.sweep_dir.repair import version_changes
 
 
 def make_sweep(storage: Path) -> SweepPaths:
@@ -51,7 +51,7 @@ def make_sweep(storage: Path) -> SweepPaths:
 
 def _create(storage: Path, **changes: Any) -> SweepPaths:
     spec = make_spec(**{"tracking": {"name": "none"}, "budget": {"trials": 4}, **changes})
-    return create(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
+    return create_sweep(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
 
 
 def _note(job: TrialJob) -> None:
@@ -103,7 +103,7 @@ def check(paths: SweepPaths) -> bool:
         spec = read_spec(paths)
         with open_sweep(paths, spec) as run:
             CommandHandler(run).begin()
-            other_versions(paths, run.records)
+            version_changes(paths, run.records)
             finish(run)
     except UserError as e:
         assert all(line and "\n" not in line for line in e.problems), e.problems

@@ -4,14 +4,14 @@ from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec
 from tuning.controller.session import open_sweep
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 
 
 def sweep(tmp_path, name="mine", run=True, **changes):
     """A sweep in a storage, run to its end."""
     spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
     loaded = LoadedSweep(spec, Source("simulated.yaml"), tmp_path / "simulated.yaml", ())
-    paths = create(loaded, name, str(tmp_path))
+    paths = create_sweep(loaded, name, str(tmp_path))
     if run:
         finish(session(paths))
     return paths

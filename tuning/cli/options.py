@@ -12,9 +12,9 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_defaul
 
 def sweep_names() -> list[str]:
     """What the shell completes a sweep's name to."""
-    from tuning.controller.sweep_dir.folder import storage_of
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
-    return [paths.name for paths in storage_of(None).sweeps()]
+    return [paths.name for paths in resolve_storage(None).sweeps()]
 
 
 Sweep = Annotated[

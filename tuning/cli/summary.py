@@ -22,8 +22,8 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import is_foreign, resolve
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import trials_table
-from tuning.controller.resources.budget import spent
-from tuning.controller.sweep_dir.folder import handle
+from tuning.controller.resources.budget import total_cost
+from tuning.controller.sweep_dir.folder import sweep_argument
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -69,7 +69,7 @@ def summarise(run: SweepController, console: Console) -> None:
         best = leaders(paths, spec)
         console.print(leaderboard_table(spec, board[:10], best, console.width))
     if len(board) > 10:
-        console.print(f"… {len(board) - 10} more: tune show {handle(paths)}", style="dim")
+        console.print(f"… {len(board) - 10} more: tune show {sweep_argument(paths)}", style="dim")
     for line in [*_outcome(run, board), *_next_steps(run, board)]:
         console.print(line, soft_wrap=True)
 
@@ -109,8 +109,8 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
             said = f" {entry.record.id}: {entry.record.reason}; log {log}"
             yield Text.assemble(("failed", "red"), said)
     if not run.interrupted and (limit := run.limit):
-        cost = spent(run.records.values())
-        yield f"ended by {limit.why}; spent {cost}"
+        cost = total_cost(run.records.values())
+        yield f"ended by {limit.summary}; spent {cost}"
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
@@ -122,7 +122,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
 
 def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:
     """Commands to try: only those that can work on this sweep."""
-    name, spec = handle(run.paths), run.spec
+    name, spec = sweep_argument(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")
     if run.interrupted:
         yield f"stopped; go on with: tune resume {name}"
@@ -144,7 +144,7 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
 def extension(paths: SweepPaths, paused: int) -> str:
     """What a sweep that is over can still do with its paused trials."""
     which = "one paused trial" if paused == 1 else f"{paused} paused trials"
-    return f"extend     tune resume {handle(paths)} --trials +{paused}  ({which} may go on)"
+    return f"extend     tune resume {sweep_argument(paths)} --trials +{paused}  ({which} may go on)"
 
 
 def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:

@@ -13,7 +13,7 @@ from results.tracking import Ending
 from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SessionStart, SweepEvents
-from tuning.controller.sweep_dir.folder import accounted, handle, note_end
+from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 
@@ -82,9 +82,8 @@ def run_session(
         finally:
             run.observers.session_ended(ending)
         if tracking.undelivered and not run.problem:
-            run.problem = (
-                f"{tracking.undelivered}; the sweep folder has it: tune sync {handle(paths)}"
-            )
+            again = f"tune sync {sweep_argument(paths)}"
+            run.problem = f"{tracking.undelivered}; the sweep folder has it: {again}"
     return run
 
 
@@ -102,7 +101,7 @@ def open_sweep(
         UserError: another driver holds the sweep, or its folder cannot be repaired.
     """
     from tuning.controller.sweep import SweepController
-    from tuning.controller.sweep_dir.record_mirror import mirrored
+    from tuning.controller.sweep_dir.record_mirror import mirror_records
     from tuning.controller.sweep_dir.repair import (
         open_study,
         repair_spec,
@@ -110,19 +109,19 @@ def open_sweep(
         repair_trials,
     )
     from tuning.controller.sweep_dir.trial_cache import TrialCache
-    from tuning.controller.sweep_dir.warm_start import frozen
+    from tuning.controller.sweep_dir.warm_start import load_evidence
 
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
         repaired = [*repair_spec(paths), *repair_state(paths)]
-        mirror = stack.enter_context(mirrored(paths, spec, fence))
-        spent = stack.enter_context(accounted(paths, fence))
+        mirror = stack.enter_context(mirror_records(paths, spec, fence))
+        spent = stack.enter_context(record_session_time(paths, fence))
         study, said = open_study(paths, spec)
         repaired += [*said, *repair_trials(paths, spec, study)]
         run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
         run.fence, run.repaired = fence, repaired
         run.mirror = mirror.watch(run)
-        study.learn(found := frozen(paths, spec))
+        study.learn(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
         _restore(run, spent, observers)
         yield run
@@ -139,9 +138,9 @@ def _restore(run: SweepController, spent_s: float, observers: Iterable[SweepEven
 
 def _report_changes(run: SweepController) -> None:
     """Tell observers what was repaired, and which libraries have another version."""
-    from tuning.controller.sweep_dir.repair import other_versions
+    from tuning.controller.sweep_dir.repair import version_changes
 
-    changed = [] if run.finished else other_versions(run.paths, run.records)
+    changed = [] if run.finished else version_changes(run.paths, run.records)
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
 
@@ -149,9 +148,9 @@ def _report_changes(run: SweepController) -> None:
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Where trials run while the block does, on a Ray cluster; None if none is left to run."""
-    from tuning.controller.resources.budget import check_spendable
-    from tuning.controller.resources.cluster import cluster
-    from tuning.controller.resources.placement import place
+    from tuning.controller.resources.budget import check_gpu_budget
+    from tuning.controller.resources.cluster import ray_cluster
+    from tuning.controller.resources.placement import compute_placement
     from tuning.controller.worker_manager import imported_meanwhile
 
     if run.finished:
@@ -160,9 +159,9 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     with ExitStack() as stack:
         run.observers.message("starting Ray")
         with imported_meanwhile():
-            nodes = stack.enter_context(cluster(address))
-        placement = place(run.spec.resources, nodes)
-        check_spendable(run.spec.budget, placement)
+            nodes = stack.enter_context(ray_cluster(address))
+        placement = compute_placement(run.spec.resources, nodes)
+        check_gpu_budget(run.spec.budget, placement)
         run.observers.concurrency_known(placement.concurrency)
         yield placement
 
@@ -170,7 +169,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
 def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
     from tuning.controller.worker_manager import run_trials
 
-    run.observers.message(f"starting workers: {placement.need} for each trial")
+    run.observers.message(f"starting workers: {placement.request_summary} for each trial")
     run_trials(run, placement, between)
 
 
@@ -194,5 +193,5 @@ def _write_results(run: SweepController) -> Ending:
         write_parquet(run.paths, trials_frame(board, run.spec))
     status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
-        note_end(run.paths, limit.why)
+        record_end(run.paths, limit.summary)
     return Ending(status, {k: v for k, v in best.items() if v is not None})

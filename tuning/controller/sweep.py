@@ -17,7 +17,7 @@ from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import closed, last_sign
 from tuning.controller.failure_policy import NOWHERE, decide, diagnose, shrink
-from tuning.controller.resources.budget import BY_HAND
+from tuning.controller.resources.budget import USER_STOP
 from tuning.controller.trial_queue import TrialQueue
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
@@ -103,8 +103,8 @@ class SweepController(TrialQueue):
 
     def _cause_to_stop(self, trial_id: str) -> str | None:
         by_hand = self.stopped or trial_id in self._to_stop
-        limit = BY_HAND if by_hand else self._budget.hard_limit(self.elapsed_s)
-        return limit.cause if limit else None
+        limit = USER_STOP if by_hand else self._budget.hard_limit(self.elapsed_s)
+        return limit.stop_reason if limit else None
 
     def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
         """Pause a trial, unless its turn to go on is now."""
@@ -183,7 +183,7 @@ class SweepController(TrialQueue):
     def _again(self, trial_id: str) -> None:
         if self.stopped or trial_id in self._to_stop:
             step = self._last_step(trial_id)
-            self._finish(trial_id, TrialState.STOPPED, BY_HAND.cause, step)
+            self._finish(trial_id, TrialState.STOPPED, USER_STOP.stop_reason, step)
             return
         self._live.discard(trial_id)
         self._queue.appendleft(trial_id)
@@ -212,7 +212,9 @@ class SweepController(TrialQueue):
         asked = {i for i in unfinished if i == trial_id or trial_id is None}
         for waiting in asked - self._live:
             self._queue = deque(i for i in self._queue if i != waiting)
-            self._finish(waiting, TrialState.STOPPED, BY_HAND.cause, self._last_step(waiting))
+            self._finish(
+                waiting, TrialState.STOPPED, USER_STOP.stop_reason, self._last_step(waiting)
+            )
         self._to_stop |= asked
         return asked.isdisjoint(self._live)
 

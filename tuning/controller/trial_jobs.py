@@ -70,7 +70,7 @@ def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any
     return with_init_seed(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
 
 
-def repetition(
+def make_rerun_job(
     spec: SweepSpec,
     record: TrialRecord,
     files: TrialPaths,

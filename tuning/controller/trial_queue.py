@@ -15,8 +15,8 @@ from results.storage.fault_injection import fault_point
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from tuning.controller.attempts import begun
-from tuning.controller.resources.budget import BY_HAND, Limit
-from tuning.controller.resources.placement import Allocation, FindAllocation, unplaced
+from tuning.controller.resources.budget import USER_STOP, Limit
+from tuning.controller.resources.placement import Allocation, FindAllocation, default_allocation
 from tuning.controller.trial_jobs import make_job
 from tuning.controller.trial_table import TrialTable
 from tuning.controller.weight_inheritance import inherit
@@ -56,7 +56,7 @@ class TrialQueue(TrialTable):
     def limit(self) -> Limit | None:
         """The limit of the budget that is reached."""
         if self.stopped:
-            return BY_HAND
+            return USER_STOP
         return self._budget.limit(self.elapsed_s, self._study.regret_bound)
 
     @property
@@ -73,7 +73,7 @@ class TrialQueue(TrialTable):
 
     def next_trial(self, find: FindAllocation | None = None) -> TrialJob | None:
         """The next attempt to launch, in a berth that is found for it; None for none now."""
-        find = find or unplaced(self.spec.resources)
+        find = find or default_allocation(self.spec.resources)
         while self._may_begin(limit := self.limit):
             if (following := self._next_record(limit, find)) is None:
                 return None

@@ -33,7 +33,7 @@ from tuning.controller.attempts import claim_next, closed
 from tuning.controller.events import Observers
 from tuning.controller.resources.budget import BudgetTracker
 from tuning.controller.scheduler_adapter import SchedulerAdapter
-from tuning.controller.sweep_dir.trial_cache import TrialCache, take
+from tuning.controller.sweep_dir.trial_cache import TrialCache, copy_trial
 from tuning.controller.trial_jobs import trial_identity
 from tuning.search.schedulers import Decision
 from tuning.search.study import Curve, SweepStudy, derive_seed
@@ -77,7 +77,7 @@ class TrialTable:
             self.records[record.id], self._curves[record.id] = record, []
             for report in told[record.id]:
                 self._note(record.id, report)
-            self._budget.adopted(record)
+            self._budget.record_trial(record)
             self._replicates.add(record)
         undecided = self._scheduler.replay((r, p) for r in records for p in told[r.id])
         self._study.rebuild(self._jointly(n) for n in sorted({r.number for r in records}))
@@ -109,7 +109,7 @@ class TrialTable:
         self._save(record)
         self._scheduler.on_trial_resume(record.id)
         self.observers.trial_started(record)
-        for report in (reports := take(found, self.paths.trial(record.id))):
+        for report in (reports := copy_trial(found, self.paths.trial(record.id))):
             self._note(record.id, report)
             self._scheduler.decide(record, report)
             self.observers.trial_reported(record, report)
@@ -175,7 +175,7 @@ class TrialTable:
         self.fence.check()
         self.records[record.id] = record
         self._curves.setdefault(record.id, [])
-        self._budget.adopted(record)
+        self._budget.record_trial(record)
         self._replicates.add(record)
         write_trial(self.paths.trial(record.id), record)
 
@@ -190,7 +190,7 @@ class TrialTable:
             while curve and curve[-1][0] >= report.step:
                 curve.pop()
             curve.append((report.step, value))
-            self._budget.noted(trial_id, value)
+            self._budget.record_value(trial_id, value)
 
     def _last_step(self, trial_id: str) -> int | None:
         curve = self._curves[trial_id]

@@ -63,14 +63,14 @@ class WorkerManager:
         """
         if self.broker_lost:
             return None
-        size = self._capacity.next_size(self._sizes.values())
+        size = self._capacity.next_trial_workers(self._sizes.values())
         if size is None:
             return None
         allocation = self._capacity.placement.allocation
-        there = self._capacity.there(blamed)
+        there = self._capacity.present_machines(blamed)
         if not there:
             return allocation(size)
-        others = self._capacity.places_off({m.id for m in there})
+        others = self._capacity.slots_excluding({m.id for m in there})
         fewest = self._run.spec.resources.min_workers
         if others < fewest:
             return replace(allocation(size), kept_off=there, in_place=True)
@@ -87,7 +87,7 @@ class WorkerManager:
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt."""
-        self._capacity.used()
+        self._capacity.mark_activity()
         self._sizes[job.key] = job.workers
         self._crew.start(job)
 
@@ -95,12 +95,12 @@ class WorkerManager:
         """An attempt is over; see `WorkerPool.release`."""
         self._crew.release(job.key, unusable=unusable)
         del self._sizes[job.key]
-        self._capacity.used()
-        self._capacity.look_soon()
+        self._capacity.mark_activity()
+        self._capacity.refresh_soon()
 
     def answer(self, job: TrialJob) -> Answer:
         """What a trial that may go on is told: PAUSE where it is to go on with more workers."""
-        if not self._capacity.let_grow(job.workers, self._waiting):
+        if not self._capacity.should_grow(job.workers, self._waiting):
             return Answer.CONTINUE
         self._run.move(job.trial_id)
         return Answer.PAUSE
@@ -119,7 +119,7 @@ class WorkerManager:
             return
         fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
         if there := self._crew.up() + fewer:
-            self._capacity.no_room_for_more_than(there)
+            self._capacity.cap_workers(there)
             self._run.on_failed(job.trial_id, error, began=False)
         else:
             self._run.give_up(f"no trial can start: {error}")
@@ -147,11 +147,11 @@ class WorkerManager:
         that is gone; called all the time.
         """
         running = self._sizes.values()
-        needed = 0 if self._capacity.idle else self._capacity.trials() - len(running)
+        needed = 0 if self._capacity.is_idle else self._capacity.trials() - len(running)
         self._crew.keep(max(0, needed))
-        if self._capacity.overcommitted(running):
+        if self._capacity.is_overcommitted(running):
             self._crew.recall()
-        self._capacity.watch(running)
+        self._capacity.track_free_slots(running)
         self._note_leaks()
 
     def close(self) -> None:
@@ -170,11 +170,11 @@ def start_workers(run: SweepController, placement: Placement) -> Iterator[Worker
     from trainables.launch.broker import start_broker
     from trainables.launch.ray_train import Shape
     from trainables.launch.worker_pool import Isolation, launch
-    from tuning.controller.resources.cluster import nodes, unheld
+    from tuning.controller.resources.cluster import available_nodes, cluster_nodes
 
     broker, resources = start_broker(), run.spec.resources
     shape = Shape(
-        placement.sizes[0],
+        placement.workers_per_trial[0],
         resources.cpus_per_worker,
         placement.gpus_per_worker,
         run.spec.failure.start_timeout,
@@ -183,8 +183,8 @@ def start_workers(run: SweepController, placement: Placement) -> Iterator[Worker
     isolation = Isolation(
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
     )
-    crew = launch(run.spec.trainable, isolation, shape, placement.sizes, broker)
-    workers = WorkerManager(run, crew, broker, Capacity(placement, nodes, unheld))
+    crew = launch(run.spec.trainable, isolation, shape, placement.workers_per_trial, broker)
+    workers = WorkerManager(run, crew, broker, Capacity(placement, cluster_nodes, available_nodes))
     try:
         yield workers
     finally:

@@ -11,7 +11,7 @@ from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SelectSpec, SweepSpec
-from tuning.evaluation.retrain import Retrainer, Say
+from tuning.evaluation.retrain import PrintLine, Retrainer
 from tuning.search.study import derive_seed
 
 _FRESH = 1 << 31
@@ -27,7 +27,12 @@ class Confirmer:
     """
 
     def __init__(
-        self, paths: SweepPaths, spec: SweepSpec, select: SelectSpec, again: Retrainer, say: Say
+        self,
+        paths: SweepPaths,
+        spec: SweepSpec,
+        select: SelectSpec,
+        again: Retrainer,
+        say: PrintLine,
     ) -> None:
         self._paths, self._spec, self._select = paths, spec, select
         self._again, self._say = again, say

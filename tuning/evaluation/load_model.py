@@ -67,7 +67,7 @@ _Found = tuple["Path", str, "Card", bool, str]
 
 
 @dataclass(frozen=True)
-class Picked:
+class SelectedModel:
     """One model of a sweep: a trial's or an average's.
 
     Attributes:
@@ -86,11 +86,13 @@ class Picked:
     source: Path
     config: TrainableConfig
     card: Card
-    gated: bool
-    why_not_gated: str
+    confirmed: bool
+    unconfirmed_reason: str
 
 
-def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, verb: str) -> Picked:
+def select_model(
+    sweep: str, trial: str | None, soup: str | None, storage: str | None, verb: str
+) -> SelectedModel:
     """The model that a command's `--trial` or `--soup` names; the winner for neither.
 
     Raises:
@@ -98,16 +100,16 @@ def pick(sweep: str, trial: str | None, soup: str | None, storage: str | None, v
     """
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
 
     if trial and soup:
         raise UserError(f"--trial and --soup exclude each other: one model to {verb}")
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     trainable = trainable_of(spec, verb)
     found = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
     config = config_of(spec, trainable, record_of(paths, found[2].parents[0].partition("@")[0]))
-    return Picked(paths, spec, trainable, found[1], found[0], config, *found[2:])
+    return SelectedModel(paths, spec, trainable, found[1], found[0], config, *found[2:])
 
 
 def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
@@ -156,12 +158,16 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     from results.averaging.soup import read_soup
     from results.export.folder import Card
     from search_spaces.errors import UserError, suggest
-    from tuning.controller.sweep_dir.folder import handle
+    from tuning.controller.sweep_dir.folder import sweep_argument
 
     folder = paths.soup(soup)
     names = [p.name for p in folder.parent.glob("[!.]*")]
     if soup not in names:
-        hint = suggest(soup, names) if names else f"; make one with: tune average {handle(paths)}"
+        hint = (
+            suggest(soup, names)
+            if names
+            else f"; make one with: tune average {sweep_argument(paths)}"
+        )
         raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
     made = read_soup(folder)
     first = record_of(paths, made.trial_id)

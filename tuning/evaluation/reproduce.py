@@ -20,9 +20,9 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
 from trainables.registry import is_foreign, resolve
-from tuning.controller.trial_jobs import repetition
+from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
-from tuning.evaluation.retrain import run_loop
+from tuning.evaluation.retrain import run_user_loop
 
 _OF_TIME = ("_per_second", "_seconds", "_time")
 """How metrics end that measure time, and are never the same twice."""
@@ -78,9 +78,9 @@ def reproduce(
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
-    job = repetition(spec, record, files, str(cache_of(paths)), then[-1].step)
+    job = make_rerun_job(spec, record, files, str(cache_of(paths)), then[-1].step)
     if foreign:
-        run_loop(spec, job, then[-1].step, workers, address)
+        run_user_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
     else:
         log = _run(RerunOrder(job, then[-1].step), workers, spec.resources.cpus_per_worker)

@@ -20,11 +20,11 @@ from trainables.launch.local import run_local
 from trainables.launch.rerun import StopAfter
 from trainables.launch.run_trial import output_to
 from trainables.registry import is_foreign, resolve
-from tuning.controller.trial_jobs import repetition
+from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
-from tuning.evaluation.test_split import scores_on_test
+from tuning.evaluation.test_split import test_scorer
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 """Tells a person a line."""
 
 
@@ -46,7 +46,7 @@ class Retrainer(Protocol):
         ...
 
 
-def again(paths: SweepPaths, spec: SweepSpec, address: str | None) -> Retrainer:
+def make_retrainer(paths: SweepPaths, spec: SweepSpec, address: str | None) -> Retrainer:
     """The way that the sweep's trainable allows."""
     if is_foreign(spec.trainable):
         return UserLoopRetrainer(paths, spec, address)
@@ -73,7 +73,7 @@ class TrainableRetrainer:
         if done and done[-1].step >= until and newest_intact(files):
             return
         config = reseeded(self._trainable, {**record.config, **record.adjusted}, seed)
-        job = repetition(
+        job = make_rerun_job(
             self._spec, record, files, str(self._cache), until, seed=seed, config=config
         )
         with output_to(files.log(1, 0)):
@@ -82,7 +82,7 @@ class TrainableRetrainer:
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
         """See `Retrainer`."""
         config = config_of(self._spec, self._trainable, record)
-        return scores_on_test(self._trainable, config, self._cache)(_weights(files))
+        return test_scorer(self._trainable, config, self._cache)(_weights(files))
 
 
 class UserLoopRetrainer:
@@ -111,27 +111,29 @@ class UserLoopRetrainer:
                 "fixed: {seed: 0} in a new sweep"
             )
         config = {**record.config, **record.adjusted, "seed": seed}
-        job = repetition(
+        job = make_rerun_job(
             self._spec, record, files, str(self._cache), until, seed=seed, config=config
         )
-        run_loop(self._spec, job, until, record.attempts[-1].workers, self._address)
+        run_user_loop(self._spec, job, until, record.attempts[-1].workers, self._address)
 
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
         """Nothing: only the loop can read its checkpoints."""
         return {}
 
 
-def run_loop(spec: SweepSpec, job: TrialJob, until: int, workers: int, address: str | None) -> None:
+def run_user_loop(
+    spec: SweepSpec, job: TrialJob, until: int, workers: int, address: str | None
+) -> None:
     """Run an attempt of a Ray Train loop under Ray, on so many workers, to its end or to a step.
 
     Raises:
         UserError: it failed, or no cluster can take it.
     """
-    from tuning.controller.resources.cluster import cluster
-    from tuning.controller.resources.placement import place
+    from tuning.controller.resources.cluster import ray_cluster
+    from tuning.controller.resources.placement import compute_placement
 
-    with cluster(address) as nodes:
-        placement = place(spec.resources, nodes)
+    with ray_cluster(address) as nodes:
+        placement = compute_placement(spec.resources, nodes)
         import ray
 
         from trainables.launch.broker import start_broker

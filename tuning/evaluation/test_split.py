@@ -15,11 +15,11 @@ from trainables.base import Split, Trainable, TrainableConfig
 
 T = TypeVar("T")
 
-Judge = Callable[[Path], dict[str, float]]
+ScoreModel = Callable[[Path], dict[str, float]]
 """Metrics of a folder with `model.safetensors`."""
 
 
-def scores_on_test(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> Judge:
+def test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> ScoreModel:
     """A judge of models on the test split.
 
     Args:
@@ -30,7 +30,7 @@ def scores_on_test(trainable: Trainable[Any], config: TrainableConfig, cache: Pa
     return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)
 
 
-def compare_with_single(
+def make_soup_evaluator(
     trainable: Trainable[Any], config: TrainableConfig, metric: str, mode: str, cache: Path
 ) -> soup.Evaluator:
     """A judge of averages: example by example, on the selection and the test split."""

@@ -14,10 +14,10 @@ from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from tuning.controller.resources.budget import BudgetTracker, Cost, check_spendable, spent
-from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, trial_cost
-from tuning.controller.resources.placement import Node, place
-from tuning.controller.sweep_dir.folder import SweepState, accounted, write_state
+from tuning.controller.resources.budget import BudgetTracker, Cost, check_gpu_budget, total_cost
+from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
+from tuning.controller.resources.placement import Node, compute_placement
+from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
 from tuning.search.schedulers import Decision
 
 HOUR = 3600.0
@@ -44,8 +44,8 @@ def limit(budget, values, *, mode="min", elapsed=0.0, gain=None, records=None):
     tally = BudgetTracker(BudgetSpec(**budget), mode)
     for record, value in zip(records, values, strict=True):
         if value is not None:
-            tally.noted(record.id, value)
-        tally.adopted(record)
+            tally.record_value(record.id, value)
+        tally.record_trial(record)
     found = tally.limit(elapsed, lambda: gain)
     return found and (found.key, found.hard)
 
@@ -91,19 +91,19 @@ def test_sums_that_run_along_are_those_of_all_trials(events):
         if before.state.finished:
             continue
         values[number] = float(value)
-        tally.noted(before.id, float(value))
+        tally.record_value(before.id, float(value))
         bad = ends and value == 9
         state = TrialState.FAILED if bad else TrialState.COMPLETED if ends else before.state
         made = len(before.attempts) + 1
         attempt = Attempt(number=made, started=0.0, ended=HOUR * (moment + 1), cpus=2.0)
         attempts = (*before.attempts, attempt)
         records[number] = before.model_copy(update={"state": state, "attempts": attempts})
-        tally.adopted(records[number])
-        assert tally.waited == waited(records, values)
-        assert tally.cost.cpu_hours == pytest.approx(spent(records.values()).cpu_hours)
+        tally.record_trial(records[number])
+        assert tally.trials_since_best == waited(records, values)
+        assert tally.cost.cpu_hours == pytest.approx(total_cost(records.values()).cpu_hours)
         good = [f"t{n:04d}" for n, r in records.items() if r.eligible and values[n] <= 1.0]
         limit = tally.hard_limit(0.0)
-        assert limit.said == f"{min(good)} reached 1" if good else limit is None
+        assert limit.description == f"{min(good)} reached 1" if good else limit is None
 
 
 def waited(records, values):
@@ -139,9 +139,9 @@ def test_several_objectives_have_no_best_value():
 
 def test_gpu_hours_that_nobody_spends_are_refused():
     budget, resources = BudgetSpec(gpu_hours=2.0), ResourcesSpec()
-    check_spendable(budget, place(resources, [Node(cpus=2, gpus=1)]))
+    check_gpu_budget(budget, compute_placement(resources, [Node(cpus=2, gpus=1)]))
     with pytest.raises(UserError, match=r"a trial holds no GPU here \(1 CPU \(1 x 1 CPU\)\)"):
-        check_spendable(budget, place(resources, [Node(cpus=2, gpus=0)]))
+        check_gpu_budget(budget, compute_placement(resources, [Node(cpus=2, gpus=0)]))
 
 
 def test_the_target_ends_the_sweep(tmp_path):
@@ -155,7 +155,7 @@ def test_the_target_ends_the_sweep(tmp_path):
     assert run.finished
     assert run.next_trial() is None
     assert [r.reason for r in run.records.values()] == ["target at step 2", "target at step 3"]
-    assert run.limit.said == "t0000 reached 1"
+    assert run.limit.description == "t0000 reached 1"
     # a resume begins nothing, a lower target does
     assert open_run(tmp_path / "s", spec).finished
     lower = make_spec(budget={"trials": 50, "target": 0.5})
@@ -189,8 +189,8 @@ def test_hours_count_over_sessions(tmp_path):
     run.release()
     again = open_run(tmp_path / "s", spec)
     assert again.next_trial() is None
-    assert again.limit.said == "1 CPU-hours"
-    cost = spent(again.records.values())
+    assert again.limit.description == "1 CPU-hours"
+    cost = total_cost(again.records.values())
     assert cost.cpu_hours == pytest.approx(2.0, abs=0.1)
     assert open_run(
         tmp_path / "s", make_spec(budget={"cpu_hours": 9.0}, resources={"workers": 2})
@@ -229,8 +229,8 @@ EACH = TrialCost(HOUR, Cost(2.0, 1.0), 3)
 
 def test_what_a_trial_costs_is_the_mean_of_those_that_ended():
     records = [trial(0, hours=1), trial(1, hours=3), trial(2, hours=9, state=TrialState.RUNNING)]
-    assert trial_cost(records) == TrialCost(2 * HOUR, Cost(4.0, 2.0), 2)
-    assert trial_cost(records[2:]) is None
+    assert mean_trial_cost(records) == TrialCost(2 * HOUR, Cost(4.0, 2.0), 2)
+    assert mean_trial_cost(records[2:]) is None
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_nothing_known_nothing_foretold():
 def test_sessions_are_counted_together(tmp_path: Path):
     paths = SweepPaths(tmp_path)
     write_state(paths, SweepState("mine", (), ()))
-    with accounted(paths, NullFence()) as before:
+    with record_session_time(paths, NullFence()) as before:
         assert before == 0.0
-    with accounted(paths, NullFence()) as before:
+    with record_session_time(paths, NullFence()) as before:
         assert 0.0 < before < 10.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.resources.cluster import check_trust
+from tuning.controller.resources.cluster import check_cluster_auth
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def without_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [None, "auto", "127.0.0.1:6379", "ray://localhost:10001", "[::1]:6379", socket.gethostname()],
 )
 def test_this_machine_needs_none(address: str | None) -> None:
-    check_trust(address, insecure=False)
+    check_cluster_auth(address, insecure=False)
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7:6379", "ray://head.example:10001", "0.0.0.0:6379"])
@@ -29,17 +29,17 @@ def test_another_machine_does(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="with a token only"):
-        check_trust(address, insecure=False)
-    check_trust(address, insecure=True)
+        check_cluster_auth(address, insecure=False)
+    check_cluster_auth(address, insecure=True)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UserError, match="--insecure"):
-        check_trust(None, insecure=False)
+        check_cluster_auth(None, insecure=False)
     with monkeypatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef")
-        check_trust(address, insecure=False)
+        check_cluster_auth(address, insecure=False)
         patch.setenv("RAY_AUTH_MODE", "disabled")
         with pytest.raises(UserError, match="set RAY_AUTH_TOKEN"):
-            check_trust(address, insecure=False)
+            check_cluster_auth(address, insecure=False)
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef")
-    check_trust(address, insecure=False)
+    check_cluster_auth(address, insecure=False)

@@ -6,40 +6,42 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import ResourcesSpec
-from tuning.controller.resources.placement import Node, place, sizes
+from tuning.controller.resources.placement import Node, compute_placement, workers_per_trial
 
 
 def test_concurrency_is_what_fits():
-    placement = place(ResourcesSpec(workers=2), [Node(8, 0)])
+    placement = compute_placement(ResourcesSpec(workers=2), [Node(8, 0)])
     assert (placement.concurrency, placement.gpus_per_worker) == (4, 0)
 
 
 def test_auto_takes_a_gpu_a_worker_where_there_are_enough():
-    assert place(ResourcesSpec(workers=2), [Node(8, 2)]).gpus_per_worker == 1
-    assert place(ResourcesSpec(workers=2), [Node(8, 1)]).gpus_per_worker == 0
-    assert place(ResourcesSpec(workers=2), [Node(4, 1), Node(4, 1)]).concurrency == 1
+    assert compute_placement(ResourcesSpec(workers=2), [Node(8, 2)]).gpus_per_worker == 1
+    assert compute_placement(ResourcesSpec(workers=2), [Node(8, 1)]).gpus_per_worker == 0
+    assert compute_placement(ResourcesSpec(workers=2), [Node(4, 1), Node(4, 1)]).concurrency == 1
 
 
 def test_a_worker_never_spans_machines():
     four = ResourcesSpec(workers=1, cpus_per_worker=4)
-    assert place(four, [Node(6, 0), Node(6, 0)]).fits == 2
+    assert compute_placement(four, [Node(6, 0), Node(6, 0)]).max_trials == 2
     with pytest.raises(UserError):
-        place(four, [Node(3, 0), Node(3, 0)])
+        compute_placement(four, [Node(3, 0), Node(3, 0)])
 
 
 def test_a_share_of_a_gpu_lies_on_one_device():
     third = ResourcesSpec(workers=1, gpus_per_worker=0.4)
-    assert place(third, [Node(64, 2)]).fits == 4
+    assert compute_placement(third, [Node(64, 2)]).max_trials == 4
 
 
 def test_concurrency_asked_for_is_capped():
-    assert place(ResourcesSpec(workers=1, concurrency=3), [Node(8, 0)]).concurrency == 3
-    assert place(ResourcesSpec(workers=1, concurrency=30), [Node(8, 0)]).concurrency == 8
+    assert compute_placement(ResourcesSpec(workers=1, concurrency=3), [Node(8, 0)]).concurrency == 3
+    assert (
+        compute_placement(ResourcesSpec(workers=1, concurrency=30), [Node(8, 0)]).concurrency == 8
+    )
 
 
 def test_the_refusal_has_the_arithmetic():
     with pytest.raises(UserError) as e:
-        place(ResourcesSpec(workers=4, gpus_per_worker=1), [Node(16, 2)])
+        compute_placement(ResourcesSpec(workers=4, gpus_per_worker=1), [Node(16, 2)])
     assert str(e.value) == (
         "resources: a trial needs 4 CPUs + 4 GPUs (4 x 1 CPU + 1 GPU), but the cluster has 16 CPUs"
         " + 2 GPUs on 1 machine: room for 2 of 4 workers; lower resources.workers or"
@@ -49,18 +51,26 @@ def test_the_refusal_has_the_arithmetic():
 
 def test_workers_times_fraction():
     quarter = ResourcesSpec(workers=2, gpus_per_worker=0.25)
-    placement = place(quarter, [Node(64, 1)])
-    assert (placement.fits, placement.need) == (2, "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)")
-    assert placement.sharing == "4 workers on one, 25% of its memory for each"
-    assert place(ResourcesSpec(gpus_per_worker=1), [Node(64, 1)]).sharing is None
-    assert place(quarter, [Node(64, 2), Node(64, 1)]).fits == 6
-    assert place(quarter, [Node(3, 8)]).fits == 1, "the CPUs are what there is too little of"
-    assert place(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).fits == 10
+    placement = compute_placement(quarter, [Node(64, 1)])
+    assert (placement.max_trials, placement.request_summary) == (
+        2,
+        "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)",
+    )
+    assert placement.gpu_sharing_summary == "4 workers on one, 25% of its memory for each"
+    assert (
+        compute_placement(ResourcesSpec(gpus_per_worker=1), [Node(64, 1)]).gpu_sharing_summary
+        is None
+    )
+    assert compute_placement(quarter, [Node(64, 2), Node(64, 1)]).max_trials == 6
+    assert compute_placement(quarter, [Node(3, 8)]).max_trials == 1, (
+        "the CPUs are what there is too little of"
+    )
+    assert compute_placement(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).max_trials == 10
 
 
 def test_a_fraction_that_cannot_be_placed_is_refused():
     with pytest.raises(UserError) as e:
-        place(ResourcesSpec(workers=3, gpus_per_worker=0.6), [Node(8, 2)])
+        compute_placement(ResourcesSpec(workers=3, gpus_per_worker=0.6), [Node(8, 2)])
     (line,) = e.value.problems
     assert "3 CPUs + 1.8 GPUs (3 x 1 CPU + 0.6 GPUs)" in line
     assert "room for 2 of 3 workers" in line
@@ -73,7 +83,7 @@ def elastic(least, most, **more):
 
 
 @pytest.mark.parametrize(
-    ("resources", "cpus", "sizes"),
+    ("resources", "cpus", "expected"),
     [
         (elastic(1, 2), 1, (1,)),
         (elastic(1, 2), 3, (2, 1)),
@@ -85,34 +95,34 @@ def elastic(least, most, **more):
         (ResourcesSpec(workers=2), 5, (2, 2)),
     ],
 )
-def test_elastic_trials_share_what_there_is(resources, cpus, sizes):
-    assert place(resources, [Node(cpus, 0)]).sizes == sizes
+def test_elastic_trials_share_what_there_is(resources, cpus, expected):
+    assert compute_placement(resources, [Node(cpus, 0)]).workers_per_trial == expected
 
 
 @settings(deadline=None, max_examples=200, derandomize=True)
 @given(
     st.integers(1, 4), st.integers(0, 4), st.integers(0, 40), st.integers(1, 9) | st.just("auto")
 )
-def test_every_share_is_allowed_and_none_is_lost(least, more, places, concurrency):
+def test_every_share_is_allowed_and_none_is_lost(least, more, slots, concurrency):
     resources = elastic(least, least + more, concurrency=concurrency)
-    shares = sizes(resources, places)
+    shares = workers_per_trial(resources, slots)
     assert all(least <= share <= least + more for share in shares)
-    assert sum(shares) <= places
-    assert bool(shares) == (places >= least)
-    left = places - sum(shares)
+    assert sum(shares) <= slots
+    assert bool(shares) == (slots >= least)
+    left = slots - sum(shares)
     if concurrency == "auto":
         assert left < least or all(share == least + more for share in shares)
 
 
 def test_the_words_for_an_elastic_trial():
-    placement = place(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
-    assert placement.need == "1 to 2 x 2 CPUs"
-    assert placement.spread == "2, 1 to begin with; 1 to 2 as there is room"
-    assert place(ResourcesSpec(workers=2), [Node(6, 0)]).spread is None
+    placement = compute_placement(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
+    assert placement.request_summary == "1 to 2 x 2 CPUs"
+    assert placement.elastic_summary == "2, 1 to begin with; 1 to 2 as there is room"
+    assert compute_placement(ResourcesSpec(workers=2), [Node(6, 0)]).elastic_summary is None
     with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* room for 1 of 2 workers"):
-        place(elastic(2, 3), [Node(1, 0)])
+        compute_placement(elastic(2, 3), [Node(1, 0)])
 
 
 def test_gpus_for_the_fewest_workers_are_enough():
-    assert place(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
-    assert place(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0
+    assert compute_placement(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
+    assert compute_placement(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0

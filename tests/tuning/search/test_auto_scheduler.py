@@ -5,8 +5,8 @@ import pytest
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
 from tests.tuning.simulate import finish, make_spec, open_run
-from tuning.controller.sweep_dir.amend import change
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.amend import amend_sweep
+from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.search.auto_scheduler import choose_scheduler
 
 AUTO = {"grace_period": 1, "max_t": 9}
@@ -16,7 +16,7 @@ LOOP = "def train(config): ...\n"
 def freeze(folder, **changes):
     spec = make_spec(scheduler=AUTO, tracking={"name": "none"}, **changes)
     loaded = LoadedSweep(spec, Source("simulated.yaml"), folder / "simulated.yaml", ())
-    return create(loaded, None, str(folder))
+    return create_sweep(loaded, None, str(folder))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_a_longer_sweep_keeps_what_was_picked(tmp_path, monkeypatch):
     script = tmp_path / "loop.py"
     script.write_text(LOOP)
     paths = freeze(tmp_path, trainable="loop.py:train")
-    assert change(paths, "+4", None, ()) is not None
+    assert amend_sweep(paths, "+4", None, ()) is not None
     assert load_sweep(paths.spec).spec.scheduler.name == "asha"
     assert paths.spec.read_text().count("# scheduler asha (auto: a Ray Train loop") == 1
-    change(paths, None, None, ("scheduler.name=median",))
-    change(paths, None, None, ("scheduler.name=auto",))
+    amend_sweep(paths, None, None, ("scheduler.name=median",))
+    amend_sweep(paths, None, None, ("scheduler.name=auto",))
     assert load_sweep(paths.spec).spec.scheduler.name == "asha"

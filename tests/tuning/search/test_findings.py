@@ -7,7 +7,12 @@ from results.records.trial import TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, outcome, train
 from tests.tuning.sources import seen, session, sweep, warm
-from tuning.controller.sweep_dir.warm_start import evidence, frozen, same_task, sources
+from tuning.controller.sweep_dir.warm_start import (
+    describe_source,
+    is_same_task,
+    load_evidence,
+    source_sweeps,
+)
 from tuning.search.transfer.findings import value_at
 
 
@@ -74,7 +79,7 @@ def test_spaces_may_differ(tmp_path):
     assert inside
     assert sorted(t.params["x"] for t in seen(run)) == inside
     assert all(t.params.keys() == {"x", "opt.k"} for t in seen(run))
-    assert evidence(first, run.spec) == (
+    assert describe_source(first, run.spec) == (
         f"warm start {len(inside)} of {len(theirs)} trials of first (values count)"
     )
     finish(run)
@@ -88,7 +93,7 @@ def test_of_another_task_only_the_order_counts(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
     paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first", name="tpe"))
     run = session(paths)
-    ranked = sorted(frozen(paths, run.spec), key=lambda f: f.ranks)
+    ranked = sorted(load_evidence(paths, run.spec), key=lambda f: f.ranks)
     assert [f.ranks for f in ranked] == [[(i + 0.5) / 8] for i in range(8)]
     complete = [f.complete for f in ranked]
     assert complete == sorted(complete, reverse=True)
@@ -116,28 +121,28 @@ def test_a_rank_has_a_value_among_ones_own():
 
 def test_what_makes_a_task():
     spec = make_spec(fixed={"data": "a", "deep": {"er": 1}})
-    assert same_task(spec, make_spec(fixed={"data": "a", "deep": {"er": 1}}, seed=9))
-    assert not same_task(spec, make_spec(fixed={"data": "b", "deep": {"er": 1}}))
-    assert not same_task(spec, make_spec(fixed={"data": "a"}))
+    assert is_same_task(spec, make_spec(fixed={"data": "a", "deep": {"er": 1}}, seed=9))
+    assert not is_same_task(spec, make_spec(fixed={"data": "b", "deep": {"er": 1}}))
+    assert not is_same_task(spec, make_spec(fixed={"data": "a"}))
     longer = make_spec(
         fixed={"data": "a", "deep": {"er": 1}}, scheduler={"name": "asha", "max_t": 99}
     )
-    assert not same_task(spec, longer)
+    assert not is_same_task(spec, longer)
     # one of them searches it: it is of the search
     searched = make_spec(
         fixed={"deep": {"er": 1}},
         space={"x": {"uniform": [0.0, 1.0]}, "data": {"choice": ["a", "b"]}},
     )
-    assert same_task(spec, searched)
+    assert is_same_task(spec, searched)
 
 
 def test_sources_are_named_or_refused(tmp_path):
     paths = sweep(tmp_path, "first", run=False)
     elsewhere = str(tmp_path / "first")
     spec = make_spec(**warm("first", elsewhere))
-    assert [p.root for p in sources(spec, str(tmp_path))] == [paths.root] * 2
+    assert [p.root for p in source_sweeps(spec, str(tmp_path))] == [paths.root] * 2
     with pytest.raises(UserError, match=r"search\.warm_start: no sweep 'frist'.*'first'"):
-        sources(make_spec(**warm("frist")), str(tmp_path))
+        source_sweeps(make_spec(**warm("frist")), str(tmp_path))
     with pytest.raises(ValidationError, match="reuse needs warm_start"):
         make_spec(search={"reuse": True})
 

@@ -16,8 +16,8 @@ from search_spaces.spec.search import SEARCHERS
 from tests.tuning.search.test_findings import seen, session, sweep, warm
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.amend import change
-from tuning.controller.sweep_dir.warm_start import evidence, findings
+from tuning.controller.sweep_dir.amend import amend_sweep
+from tuning.controller.sweep_dir.warm_start import collect_findings, describe_source
 from tuning.search.schedulers import Decision
 
 SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
@@ -125,7 +125,7 @@ def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name:
     loop.write_text("def train(config): ...\n")
     paths = explored(tmp_path, trainable=f"{loop}:train", **several)
     narrower = "space.x={uniform: [-0.8, 1.0]}"
-    changed = change(paths, "+5", None, [narrower, f"search.name={name}"])
+    changed = amend_sweep(paths, "+5", None, [narrower, f"search.name={name}"])
     assert changed is not None
     assert changed.misfits == tuple(r.id for r in read_trials(paths) if r.params["x"] < -0.8)
     assert 0 < len(changed.misfits) < MANY / 2
@@ -151,7 +151,7 @@ class TestSeveral:
         first = explored(tmp_path)
         run = begun(tmp_path, "mine", "tpe", "first", **TRADE_OFF)
         assert (
-            evidence(first, run.spec)
+            describe_source(first, run.spec)
             == f"warm start {MANY} of {MANY} trials of first (values count)"
         )
         values = {t.params["x"]: t.values for t in seen(run)}
@@ -163,7 +163,7 @@ class TestSeveral:
         first = explored(tmp_path, fixed={"width": 3})
         modes = {**TRADE_OFF, "mode": ["min", "max"]}
         run = begun(tmp_path, "mine", "tpe", "first", **modes)
-        assert "another task: ranks count" in evidence(first, run.spec)
+        assert "another task: ranks count" in describe_source(first, run.spec)
         by_x = {r.params["x"]: r.config for r in read_trials(first)}
         trials = seen(run)
         by_loss = sorted(trials, key=lambda t: t.values[0])
@@ -184,8 +184,8 @@ class TestSeveral:
         first = explored(tmp_path)
         goals = {"metric": ["error", "latency"], "mode": ["max", "min"]}
         run = begun(tmp_path, "mine", "tpe", "first", **goals)
-        assert "(ranks count: it reports no error, latency)" in evidence(first, run.spec)
-        found = findings(first, run.spec)
+        assert "(ranks count: it reports no error, latency)" in describe_source(first, run.spec)
+        found = collect_findings(first, run.spec)
         assert [f.ranks for f in found] == [[(i + 0.5) / MANY, 0.5] for i in range(MANY)]
         assert [f.curve[-1][1] for f in found] == sorted(f.curve[-1][1] for f in found)
         assert len({t.values[1] for t in seen(run)}) == 1
@@ -193,7 +193,7 @@ class TestSeveral:
     def test_one_objective_learns_from_a_sweep_of_several(self, tmp_path: Path) -> None:
         first = explored(tmp_path, **TRADE_OFF)
         run = begun(tmp_path, "mine", "tpe", "first", metric="size", mode="min")
-        assert evidence(first, run.spec).endswith("(values count)")
+        assert describe_source(first, run.spec).endswith("(values count)")
         values = {t.params["x"]: t.value for t in seen(run)}
         sizes = {r.params["x"]: size(r.config) + 0.5 for r in read_trials(first)}
         assert values == pytest.approx(sizes)

@@ -161,7 +161,7 @@ def test_the_sweep_stops_and_can_go_on(tmp_path):
     attend._attend()
     assert waiting(run.paths) == []
     assert run.finished
-    assert run.limit.why == "tune stop"
+    assert run.limit.summary == "tune stop"
     assert {r.state for r in run.records.values()} == {TrialState.STOPPED}
     again = reopen(run)
     finish(again)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock, held_by
+from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock, current_driver
 
 HOLD = """
 import sys, time
@@ -35,7 +35,7 @@ def holder(tmp_path):
 
 def test_a_second_driver_is_refused_and_told_who_holds_it(holder):
     lock, process = holder
-    assert held_by(lock).startswith(f"process {process.pid} on ")
+    assert current_driver(lock).startswith(f"process {process.pid} on ")
     with (
         pytest.raises(UserError, match=f"driven by process {process.pid} on "),
         acquire_lock(lock),
@@ -47,7 +47,7 @@ def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
     lock, process = holder
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert held_by(lock) is None
+    assert current_driver(lock) is None
     with acquire_lock(lock) as fence:
         assert fence.number == 2
 
@@ -57,8 +57,8 @@ def test_released_and_taken_again(tmp_path):
     for expected in (1, 2, 3):
         with acquire_lock(lock) as fence:
             assert fence.number == expected
-            assert held_by(lock)
-        assert held_by(lock) is None
+            assert current_driver(lock)
+        assert current_driver(lock) is None
 
 
 @pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (STALE_S + 1, False)])
@@ -66,7 +66,7 @@ def test_another_machine_lives_by_its_heartbeat(tmp_path, age_s, alive):
     lock = tmp_path / "owner.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
     os.utime(lock, (time.time() - age_s,) * 2)
-    assert (held_by(lock) is not None) == alive
+    assert (current_driver(lock) is not None) == alive
 
 
 def test_a_damaged_lock_holds_nobody(tmp_path):

@@ -24,10 +24,10 @@ from tests.object_store import BUCKET, CANARY, s3_server
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, save, train
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import create
+from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import Mirror, mirrored
-from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore
+from tuning.controller.sweep_dir.record_mirror import RecordMirror, mirror_records
+from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore_sweep
 
 
 @pytest.fixture
@@ -53,14 +53,16 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> SweepSpec:
 
 def made(spec: SweepSpec) -> SweepPaths:
     loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
-    return create(loaded, None, os.environ["TUNE_STORAGE"])
+    return create_sweep(loaded, None, os.environ["TUNE_STORAGE"])
 
 
-def driven(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> tuple[SweepController, Mirror]:
+def driven(
+    paths: SweepPaths, spec: SweepSpec, stack: ExitStack
+) -> tuple[SweepController, RecordMirror]:
     """A sweep that is owned, mirrored and driven by hand."""
     fence = stack.enter_context(acquire_lock(paths.lock))
-    mirror = stack.enter_context(mirrored(paths, spec, fence))
-    assert isinstance(mirror, Mirror)
+    mirror = stack.enter_context(mirror_records(paths, spec, fence))
+    assert isinstance(mirror, RecordMirror)
     run = open_run(paths.root, spec)
     run.fence, run.mirror = fence, mirror.watch(run)
     return run, mirror
@@ -80,7 +82,7 @@ def test_what_is_lost_goes_on_elsewhere(storage: Path, spec: SweepSpec) -> None:
     shutil.rmtree(storage)
     _forget_the_driver(spec)
 
-    paths = restore(f"{spec.checkpoint.mirror}/simulated", None)
+    paths = restore_sweep(f"{spec.checkpoint.mirror}/simulated", None)
     assert [r for r in read_trials(paths) if r.state.finished] == before
     unfinished = paths.trial(trial_id)
     assert [r.step for r in read_reports(unfinished)] == [1, 2]  # came with the checkpoint
@@ -136,10 +138,10 @@ def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
         shutil.copytree(paths.root, copy, ignore=shutil.ignore_patterns("owner.lock*"))
         with acquire_lock(SweepPaths(copy).lock) as fence:
             with pytest.raises(UserError, match=r": driven by process \d+ on .*; end it, or wait"):
-                stack.enter_context(mirrored(SweepPaths(copy), spec, fence))
-            monkeypatch.setattr(mirroring, "lives", lambda *_: False)
+                stack.enter_context(mirror_records(SweepPaths(copy), spec, fence))
+            monkeypatch.setattr(mirroring, "is_driver_alive", lambda *_: False)
             with (
-                mirrored(SweepPaths(copy), spec, fence),
+                mirror_records(SweepPaths(copy), spec, fence),
                 pytest.raises(mirroring.OwnershipTakenError),
             ):
                 mirror.send()
@@ -147,7 +149,7 @@ def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
         assert other.name == "simulated-2"
         fence = stack.enter_context(acquire_lock(other.lock))
         with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
-            stack.enter_context(mirrored(other, spec, fence))
+            stack.enter_context(mirror_records(other, spec, fence))
         mirror._lost = True
 
 
@@ -169,7 +171,9 @@ def test_a_driver_that_lost_the_sweep_ends(
 def test_a_sweep_that_never_began_leaves_its_name_free(storage: Path, spec: SweepSpec) -> None:
     paths = made(spec)
     with ExitStack() as stack:
-        stack.enter_context(mirrored(paths, spec, stack.enter_context(acquire_lock(paths.lock))))
+        stack.enter_context(
+            mirror_records(paths, spec, stack.enter_context(acquire_lock(paths.lock)))
+        )
     assert open_object_store(f"{spec.checkpoint.mirror}/simulated").sizes("") == {}
 
 
@@ -194,9 +198,9 @@ def test_no_secret_reaches_the_mirror_the_folder_or_the_log(
 def test_what_cannot_be_restored_is_said_in_one_line(storage: Path, spec: SweepSpec) -> None:
     address = f"{spec.checkpoint.mirror}"
     with pytest.raises(UserError, match="/nothing: holds no sweep; give MIRROR/NAME of one"):
-        restore(f"{address}/nothing", None)
+        restore_sweep(f"{address}/nothing", None)
     made(spec)
     with pytest.raises(UserError, match="exists; go on with it: tune resume "):
-        restore(f"{address}/simulated", None)
+        restore_sweep(f"{address}/simulated", None)
     with pytest.raises(UserError, match="is in no object storage"):
         fetch_checkpoints(made(make_spec(name="plain")), [])

@@ -13,7 +13,7 @@ from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
 from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.trial_cache import TrialCache
-from tuning.controller.sweep_dir.warm_start import findings
+from tuning.controller.sweep_dir.warm_start import collect_findings
 
 GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
 PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
@@ -144,7 +144,7 @@ def test_old_records_are_no_match(tmp_path):
         del raw["identity"]
         file.write_text(json.dumps(raw))
     assert read_trial(first.trial("t0000")).identity == ""
-    found = findings(first, load_sweep(first.spec).spec)
+    found = collect_findings(first, load_sweep(first.spec).spec)
     assert TrialCache(found).find(read_trial(first.trial("t0000"))) is None
 
 

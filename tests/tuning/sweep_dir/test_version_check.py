@@ -16,7 +16,7 @@ from trainables.runtime.provenance import versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, write_state
-from tuning.controller.sweep_dir.repair import other_versions
+from tuning.controller.sweep_dir.repair import version_changes
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def test_it_goes_on_and_says_so(paths: SweepPaths, tmp_path: Path) -> None:
     finish(whole)
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
-    [said] = other_versions(paths, run.records)
+    [said] = version_changes(paths, run.records)
     now = dict(versions())["torch"]
     assert said == (
         f"other versions: torch 1.0 then, {now} now; trials go on, and may differ in the last bits"
     )
-    assert other_versions(paths, {"t0002": run.records["t0002"]}) == []
+    assert version_changes(paths, {"t0002": run.records["t0002"]}) == []
 
 
 def change(record: Path, **members: object) -> bytes:

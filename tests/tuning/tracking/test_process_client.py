@@ -21,7 +21,7 @@ from tests.tuning.simulate import finish, make_spec, open_run
 from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
-from tuning.controller.tracking.process_client import ProcessClient
+from tuning.controller.tracking.process_client import TrackingClient
 
 ROOT = Path(__file__).parents[3]
 DONE = Ending("FINISHED", {"best_loss": 0.5})
@@ -46,11 +46,11 @@ def paths(tmp_path: Path) -> SweepPaths:
     return paths
 
 
-def courier_of(paths: SweepPaths, fence: Fence, monkeypatch: pytest.MonkeyPatch) -> ProcessClient:
+def courier_of(paths: SweepPaths, fence: Fence, monkeypatch: pytest.MonkeyPatch) -> TrackingClient:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     tracker = make_tracker(make_spec(tracking={"name": "mlflow"}), paths, fence)
-    assert isinstance(tracker, ProcessClient)
+    assert isinstance(tracker, TrackingClient)
     return tracker
 
 
@@ -91,7 +91,7 @@ def test_who_lost_the_sweep_is_told_so(paths: SweepPaths, monkeypatch: pytest.Mo
 
 
 def test_a_process_that_does_not_listen_costs_the_driver_no_time(tmp_path: Path) -> None:
-    courier = ProcessClient("MLflow", [sys.executable, "-c", "import time; time.sleep(1000)"])
+    courier = TrackingClient("MLflow", [sys.executable, "-c", "import time; time.sleep(1000)"])
     for number in range(20_000):  # more than a pipe holds
         courier.changed(f"t{number:04d}", reported=True)
     process = courier._process
@@ -104,7 +104,7 @@ def test_a_process_that_does_not_listen_costs_the_driver_no_time(tmp_path: Path)
 
 def test_warnings_are_the_drivers(caplog: pytest.LogCaptureFixture) -> None:
     says = 'import sys; sys.stdin.readline(); print(\'{"warning": "down"}\\n{"undelivered": "x"}\')'
-    courier = ProcessClient("MLflow", [sys.executable, "-c", says])
+    courier = TrackingClient("MLflow", [sys.executable, "-c", says])
     assert courier.close(DONE, WAIT_S) == "x"
     assert [r.getMessage() for r in caplog.records] == ["down"]
 
@@ -120,7 +120,7 @@ def test_the_cores_are_left_to_workers_that_come_up(monkeypatch: pytest.MonkeyPa
         "        break\n"
         "    heard.append(line.strip())\n"
     )
-    courier = ProcessClient("MLflow", [sys.executable, "-c", hears])
+    courier = TrackingClient("MLflow", [sys.executable, "-c", hears])
     monkeypatch.setattr("tuning.controller.tracking.process_client._LATER_S", 1000.0)
     courier.changed("t0000", reported=True)
     assert courier._process is None
@@ -136,10 +136,10 @@ def test_it_leaves_with_its_driver(paths: SweepPaths) -> None:
     driver = (
         "import os, sys\n"
         "from results.storage.fencing import NullFence\n"
-        "from tuning.controller.tracking.process_client import ProcessClient, start_process\n"
+        "from tuning.controller.tracking.process_client import TrackingClient, tracking_command\n"
         "from tuning.controller.tracking import process_client\n"
         "process_client._LATER_S = 0.0\n"
-        "told = ProcessClient('MLflow', start_process(sys.argv[1], NullFence()))\n"
+        "told = TrackingClient('MLflow', tracking_command(sys.argv[1], NullFence()))\n"
         "told.changed('t0000', reported=True)\n"
         "print(told._process.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -9,7 +9,7 @@ import pytest
 
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import make_spec
-from tuning.controller.sweep_dir.folder import create, read_state
+from tuning.controller.sweep_dir.folder import create_sweep, read_state
 from tuning.controller.tracking.sweep_facts import git_tags, sweep_facts
 
 
@@ -40,7 +40,7 @@ def test_the_sweep_file_and_where_it_comes_from_go_along_without_secrets(
     search = {"name": "tpe", "warm_start": ["earlier"]}
     spec = make_spec(description="opened by sesame-open-sesame", search=search)
     loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
-    paths = create(loaded, None, str(tmp_path))
+    paths = create_sweep(loaded, None, str(tmp_path))
     facts = sweep_facts(paths, spec)
     assert facts.key == read_state(paths).key
     assert "sesame" not in facts.artifacts["sweep.yaml"]

@@ -23,9 +23,9 @@ def ls(storage: StorageDir = None) -> None:
 
     from search_spaces.errors import UserError
     from tuning.cli.formatting import make_console
-    from tuning.controller.sweep_dir.folder import storage_of
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
-    root = storage_of(storage)
+    root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
     table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
@@ -73,9 +73,9 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
     """`running`, `done` or `interrupted`; `done` trials are finished."""
-    from tuning.controller.sweep_dir.lock import held_by
+    from tuning.controller.sweep_dir.lock import current_driver
 
-    if held_by(paths.lock):
+    if current_driver(paths.lock):
         return "running"
     if _ended(paths, spec, done):
         return "done"
@@ -84,9 +84,9 @@ def sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
 
 def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
     """Whether it is over: its last session said so, or was killed before it could."""
-    from tuning.controller.sweep_dir.folder import read_state, spent_s
+    from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
 
     trials, seconds = spec.budget.trials, spec.budget.time
     if read_state(paths).ended or (trials is not None and done >= trials):
         return True
-    return seconds is not None and spent_s(paths) >= seconds
+    return seconds is not None and total_elapsed_s(paths) >= seconds

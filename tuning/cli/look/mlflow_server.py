@@ -28,7 +28,7 @@ from results.tracking import (
     ui_environment,
 )
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find, read_state, storage_of
+from tuning.controller.sweep_dir.folder import find_sweep, read_state, resolve_storage
 from tuning.controller.tracking.observer import tracking_uri
 
 HOST = "127.0.0.1"
@@ -41,8 +41,8 @@ def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) 
     Raises:
         UserError: no such sweep, sweeps whose runs are in different places, or the port is taken.
     """
-    paths = [find(sweep, storage) for sweep in sweeps]
-    root = Storage(paths[0].root.parent) if paths else storage_of(storage)
+    paths = [find_sweep(sweep, storage) for sweep in sweeps]
+    root = Storage(paths[0].root.parent) if paths else resolve_storage(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
         _present(_pages(uri, uri, paths), browser)

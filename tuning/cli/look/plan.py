@@ -32,11 +32,11 @@ def plan(
     from tuning.cli.formatting import make_console
     from tuning.cli.look.space_table import rules_of, space_table
     from tuning.controller.preflight import preflight
-    from tuning.controller.resources.budget import check_spendable
-    from tuning.controller.resources.cluster import check_trust, cluster
-    from tuning.controller.resources.placement import place
+    from tuning.controller.resources.budget import check_gpu_budget
+    from tuning.controller.resources.cluster import check_cluster_auth, ray_cluster
+    from tuning.controller.resources.placement import compute_placement
 
-    check_trust(address, insecure)
+    check_cluster_auth(address, insecure)
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded)
@@ -47,11 +47,11 @@ def plan(
     console.print(space_table(spec, sampled[:samples]))
     for line in notes:
         console.print(line, soft_wrap=True)
-    with console.status("asking Ray what the cluster has"), cluster(address) as nodes:
-        placement = place(spec.resources, nodes)
+    with console.status("asking Ray what the cluster has"), ray_cluster(address) as nodes:
+        placement = compute_placement(spec.resources, nodes)
     for line in _placed(placement, nodes):
         console.print(line, soft_wrap=True)
-    check_spendable(spec.budget, placement)
+    check_gpu_budget(spec.budget, placement)
     for line in cost_lines(spec, sampled, storage):
         console.print(line, soft_wrap=True)
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
@@ -61,21 +61,23 @@ def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
     """What a trial needs, and what the cluster has for it."""
     from tuning.controller.resources.placement import describe_nodes
 
-    yield f"trial      {placement.need}"
+    yield f"trial      {placement.request_summary}"
     yield f"cluster    {describe_nodes(nodes)}"
-    yield f"at once    {placement.concurrency} of {placement.fits} that fit"
-    if placement.spread:
-        yield f"workers    {placement.spread}"
-    if placement.sharing:
-        yield f"GPUs       {placement.sharing}"
+    yield f"at once    {placement.concurrency} of {placement.max_trials} that fit"
+    if placement.elastic_summary:
+        yield f"workers    {placement.elastic_summary}"
+    if placement.gpu_sharing_summary:
+        yield f"GPUs       {placement.gpu_sharing_summary}"
 
 
 def _sources(spec: SweepSpec, storage: str | None) -> list[str]:
     """What the sweep would learn from others before it begins, and the mirror it would have."""
     from tuning.controller.sweep_dir.record_mirror import check_mirror
-    from tuning.controller.sweep_dir.warm_start import evidence, sources
+    from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
 
-    learned = [evidence(source, spec) for source in sources(spec, storage or spec.storage)]
+    learned = [
+        describe_source(source, spec) for source in source_sweeps(spec, storage or spec.storage)
+    ]
     return [*learned, *check_mirror(spec)]
 
 
@@ -84,7 +86,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     from results.storage.atomic import free_bytes
     from trainables.registry import checkpoint_bytes
     from tuning.cli.formatting import size
-    from tuning.controller.sweep_dir.folder import storage_of
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
     trials = spec.budget.trials
     lines = _search_and_budget(spec)
@@ -97,7 +99,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
         f"disk       about {size(max(each))} a checkpoint, {spec.checkpoint.keep} kept: "
         f"{size(kept)} a trial{total}"
     )
-    root = storage_of(storage or spec.storage).root
+    root = resolve_storage(storage or spec.storage).root
     free = free_bytes(root)
     if trials and kept * trials > free:
         lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
@@ -125,10 +127,10 @@ def _limits(budget: BudgetSpec) -> str:
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     """What the sweep will take, from what an earlier one of this file took."""
     from tuning.cli.formatting import duration
-    from tuning.controller.resources.forecast import earlier, forecast
-    from tuning.controller.sweep_dir.folder import storage_of
+    from tuning.controller.resources.forecast import earlier_trial_cost, forecast
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
-    found = earlier(storage_of(storage or spec.storage), spec)
+    found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
     ahead = forecast(spec.budget, [], found[1], at_once) if found else None
     if found is None or ahead is None:
         return "forecast   none: no earlier sweep of this file has a trial that ended"

@@ -29,9 +29,9 @@ def show(
     """
     from results.records.spec_file import read_spec
     from tuning.cli.formatting import make_console
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     console = make_console()
     if trial is None:
@@ -66,12 +66,12 @@ def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> 
     """How far a sweep is, who drives it or why it ended, and how it could go on."""
     from results.records.trial import TrialState
     from tuning.cli.summary import extension
-    from tuning.controller.sweep_dir.folder import handle, read_state
-    from tuning.controller.sweep_dir.lock import held_by
+    from tuning.controller.sweep_dir.folder import read_state, sweep_argument
+    from tuning.controller.sweep_dir.lock import current_driver
 
     done = sum(e.record.state.finished for e in board)
     waiting = sum(e.record.state is TrialState.PAUSED for e in board)
-    owner, state = held_by(paths.lock), sweep_state(paths, spec, done)
+    owner, state = current_driver(paths.lock), sweep_state(paths, spec, done)
     said = f"driven by {owner}" if owner else state
     if state == "done" and (why := read_state(paths).ended):
         said += f", ended by {why}"
@@ -79,7 +79,7 @@ def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> 
     paused = f", {waiting} paused" * bool(waiting)
     yield f"{done}{of} trials finished{paused}; {said}"
     if state == "interrupted":
-        yield f"go on with: tune resume {handle(paths)}"
+        yield f"go on with: tune resume {sweep_argument(paths)}"
     elif state == "done" and waiting:
         yield extension(paths, waiting)
 

@@ -111,9 +111,9 @@ def average(
     Example: tune average llm --top 5
     """
     from tuning.cli.results.soup_request import ModelChoice, SoupRequest, method_of
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     made = method_of(method, options or [], base)
     choice = ModelChoice(top, trials, last, trial, clients)
     request = SoupRequest(made, weights, base, dtype, max_memory, max_shard_size, force)
@@ -126,8 +126,8 @@ def _average(
     from results.averaging.soup import make_soup
     from results.records.spec_file import read_spec
     from tuning.cli.results.soup_request import soup_name
-    from tuning.controller.sweep_dir.folder import handle
-    from tuning.evaluation.test_split import compare_with_single
+    from tuning.controller.sweep_dir.folder import sweep_argument
+    from tuning.evaluation.test_split import make_soup_evaluator
 
     spec = read_spec(paths)
     trainable = trainable_of(spec, "average")
@@ -136,9 +136,9 @@ def _average(
     cache = cache_of(paths)
     recipe = request.recipe(models, spec, trainable, config, cache)
     called = soup_name(name or f"{request.method.name()}-{label}")
-    judge = compare_with_single(trainable, config, spec.metric, spec.mode, cache)
+    judge = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
     soup = make_soup(paths, called, models, judge, recipe)
-    _print(soup, spec, handle(paths), paths.soup(called))
+    _print(soup, spec, sweep_argument(paths), paths.soup(called))
     _track(paths, spec)
 
 
@@ -163,7 +163,7 @@ def _print(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
 def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     """A run of its own in MLflow; now, or else when the sweep's others are delivered."""
     from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import handle
+    from tuning.controller.sweep_dir.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
 
     if spec.tracking.name == "none":
@@ -173,7 +173,7 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     except UserError as e:
         left = str(e)
     if left:
-        typer.echo(f"not in MLflow yet ({left}); later: tune sync {handle(paths)}")
+        typer.echo(f"not in MLflow yet ({left}); later: tune sync {sweep_argument(paths)}")
 
 
 def _reason(soup: Soup) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from results.analysis.selection import Selection
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SelectSpec, SweepSpec
-    from tuning.evaluation.retrain import Say
+    from tuning.evaluation.retrain import PrintLine
 
 
 At = Annotated[
@@ -62,9 +62,9 @@ def best(
     from results.analysis.selection import select_winner, winner_by_rule
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     if reevaluate and not confirm:
@@ -127,11 +127,11 @@ def _confirm(
     from results.analysis.confirmation import write
     from results.analysis.selection import rank_candidates
     from tuning.evaluation.confirm import Confirmer
-    from tuning.evaluation.retrain import again
+    from tuning.evaluation.retrain import make_retrainer
 
     lines = one_per_configuration(rank_candidates(paths, spec, select))[: how.top]
-    say: Say = _discard if how.quiet else typer.echo
-    retrainer = again(paths, spec, how.address)
+    say: PrintLine = _discard if how.quiet else typer.echo
+    retrainer = make_retrainer(paths, spec, how.address)
     if not how.reevaluate:
         _announce(spec, lines, retrainer.judged, say)
     confirmer = Confirmer(paths, spec, select, retrainer, say)
@@ -140,7 +140,7 @@ def _confirm(
     return made
 
 
-def _announce(spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: Say) -> None:
+def _announce(spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: PrintLine) -> None:
     """Say how the new training differs from that of the sweep."""
     if in_process and (workers := spec.resources.max_workers) > 1:
         most = "up to " * spec.resources.elastic
@@ -183,7 +183,7 @@ def _print_confirmation(made: Confirmation, quiet: bool) -> None:
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from tuning.cli.formatting import number, setting
-    from tuning.controller.sweep_dir.folder import handle
+    from tuning.controller.sweep_dir.folder import sweep_argument
 
     found = _as_json(paths, spec, choice)
     values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
@@ -196,7 +196,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
         typer.echo(f"front      {entry['trial']}  {values}")
     typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
     if not choice.confirmed:
-        how = f"tune best {handle(paths)} --confirm 3"
+        how = f"tune best {sweep_argument(paths)} --confirm 3"
         typer.echo(f"confirm    {how}  (so far measured once, by the search)")
 
 

@@ -34,11 +34,11 @@ def compare(
     from results.report.comparison_page import table, write_comparison
     from search_spaces.errors import UserError
     from tuning.cli.formatting import make_console
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
 
     if len(sweeps) < 2:
         raise UserError(f"tune compare takes two sweeps or more, got {sweeps[0]} alone")
-    standings = read([find(sweep, storage) for sweep in sweeps])
+    standings = read([find_sweep(sweep, storage) for sweep in sweeps])
     header, rows = table(standings)
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import Picked, cache_of, pick
+from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
 
 if TYPE_CHECKING:
     from results.export.formats import Model
@@ -39,7 +39,7 @@ def export(
     Example: tune export llm --to hf,onnx
     """
     formats = _formats(to)
-    picked = pick(sweep, trial, soup, storage, "export")
+    picked = select_model(sweep, trial, soup, storage, "export")
     run = _Export(picked, _model(picked), verify, force)
     for name in formats:
         if name == "mlflow":
@@ -68,7 +68,7 @@ def _formats(to: str) -> list[str]:
     return names
 
 
-def _model(picked: Picked) -> Model:
+def _model(picked: SelectedModel) -> Model:
     from results.export.formats import Model
 
     cache = cache_of(picked.paths)
@@ -82,7 +82,7 @@ def _model(picked: Picked) -> Model:
 class _Export:
     """One model on its way to several formats."""
 
-    picked: Picked
+    picked: SelectedModel
     model: Model
     verify: bool
     force: bool
@@ -139,11 +139,11 @@ class _Export:
             name,
             self.model.exportable,
             {"tune.export_of": read_state(picked.paths).key, "tune.model": picked.name},
-            champion=picked.gated,
+            champion=picked.confirmed,
         )
-        alias = CHAMPION if picked.gated else CANDIDATE
+        alias = CHAMPION if picked.confirmed else CANDIDATE
         typer.echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
         typer.echo(f"verified   {made.verdict.summary}")
         typer.echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
-        if not picked.gated:
-            typer.echo(f"not @champion: {picked.why_not_gated}")
+        if not picked.confirmed:
+            typer.echo(f"not @champion: {picked.unconfirmed_reason}")

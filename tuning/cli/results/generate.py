@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import Picked, cache_of, pick
+from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
 
 
 def generate(
@@ -27,11 +27,13 @@ def generate(
 
     Example: tune generate llm --prompt "def main("
     """
-    picked = pick(sweep, trial, soup, storage, "generate with")
+    picked = select_model(sweep, trial, soup, storage, "generate with")
     typer.echo(prompt + _continued(picked, prompt, max_new_tokens, temperature, seed))
 
 
-def _continued(picked: Picked, prompt: str, tokens: int, temperature: float, seed: int) -> str:
+def _continued(
+    picked: SelectedModel, prompt: str, tokens: int, temperature: float, seed: int
+) -> str:
     import tempfile
 
     from search_spaces.errors import UserError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import cache_of, pick
+from tuning.evaluation.load_model import cache_of, select_model
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def predict(
 
     from search_spaces.errors import UserError
 
-    picked = pick(sweep, trial, soup, storage, "predict with")
+    picked = select_model(sweep, trial, soup, storage, "predict with")
     try:
         form = picked.trainable.exportable(picked.config, picked.source, cache_of(picked.paths))
     except NotImplementedError as e:

@@ -28,10 +28,10 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
 
     from results.report.page import write_report
     from results.report.sweep_data import read
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.search.importance import importances
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     data = read(paths)
     others = [replace(one, importances=importances(one)) for one in data.others]
     data = replace(data, importances=importances(data), others=others)

@@ -24,10 +24,10 @@ def reproduce(
     """
     from results.records.spec_file import read_spec
     from results.records.trial import read_trial
-    from tuning.controller.sweep_dir.folder import find, find_trial
+    from tuning.controller.sweep_dir.folder import find_sweep, find_trial
     from tuning.evaluation.reproduce import reproduce as run_again
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     record = read_trial(find_trial(paths, trial))
     verdict = run_again(paths, read_spec(paths), record, address)
     if verdict.first is None:

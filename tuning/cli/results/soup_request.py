@@ -13,7 +13,7 @@ from results.averaging.soup import Recipe
 from results.averaging.soup.candidates import WEIGHTS
 from results.checkpoints.tensor_layout import read_layout, start_mismatch, weights_file
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find_trial, handle
+from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 
 if TYPE_CHECKING:
     from results.averaging import Method
@@ -51,7 +51,8 @@ class ModelChoice:
         if len(found) < 2:
             raise UserError(
                 f"{paths.name}: only {found[0].label} has a finite '{spec.metric}' and a whole "
-                f"checkpoint, and an average takes two; export it: tune export {handle(paths)}"
+                "checkpoint, and an average takes two; export it: "
+                f"tune export {sweep_argument(paths)}"
             )
         return found, label
 

@@ -25,10 +25,10 @@ def add(
 
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
-    from tuning.controller.sweep_dir.commands import add
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.commands import add_configuration
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(add(find(sweep, storage), values))
+    typer.echo(add_configuration(find_sweep(sweep, storage), values))
 
 
 def stop(
@@ -43,10 +43,10 @@ def stop(
 
     Example: tune stop llm t0003
     """
-    from tuning.controller.sweep_dir.commands import stop
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.commands import stop_trials
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(stop(find(sweep, storage), trial))
+    typer.echo(stop_trials(find_sweep(sweep, storage), trial))
 
 
 def pause(sweep: Sweep, storage: StorageDir = None) -> None:
@@ -54,7 +54,7 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
 
     Example: tune pause llm
     """
-    from tuning.controller.sweep_dir.commands import pause
-    from tuning.controller.sweep_dir.folder import find
+    from tuning.controller.sweep_dir.commands import pause_session
+    from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(pause(find(sweep, storage)))
+    typer.echo(pause_session(find_sweep(sweep, storage)))

@@ -11,7 +11,7 @@ from results.records.trial import Report, TrialRecord
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number
 from tuning.controller.events import SessionStart
-from tuning.controller.resources.forecast import forecast, trial_cost
+from tuning.controller.resources.forecast import forecast, mean_trial_cost
 
 
 class SweepProgress:
@@ -71,7 +71,7 @@ class SweepProgress:
     def ahead(self) -> str:
         """What is left to come, in words; empty while nothing is known."""
         records = list(self.rows.values())
-        each = trial_cost(records)
+        each = mean_trial_cost(records)
         left = forecast(self.spec.budget, records, each, self.at_once, self.total_s)
         return (
             f"about {duration(left.seconds)} and {left.cost} left" if left and left.seconds else ""

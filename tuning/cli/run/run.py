@@ -37,20 +37,20 @@ def run(
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight import preflight
-    from tuning.controller.resources.cluster import check_trust
-    from tuning.controller.sweep_dir.folder import create, discard
-    from tuning.controller.sweep_dir.warm_start import sources
+    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.sweep_dir.folder import create_sweep, discard_empty_sweep
+    from tuning.controller.sweep_dir.warm_start import source_sweeps
     from tuning.search.auto_scheduler import choose_scheduler
 
-    check_trust(address, insecure)
+    check_cluster_auth(address, insecure)
     loaded = load_sweep(file, set_)
     preflight(loaded)
-    sources(loaded.spec, storage or loaded.spec.storage)
-    paths = create(loaded, name, storage)
+    source_sweeps(loaded.spec, storage or loaded.spec.storage)
+    paths = create_sweep(loaded, name, storage)
     try:
         _drive(paths, address, choose_scheduler(loaded.spec))
     except UserError:
-        discard(paths)
+        discard_empty_sweep(paths)
         raise
 
 
@@ -77,15 +77,15 @@ def resume(
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from results.records.spec_file import read_spec
-    from tuning.controller.resources.cluster import check_trust
-    from tuning.controller.sweep_dir.amend import change
-    from tuning.controller.sweep_dir.folder import find
-    from tuning.controller.sweep_dir.restore import restore
+    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.sweep_dir.amend import amend_sweep
+    from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.controller.sweep_dir.restore import restore_sweep
     from tuning.search.auto_scheduler import choose_scheduler
 
-    check_trust(address, insecure)
-    paths = restore(sweep, storage) if "://" in sweep else find(sweep, storage)
-    if changed := change(paths, trials, time, set_):
+    check_cluster_auth(address, insecure)
+    paths = restore_sweep(sweep, storage) if "://" in sweep else find_sweep(sweep, storage)
+    if changed := amend_sweep(paths, trials, time, set_):
         typer.echo(str(changed))
     _drive(paths, address, choose_scheduler(read_spec(paths)))
 

@@ -18,16 +18,16 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
     """
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import find, handle
+    from tuning.controller.sweep_dir.folder import find_sweep, sweep_argument
     from tuning.controller.tracking.observer import deliver
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     if spec.tracking.name == "none":
         raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
     if undelivered := deliver(spec, paths, DELIVERY_TIMEOUT_S):
-        raise UserError(f"{undelivered}; try again: tune sync {handle(paths)}")
-    typer.echo(f"{paths.name} is delivered; look at it: tune ui {handle(paths)}")
+        raise UserError(f"{undelivered}; try again: tune sync {sweep_argument(paths)}")
+    typer.echo(f"{paths.name} is delivered; look at it: tune ui {sweep_argument(paths)}")
 
 
 def fetch(
@@ -42,11 +42,11 @@ def fetch(
     Example: tune fetch llm t0012
     """
     from results.records.trial import read_trial, read_trials
-    from tuning.controller.sweep_dir.folder import find, find_trial
+    from tuning.controller.sweep_dir.folder import find_sweep, find_trial
     from tuning.controller.sweep_dir.lock import acquire_lock
     from tuning.controller.sweep_dir.restore import fetch_checkpoints
 
-    paths = find(sweep, storage)
+    paths = find_sweep(sweep, storage)
     named = [read_trial(find_trial(paths, trial)) for trial in trials or ()]
     with acquire_lock(paths.lock):
         fetched = fetch_checkpoints(paths, named or read_trials(paths))

@@ -31,7 +31,7 @@ from tuning.controller.ray_tune.trial_actor import (
     TrialActor,
     machines,
 )
-from tuning.controller.resources.cluster import own_machine
+from tuning.controller.resources.cluster import own_node_resource
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
@@ -186,7 +186,7 @@ def _tune(
     actor = tune.with_parameters(TrialActor, broker=workers.broker)
     tune.Tuner(
         # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.
-        tune.with_resources(actor, {"cpu": 0, own_machine(): _SLIVER}),
+        tune.with_resources(actor, {"cpu": 0, own_node_resource(): _SLIVER}),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=RayTuneScheduler(run, searcher, workers),

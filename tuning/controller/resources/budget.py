@@ -36,42 +36,42 @@ class Limit:
 
     Attributes:
         key: below `budget` in the sweep file.
-        said: what was reached, for the summary.
+        description: what was reached, for the summary.
         hard: whether it ends running trials.
     """
 
     key: str
-    said: str
+    description: str
     hard: bool = False
 
     @property
-    def why(self) -> str:
+    def summary(self) -> str:
         """Why the sweep is over, in words."""
-        return self.said if self is BY_HAND else f"budget.{self.key}: {self.said}"
+        return self.description if self is USER_STOP else f"budget.{self.key}: {self.description}"
 
     @property
-    def cause(self) -> str:
+    def stop_reason(self) -> str:
         """Why it stops a trial, for the trial's record."""
-        plain = self.key in ("target", BY_HAND.key)
+        plain = self.key in ("target", USER_STOP.key)
         return self.key if plain else f"{self.key.replace('_', '-')} budget"
 
 
-BY_HAND = Limit("by hand", "tune stop", hard=True)
+USER_STOP = Limit("by hand", "tune stop", hard=True)
 """Not a limit of the budget, but it ends a sweep in the same way."""
 
 
-def held_for(attempt: Attempt) -> Cost:
+def attempt_cost(attempt: Attempt) -> Cost:
     """What an attempt costs, up to now while it runs."""
     hours = attempt.seconds / 3600
     return Cost(hours * attempt.cpus, hours * attempt.gpus)
 
 
-def spent(records: Iterable[TrialRecord]) -> Cost:
+def total_cost(records: Iterable[TrialRecord]) -> Cost:
     """What all attempts of the trials cost so far, running ones included."""
-    return sum((held_for(a) for r in records for a in r.attempts), Cost())
+    return sum((attempt_cost(a) for r in records for a in r.attempts), Cost())
 
 
-def check_spendable(budget: BudgetSpec, placement: Placement) -> None:
+def check_gpu_budget(budget: BudgetSpec, placement: Placement) -> None:
     """Refuse a budget in GPU-hours where trials hold no GPU: it would never be spent.
 
     Raises:
@@ -79,8 +79,8 @@ def check_spendable(budget: BudgetSpec, placement: Placement) -> None:
     """
     if budget.gpu_hours is not None and not placement.gpus_per_worker:
         raise UserError(
-            f"budget.gpu_hours: a trial holds no GPU here ({placement.need}), so they would never"
-            f" be spent, got {budget.gpu_hours:g}; use budget.cpu_hours or budget.time"
+            f"budget.gpu_hours: a trial holds no GPU here ({placement.request_summary}), so they "
+            f"would never be spent, got {budget.gpu_hours:g}; use budget.cpu_hours or budget.time"
         )
 
 
@@ -107,7 +107,7 @@ class BudgetTracker:
         self._over: set[str] = set()
         self._best: tuple[float, _Moment] | None = None
 
-    def noted(self, trial_id: str, value: float) -> None:
+    def record_value(self, trial_id: str, value: float) -> None:
         """A trial's newest finite value of the metric."""
         gain = self._gains[trial_id] = self._sign * value
         target = self._budget.target
@@ -115,7 +115,7 @@ class BudgetTracker:
             good = gain >= self._sign * target
             (self._on_target.add if good else self._on_target.discard)(trial_id)
 
-    def adopted(self, record: TrialRecord) -> None:
+    def record_trial(self, record: TrialRecord) -> None:
         """A trial's newest record, told after its newest value."""
         booked = self._booked.get(record.id, 0)
         for attempt in record.attempts[booked:]:
@@ -123,7 +123,7 @@ class BudgetTracker:
                 self._open[record.id] = attempt
                 break
             self._open.pop(record.id, None)
-            self._spent += held_for(attempt)
+            self._spent += attempt_cost(attempt)
             booked += 1
         self._booked[record.id] = booked
         if not record.eligible:
@@ -161,8 +161,8 @@ class BudgetTracker:
         budget, trials = self._budget, len(self._booked)
         if budget.trials is not None and trials >= budget.trials:
             yield Limit("trials", f"{trials} trials")
-        if budget.patience is not None and self.waited >= budget.patience:
-            yield Limit("patience", f"no new best in {self.waited} trials")
+        if budget.patience is not None and self.trials_since_best >= budget.patience:
+            yield Limit("patience", f"no new best in {self.trials_since_best} trials")
         if budget.min_improvement is not None:
             left = gain()
             if left is not None and left < budget.min_improvement:
@@ -171,10 +171,10 @@ class BudgetTracker:
     @property
     def cost(self) -> Cost:
         """What all attempts cost so far, those that run (as many as there are lanes) included."""
-        return sum((held_for(attempt) for attempt in self._open.values()), self._spent)
+        return sum((attempt_cost(attempt) for attempt in self._open.values()), self._spent)
 
     @property
-    def waited(self) -> int:
+    def trials_since_best(self) -> int:
         """How many trials ended, in the order in which they did, since the best one of them."""
         if self._best is None:
             return len(self._order)

@@ -9,7 +9,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from results.records.machines import Machine
-from tuning.controller.resources.placement import Node, Placement, places, share, trials_at_once
+from tuning.controller.resources.placement import (
+    Node,
+    Placement,
+    fair_share,
+    max_concurrent_trials,
+    worker_slots,
+)
 
 _LOOK_S = 5.0
 IDLE_S = 60.0
@@ -30,31 +36,31 @@ class Capacity:
         self,
         placement: Placement,
         look: Callable[[], Sequence[Node]],
-        unheld: Callable[[], Sequence[Node]],
+        available_nodes: Callable[[], Sequence[Node]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.placement, self._resources = placement, placement.resources
-        self._look, self._unheld, self._clock = look, unheld, clock
-        self._looked, self._places = clock(), placement.places
+        self._look, self._available_nodes, self._clock = look, available_nodes, clock
+        self._looked, self._slots = clock(), placement.worker_slots
         self._nodes: Sequence[Node] | None = None
         self._cap: int | None = None
         self._used: float | None = None
         self._unused_since: float | None = None
 
-    def places(self) -> int:
+    def worker_slots(self) -> int:
         """Workers at once."""
         if self._clock() - self._looked >= _LOOK_S:
             self._nodes = self._look()
-            now = self._places_of(self._nodes)
-            self._cap = self._cap if now == self._places else None
-            self._looked, self._places = self._clock(), now
-        return self._places if self._cap is None else min(self._cap, self._places)
+            now = self._slots_of(self._nodes)
+            self._cap = self._cap if now == self._slots else None
+            self._looked, self._slots = self._clock(), now
+        return self._slots if self._cap is None else min(self._cap, self._slots)
 
-    def places_off(self, machines: Collection[str]) -> int:
+    def slots_excluding(self, machines: Collection[str]) -> int:
         """Workers at once on the other machines."""
-        return self._places_of([n for n in self._machines() if n.id not in machines])
+        return self._slots_of([n for n in self._machines() if n.id not in machines])
 
-    def there(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
+    def present_machines(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
         """Those that are part of the cluster, with the ids that they have now."""
         return tuple(
             {
@@ -70,18 +76,18 @@ class Capacity:
             self._nodes = self._look()
         return self._nodes
 
-    def _places_of(self, nodes: Sequence[Node]) -> int:
-        return places(self._resources, self.placement.gpus_per_worker, nodes)
+    def _slots_of(self, nodes: Sequence[Node]) -> int:
+        return worker_slots(self._resources, self.placement.gpus_per_worker, nodes)
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Something happened: the next question is answered by the cluster."""
         self._looked = -math.inf
 
     def trials(self) -> int:
         """Trials at once: at least one, so that a cluster with no room is found out by trying."""
-        return max(1, trials_at_once(self._resources, self.places()))
+        return max(1, max_concurrent_trials(self._resources, self.worker_slots()))
 
-    def next_size(self, running: Collection[int]) -> int | None:
+    def next_trial_workers(self, running: Collection[int]) -> int | None:
         """How many workers another trial would get beside those that run; None for no room.
 
         Args:
@@ -91,30 +97,30 @@ class Capacity:
         if others <= 0:
             return None
         fewest = self._resources.min_workers
-        size = share(self._resources, self.places() - sum(running), others)
+        size = fair_share(self._resources, self.worker_slots() - sum(running), others)
         if size < fewest:
             return None if running else fewest
         return size
 
-    def overcommitted(self, running: Collection[int]) -> bool:
+    def is_overcommitted(self, running: Collection[int]) -> bool:
         """Whether the trials that run hold, or wait for, more than there is by now.
 
         Where there is no room for a single one, it is not known whether there will be any.
         """
-        return sum(running) > self.places() >= self._resources.min_workers
+        return sum(running) > self.worker_slots() >= self._resources.min_workers
 
-    def no_room_for_more_than(self, workers: int) -> None:
+    def cap_workers(self, workers: int) -> None:
         """Somebody else holds a part of the cluster: try no more until it changes."""
         self._cap = workers
 
-    def watch(self, running: Collection[int]) -> None:
+    def track_free_slots(self, running: Collection[int]) -> None:
         """Note since when there is room that no trial takes; called all the time."""
-        if sum(running) >= self.places():
+        if sum(running) >= self.worker_slots():
             self._unused_since = None
         elif self._unused_since is None:
             self._unused_since = self._clock()
 
-    def let_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
+    def should_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
         """Whether a trial of so many workers is to go on with more now; then no other is soon.
 
         Args:
@@ -126,13 +132,13 @@ class Capacity:
         if self._clock() - self._unused_since < self._resources.grow_after_s:
             return False
         self._unused_since = None
-        return self._places_of(self._unheld()) + waiting() > 0
+        return self._slots_of(self._available_nodes()) + waiting() > 0
 
-    def used(self) -> None:
+    def mark_activity(self) -> None:
         """A trial was started or ended."""
         self._used = self._clock()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no trial was started or ended for a while, so that free processes are unused."""
         return self._used is not None and self._clock() - self._used >= IDLE_S

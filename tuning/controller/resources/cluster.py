@@ -29,7 +29,7 @@ _QUIET = {
 
 
 @contextmanager
-def cluster(address: str | None) -> Iterator[list[Node]]:
+def ray_cluster(address: str | None) -> Iterator[list[Node]]:
     """A connection to Ray: joins `address`, or starts a cluster on this machine and ends it again.
 
     Raises:
@@ -40,7 +40,7 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
     import ray
 
     if ray.is_initialized():  # the caller's; theirs to end
-        yield nodes()
+        yield cluster_nodes()
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
@@ -56,7 +56,7 @@ def cluster(address: str | None) -> Iterator[list[Node]]:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
     try:
-        yield nodes()
+        yield cluster_nodes()
     finally:
         ray.shutdown()
 
@@ -92,7 +92,7 @@ def _bare_head() -> Iterator[None]:
             setattr(Head, name, start)
 
 
-def nodes() -> list[Node]:
+def cluster_nodes() -> list[Node]:
     """What the machines have that are part of the cluster now."""
     import ray
 
@@ -100,7 +100,7 @@ def nodes() -> list[Node]:
     return [_node(n["Resources"], n["NodeID"], n["NodeManagerAddress"]) for n in alive]
 
 
-def unheld() -> list[Node]:
+def available_nodes() -> list[Node]:
     """What of them nobody holds now: neither this driver, nor anybody else in the cluster."""
     from ray._private.state import available_resources_per_node
 
@@ -111,7 +111,7 @@ def _node(has: Mapping[str, float], name: str, address: str = "") -> Node:
     return Node(has.get("CPU", 0.0), has.get("GPU", 0.0), name, address)
 
 
-def own_machine() -> str:
+def own_node_resource() -> str:
     """The resource that only the machine has on which this process is; Ray gives each one of 1."""
     import ray
 
@@ -120,7 +120,7 @@ def own_machine() -> str:
     return next(r for r in resources if r.startswith("node:") and "__" not in r)
 
 
-def check_trust(address: str | None, insecure: bool) -> None:
+def check_cluster_auth(address: str | None, insecure: bool) -> None:
     """Refuse a cluster on another machine that would be joined without authentication.
 
     Args:

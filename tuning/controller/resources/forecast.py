@@ -12,7 +12,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, SweepSpec
-from tuning.controller.resources.budget import Cost, spent
+from tuning.controller.resources.budget import Cost, total_cost
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Forecast:
     cost: Cost
 
 
-def trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
+def mean_trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
     """What a trial costs; None when none has ended after an attempt."""
     ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
         return None
-    n, cost = len(ended), spent(ended)
+    n, cost = len(ended), total_cost(ended)
     each = Cost(cost.cpu_hours / n, cost.gpu_hours / n)
     return TrialCost(sum(r.seconds for r in ended) / n, each, n)
 
@@ -78,7 +78,7 @@ def forecast(
     left = [max(work / at_once, *waiting, 0.0)]
     if budget.time is not None:
         left.append(budget.time - elapsed_s)
-    so_far = spent(records)
+    so_far = total_cost(records)
     for key in ("cpu_hours", "gpu_hours"):
         limit, a_trial = getattr(budget, key), getattr(each.cost, key)
         if limit is not None and a_trial > 0:
@@ -91,13 +91,13 @@ def forecast(
     return Forecast(seconds, Cost(trials * each.cost.cpu_hours, trials * each.cost.gpu_hours))
 
 
-def earlier(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
+def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
     """The newest sweep of the same file name and trainable that has trials which ended."""
     same = re.compile(re.escape(spec.name) + r"(-\d+)?")
     sweeps = [p for p in storage.sweeps() if same.fullmatch(p.name) and p.state.exists()]
     for paths in sorted(sweeps, key=lambda p: p.state.stat().st_mtime, reverse=True):
         try:
-            each = trial_cost(read_trials(paths))
+            each = mean_trial_cost(read_trials(paths))
             if each is not None and read_spec(paths).trainable == spec.trainable:
                 return paths.name, each
         except UserError:  # a damaged sweep foretells nothing

@@ -56,23 +56,23 @@ class Placement:
         resources: as the sweep asks for them.
         gpus_per_worker: resolved from `auto`.
         places: workers that the cluster could hold at once.
-        sizes: workers of each of the trials at once, the most first; see `sizes`.
+        sizes: workers of each of the trials at once, the most first; see `workers_per_trial`.
     """
 
     resources: ResourcesSpec
     gpus_per_worker: float
-    places: int
-    sizes: tuple[int, ...]
+    worker_slots: int
+    workers_per_trial: tuple[int, ...]
 
     @property
     def concurrency(self) -> int:
         """Trials at once."""
-        return len(self.sizes)
+        return len(self.workers_per_trial)
 
     @property
-    def fits(self) -> int:
+    def max_trials(self) -> int:
         """How many trials the cluster could hold at once."""
-        return self.places // self.resources.min_workers
+        return self.worker_slots // self.resources.min_workers
 
     def allocation(self, workers: int) -> Allocation:
         """What so many workers hold."""
@@ -80,17 +80,16 @@ class Placement:
         return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
     @property
-    def spread(self) -> str | None:
+    def elastic_summary(self) -> str | None:
         """How many workers the trials begin with, in words; None where it is always the same."""
         if not self.resources.elastic:
             return None
         least, most = self.resources.min_workers, self.resources.max_workers
-        return (
-            f"{', '.join(map(str, self.sizes))} to begin with; {least} to {most} as there is room"
-        )
+        sizes = ", ".join(map(str, self.workers_per_trial))
+        return f"{sizes} to begin with; {least} to {most} as there is room"
 
     @property
-    def sharing(self) -> str | None:
+    def gpu_sharing_summary(self) -> str | None:
         """How workers share GPUs, in words; None where they do not."""
         part = self.gpus_per_worker
         if not 0 < part < 1:
@@ -98,7 +97,7 @@ class Placement:
         return f"{math.floor(1 / part + 1e-9)} workers on one, {part:.0%} of its memory for each"
 
     @property
-    def need(self) -> str:
+    def request_summary(self) -> str:
         """What one trial holds, in words."""
         asked, each = self.resources, self.allocation(1)
         most, one = self.allocation(asked.max_workers), _amount(each.cpus, each.gpus)
@@ -107,7 +106,7 @@ class Placement:
         return f"{asked.min_workers} to {most.workers} x {one}"
 
 
-def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
+def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     """Compute a placement from what the cluster has.
 
     `gpus_per_worker: auto` is one GPU a worker where the cluster has enough for the fewest that a
@@ -120,41 +119,41 @@ def place(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     gpus = resources.gpus_per_worker
     if gpus == "auto":
         gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.min_workers)
-    there = places(resources, gpus, nodes)
-    placement = Placement(resources, gpus, there, sizes(resources, there))
-    if not placement.sizes:
+    there = worker_slots(resources, gpus, nodes)
+    placement = Placement(resources, gpus, there, workers_per_trial(resources, there))
+    if not placement.workers_per_trial:
         raise UserError(_does_not_fit(placement, nodes))
     return placement
 
 
-def unplaced(resources: ResourcesSpec) -> FindAllocation:
+def default_allocation(resources: ResourcesSpec) -> FindAllocation:
     """What an attempt gets where no cluster is asked: the most workers, and no GPU."""
     most = resources.max_workers
     allocation = Allocation(most, most * resources.cpus_per_worker, 0.0)
     return lambda blamed: allocation
 
 
-def places(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
+def worker_slots(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
     """How many workers these machines could hold at once."""
     return sum(_slots(n, resources.cpus_per_worker, gpus_per_worker) for n in nodes)
 
 
-def trials_at_once(resources: ResourcesSpec, there: int) -> int:
+def max_concurrent_trials(resources: ResourcesSpec, there: int) -> int:
     """How many trials share so many workers' places: as few as use them all, or what is asked."""
-    fits, wanted = there // resources.min_workers, resources.concurrency
-    return min(fits, math.ceil(there / resources.max_workers) if wanted == "auto" else wanted)
+    fit, wanted = there // resources.min_workers, resources.concurrency
+    return min(fit, math.ceil(there / resources.max_workers) if wanted == "auto" else wanted)
 
 
-def sizes(resources: ResourcesSpec, there: int) -> tuple[int, ...]:
+def workers_per_trial(resources: ResourcesSpec, there: int) -> tuple[int, ...]:
     """How many workers each trial at once gets of so many places, the most first."""
     left, found = there, list[int]()
-    for others in range(trials_at_once(resources, there), 0, -1):
-        found.append(share(resources, left, others))
+    for others in range(max_concurrent_trials(resources, there), 0, -1):
+        found.append(fair_share(resources, left, others))
         left -= found[-1]
     return tuple(found)
 
 
-def share(resources: ResourcesSpec, free: int, trials: int) -> int:
+def fair_share(resources: ResourcesSpec, free: int, trials: int) -> int:
     """How many workers the next trial gets of the free places, which so many are to share."""
     return min(resources.max_workers, math.ceil(free / trials))
 
@@ -165,13 +164,14 @@ def describe_nodes(nodes: Sequence[Node]) -> str:
     return f"{_amount(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))} on {machines}"
 
 
-def _does_not_fit(need: Placement, nodes: Sequence[Node]) -> str:
-    fewest = need.resources.min_workers
-    by_cpus = places(need.resources, 0, nodes)
+def _does_not_fit(needed: Placement, nodes: Sequence[Node]) -> str:
+    fewest = needed.resources.min_workers
+    by_cpus = worker_slots(needed.resources, 0, nodes)
     short = "cpus" if by_cpus < fewest else "gpus"
     return (
-        f"resources: a trial needs {need.need}, but the cluster has {describe_nodes(nodes)}: room "
-        f"for {need.places} of {fewest} workers; lower resources.workers or "
+        f"resources: a trial needs {needed.request_summary}, but the cluster has "
+        f"{describe_nodes(nodes)}: room for {needed.worker_slots} of {fewest} workers; "
+        "lower resources.workers or "
         f"resources.{short}_per_worker, or join a larger cluster with --address"
     )
 

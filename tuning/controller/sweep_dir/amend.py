@@ -20,9 +20,9 @@ from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.duration import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.preflight import preflight
-from tuning.controller.sweep_dir.folder import spent_s
+from tuning.controller.sweep_dir.folder import total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.warm_start import sources
+from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import frozen_as, with_scheduler
 from tuning.search.compatibility import fitting
 
@@ -38,7 +38,7 @@ _TASK = {"space", "fixed"}
 
 
 @dataclass(frozen=True)
-class Changed:
+class Amendment:
     """What a change came to.
 
     Attributes:
@@ -62,9 +62,9 @@ class Changed:
         )
 
 
-def change(
+def amend_sweep(
     paths: SweepPaths, trials: str | None, time: str | None, overrides: Sequence[str]
-) -> Changed | None:
+) -> Amendment | None:
     """Change a sweep that nobody drives; None when nothing is asked for.
 
     Args:
@@ -90,11 +90,11 @@ def change(
         loaded = load_sweep(paths.spec, texts)
         _refuse(old, loaded.spec)
         preflight(loaded)
-        sources(loaded.spec, str(paths.root.parent))
+        source_sweeps(loaded.spec, str(paths.root.parent))
         _replace(paths, old, loaded)
         records = read_trials(paths)
         misfits = tuple(r.id for r in records if fitting(loaded.spec, r) is None)
-        return Changed(texts, misfits, len(records))
+        return Amendment(texts, misfits, len(records))
 
 
 def _budget(paths: SweepPaths, spec: SweepSpec, trials: str | None, time: str | None) -> list[str]:
@@ -105,7 +105,7 @@ def _budget(paths: SweepPaths, spec: SweepSpec, trials: str | None, time: str | 
     if time is not None:
         seconds = _seconds(time.removeprefix("+"), time)
         if time.startswith("+"):
-            seconds += max(spec.budget.time or 0.0, spent_s(paths))
+            seconds += max(spec.budget.time or 0.0, total_elapsed_s(paths))
         texts.append(f"budget.time={seconds:g}")
     return texts
 

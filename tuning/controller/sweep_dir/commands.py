@@ -19,8 +19,8 @@ from results.records.trial import TrialState, read_reports, read_trial, read_tri
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.overrides import parse
-from tuning.controller.sweep_dir.folder import find_trial, handle, note_end
-from tuning.controller.sweep_dir.lock import acquire_lock, held_by
+from tuning.controller.sweep_dir.folder import find_trial, record_end, sweep_argument
+from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.search.compatibility import check_params
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def waiting(paths: SweepPaths) -> list[Command]:
     return found
 
 
-def add(paths: SweepPaths, assignments: Sequence[str]) -> str:
+def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
     """Queue a configuration; gives what happens now, in words.
 
     Args:
@@ -79,12 +79,12 @@ def add(paths: SweepPaths, assignments: Sequence[str]) -> str:
     params = {".".join(p.path).removeprefix("space."): p.value for p in parsed}
     check_params(read_spec(paths), params)
     send(paths, "add", params=params)
-    if owner := held_by(paths.lock):
+    if owner := current_driver(paths.lock):
         return f"queued: it is the next trial that {owner} begins"
-    return f"queued; run it with: tune resume {handle(paths)}"
+    return f"queued; run it with: tune resume {sweep_argument(paths)}"
 
 
-def stop(paths: SweepPaths, trial: str | None) -> str:
+def stop_trials(paths: SweepPaths, trial: str | None) -> str:
     """End a trial for good, or all of them and the sweep; gives what happens now, in words.
 
     Raises:
@@ -95,33 +95,33 @@ def stop(paths: SweepPaths, trial: str | None) -> str:
         if record.state.finished:
             raise UserError(f"{paths.name}: {trial} has ended: {record.state}, {record.reason}")
     what = trial or "what runs"
-    if owner := held_by(paths.lock):
+    if owner := current_driver(paths.lock):
         send(paths, "stop", trial=trial)
         return f"{owner} stops {what} at the next report"
     with acquire_lock(paths.lock):
-        stopped = [_stop(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
+        stopped = [_stop_trial(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
         if trial is None:
-            note_end(paths, "tune stop")
+            record_end(paths, "tune stop")
     return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
 
 
-def pause(paths: SweepPaths) -> str:
+def pause_session(paths: SweepPaths) -> str:
     """End the session; trials keep their checkpoints. Gives what happens now, in words.
 
     Raises:
         UserError: nobody drives the sweep.
     """
-    owner = held_by(paths.lock)
+    owner = current_driver(paths.lock)
     if owner is None:
         raise UserError(
             f"{paths.name}: nobody drives it, so there is nothing to pause; "
-            f"go on with: tune resume {handle(paths)}"
+            f"go on with: tune resume {sweep_argument(paths)}"
         )
     send(paths, "pause")
-    return f"{owner} pauses now; go on with: tune resume {handle(paths)}"
+    return f"{owner} pauses now; go on with: tune resume {sweep_argument(paths)}"
 
 
-def _stop(paths: SweepPaths, trial_id: str) -> bool:
+def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
     """End a trial in a folder that nobody drives; False when it has ended already."""
     files = paths.trial(trial_id)
     record = read_trial(files)

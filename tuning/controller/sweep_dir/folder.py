@@ -47,7 +47,7 @@ class SweepState:
     ended: str = ""
 
 
-def create(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
+def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
     """Make the folder of a new sweep, with its resolved spec frozen in it.
 
     A name from the file gets a number when it is taken; a name asked for must be free.
@@ -99,7 +99,7 @@ def _make(folder: Path) -> bool:
     return True
 
 
-def discard(paths: SweepPaths) -> None:
+def discard_empty_sweep(paths: SweepPaths) -> None:
     """Remove the folder of a new sweep that never got to its first trial."""
     if not paths.trials.exists():
         shutil.rmtree(paths.root)
@@ -121,7 +121,7 @@ def _absolute(sweep: str) -> str:
     return str(Path(sweep).resolve()) if SweepPaths(Path(sweep)).is_sweep else sweep
 
 
-def find(sweep: str, storage: str | None) -> SweepPaths:
+def find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     """The folder of a sweep, by name or by path.
 
     Raises:
@@ -130,7 +130,7 @@ def find(sweep: str, storage: str | None) -> SweepPaths:
     as_path = Path(sweep)
     if SweepPaths(as_path).is_sweep:
         return SweepPaths(as_path.resolve())
-    root = storage_of(storage)
+    root = resolve_storage(storage)
     paths = root.sweep(sweep)
     if paths.is_sweep and as_path.name == sweep:
         return paths
@@ -152,15 +152,15 @@ def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
     return paths.trial(trial)
 
 
-def storage_of(storage: str | None) -> Storage:
+def resolve_storage(storage: str | None) -> Storage:
     """The storage a command reads: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
     chosen = storage or os.environ.get("TUNE_STORAGE") or DEFAULT_STORAGE
     return Storage(Path(chosen).expanduser().resolve())
 
 
-def handle(paths: SweepPaths) -> str:
+def sweep_argument(paths: SweepPaths) -> str:
     """How to name a sweep on the command line here: by name, or by folder if it is elsewhere."""
-    return paths.name if paths.root.parent == storage_of(None).root else str(paths.root)
+    return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
 
 
 def read_state(paths: SweepPaths) -> SweepState:
@@ -186,7 +186,7 @@ def write_state(paths: SweepPaths, state: SweepState) -> None:
 
 
 @contextlib.contextmanager
-def accounted(paths: SweepPaths, fence: Fence) -> Iterator[float]:
+def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
     """Count the seconds of a session; gives those of the sessions before."""
     state = read_state(paths)
     known = _spent(paths, state)
@@ -200,12 +200,12 @@ def accounted(paths: SweepPaths, fence: Fence) -> Iterator[float]:
         write_state(paths, replace(read_state(paths), spent=spent))
 
 
-def note_end(paths: SweepPaths, why: str) -> None:
+def record_end(paths: SweepPaths, why: str) -> None:
     """Write down why the sweep is over, until its next session."""
     write_state(paths, replace(read_state(paths), ended=why))
 
 
-def spent_s(paths: SweepPaths) -> float:
+def total_elapsed_s(paths: SweepPaths) -> float:
     """Seconds of wall-clock of all sessions, of a sweep that nobody drives."""
     return sum(_spent(paths, read_state(paths)))
 

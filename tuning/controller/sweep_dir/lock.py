@@ -32,7 +32,7 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
     """
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fence(lock))
-        mine = {**myself(), "fence": owner.number, "token": owner.token, "released": False}
+        mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
         write_atomic(lock, json.dumps(mine).encode())
     done = threading.Event()
     beat = threading.Thread(target=_beat, args=(owner, done), name="owner-heartbeat", daemon=True)
@@ -47,10 +47,10 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
                 write_atomic(lock, json.dumps({**mine, "released": True}).encode())
 
 
-def held_by(lock: Path) -> str | None:
+def current_driver(lock: Path) -> str | None:
     """Who drives the sweep now ("process 12 on host"), or None when nobody does."""
     held = read_lock(lock)
-    if held is None or not lives(held, lambda: lock.stat().st_mtime):
+    if held is None or not is_driver_alive(held, lambda: lock.stat().st_mtime):
         return None
     return f"process {held['pid']} on {held['host']}"
 
@@ -59,7 +59,7 @@ def _next_fence(lock: Path) -> int:
     held = read_lock(lock)
     if held is None:
         return 1
-    if lives(held, lambda: lock.stat().st_mtime):
+    if is_driver_alive(held, lambda: lock.stat().st_mtime):
         raise UserError(
             f"{lock.parent}: driven by process {held['pid']} on {held['host']}; "
             f"wait for it, or end it (kill -INT {held['pid']}) and try again"
@@ -67,7 +67,7 @@ def _next_fence(lock: Path) -> int:
     return int(held["fence"]) + 1
 
 
-def myself() -> dict[str, Any]:
+def this_process() -> dict[str, Any]:
     """This process, named for good."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
 
@@ -78,7 +78,9 @@ def _beat(owner: Owner, done: threading.Event) -> None:
             os.utime(owner.lock)
 
 
-def lives(held: dict[str, Any], heard: Callable[[], float], stale_s: float = STALE_S) -> bool:
+def is_driver_alive(
+    held: dict[str, Any], heard: Callable[[], float], stale_s: float = STALE_S
+) -> bool:
     """Whether the driver that a lock names still drives.
 
     Args:

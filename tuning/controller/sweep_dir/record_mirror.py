@@ -34,7 +34,7 @@ from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.lock import lives, myself
+from tuning.controller.sweep_dir.lock import is_driver_alive, this_process
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -49,7 +49,7 @@ _AT_ONCE = 8
 Stamp = tuple[int, ...]
 
 
-class NoMirror:
+class NullMirror:
     """For a sweep that is in its folder only."""
 
     def watch(self, run: SweepController) -> MirrorLocation | None:
@@ -57,7 +57,7 @@ class NoMirror:
         return None
 
 
-class Mirror:
+class RecordMirror:
     """Keeps the records of a sweep in its place in object storage."""
 
     def __init__(self, place: MirrorLocation, objects: ObjectStore, paths: SweepPaths) -> None:
@@ -151,23 +151,25 @@ class Mirror:
 
 
 @contextmanager
-def mirrored(paths: SweepPaths, spec: SweepSpec, fence: Owner) -> Iterator[Mirror | NoMirror]:
+def mirror_records(
+    paths: SweepPaths, spec: SweepSpec, fence: Owner
+) -> Iterator[RecordMirror | NullMirror]:
     """Mirror a sweep while the block runs, if its file says where.
 
     Raises:
         UserError: the place cannot be reached, or holds another sweep, or another driver has it.
     """
     if spec.checkpoint.mirror is None:
-        yield NoMirror()
+        yield NullMirror()
         return
     place = MirrorLocation(str(spec.checkpoint.mirror), spec.name, fence.token)
     objects = place.open()
-    owner = {**myself(), "token": fence.token, "sweep": read_state(paths).key}
+    owner = {**this_process(), "token": fence.token, "sweep": read_state(paths).key}
     try:
         _claim(objects, owner)
     except OSError as e:
         raise explain_storage_error(objects, e) from e
-    mirror = Mirror(place, objects, paths)
+    mirror = RecordMirror(place, objects, paths)
     mirror.begin()
     try:
         yield mirror
@@ -209,7 +211,7 @@ def _drives(objects: ObjectStore, held: dict[str, Any]) -> bool:
     """Whether the driver that has the mirror still lives."""
     beat = _heartbeat(held["token"])
     said = json.loads(objects.read(beat) or b"{}")
-    return lives({**held, **said}, lambda: objects.modified_at(beat) or 0.0, STALE_S)
+    return is_driver_alive({**held, **said}, lambda: objects.modified_at(beat) or 0.0, STALE_S)
 
 
 def _heartbeat(token: str) -> str:

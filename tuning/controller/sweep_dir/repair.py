@@ -198,7 +198,7 @@ def _said(problem: object, kept: Path | None, done: str) -> str:
     return f"mended: {problem}{where}; {done}"
 
 
-def other_versions(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
+def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
     """One line when the newest attempt that said so ran with other versions than this process.
 
     They are no reason to refuse: what goes on is read from files, never from pickles. But a curve

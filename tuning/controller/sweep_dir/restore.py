@@ -15,14 +15,14 @@ from results.records.trial import TrialRecord, read_trials
 from results.storage.object_store import ObjectStore, explain_storage_error, open_object_store
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import storage_of
+from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.record_mirror import RECORDS
 
 _AT_ONCE = 8
 _READER = "0" * 8
 
 
-def restore(address: str, storage: str | None) -> SweepPaths:
+def restore_sweep(address: str, storage: str | None) -> SweepPaths:
     """Make the folder of a mirrored sweep; checkpoints follow when a trial needs them.
 
     Args:
@@ -34,7 +34,7 @@ def restore(address: str, storage: str | None) -> SweepPaths:
     """
     objects = open_object_store(address)
     name = objects.address.rpartition("/")[2]
-    paths = storage_of(storage).sweep(name)
+    paths = resolve_storage(storage).sweep(name)
     if paths.root.exists():
         raise UserError(f"{paths.root} exists; go on with it: tune resume {paths.root}")
     try:

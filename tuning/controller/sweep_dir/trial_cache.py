@@ -34,7 +34,7 @@ class TrialCache:
         return found if done else None
 
 
-def take(found: Finding, target: TrialPaths) -> list[Report]:
+def copy_trial(found: Finding, target: TrialPaths) -> list[Report]:
     """Give a trial the checkpoints and the reports of another; the reports are of now.
 
     Files are linked where the file system can, since nobody writes into a checkpoint that is whole.

@@ -19,7 +19,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import find
+from tuning.controller.sweep_dir.folder import find_sweep
 from tuning.search.compatibility import matching
 from tuning.search.study import Curve
 from tuning.search.transfer.findings import Finding
@@ -27,19 +27,19 @@ from tuning.search.transfer.findings import Finding
 _FINDINGS = TypeAdapter(list[Finding])
 
 
-def sources(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
+def source_sweeps(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
     """The folders of the sweeps that are named.
 
     Raises:
         UserError: there is none of a name.
     """
     try:
-        return [find(name, storage) for name in spec.search.warm_start]
+        return [find_sweep(name, storage) for name in spec.search.warm_start]
     except UserError as e:
         raise UserError(*(f"search.warm_start: {line}" for line in e.problems)) from e
 
 
-def frozen(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
+def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
     """What the named sweeps had found when this one began; read from them the first time.
 
     Raises:
@@ -56,19 +56,19 @@ def frozen(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
             f"{paths.evidence}: not readable ({e.error_count()} mistakes); remove it, and it is"
             " made again from the sweeps of search.warm_start"
         ) from e
-    named = sources(spec, str(paths.root.parent))
-    found = [f for source in named if source != paths for f in findings(source, spec)]
+    named = source_sweeps(spec, str(paths.root.parent))
+    found = [f for source in named if source != paths for f in collect_findings(source, spec)]
     write_atomic(paths.evidence, _FINDINGS.dump_json(found))
     return found
 
 
-def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
+def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
     """What a sweep found out: its trials that completed, were stopped or are paused, best first by
     this one's first objective.
     """
     theirs = read_spec(source)
     ended, goals = _ended(source, theirs, spec)
-    same = same_task(spec, theirs) and [g and g.metric for g in goals] == _metrics(spec)
+    same = is_same_task(spec, theirs) and [g and g.metric for g in goals] == _metrics(spec)
     ranks = [_ranks(ended, goal) for goal in goals]
     first = goals[0] or theirs.objectives[0]
     found = [
@@ -89,15 +89,15 @@ def findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
     return sorted(found, key=lambda f: f.ranks[0])
 
 
-def evidence(source: SweepPaths, spec: SweepSpec) -> str:
+def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
     """What a sweep would learn from another, in words."""
-    found = findings(source, spec)
+    found = collect_findings(source, spec)
     fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
     how = "values count" if all(f.same for f in found) else _why_ranks(source, spec)
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 
 
-def same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
+def is_same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
     """Whether a metric of the two can be compared: same code, length, and fixed parameters.
 
     A parameter that one of them searches is a parameter of the search, not of the task.
@@ -165,7 +165,7 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
 
 def _why_ranks(source: SweepPaths, spec: SweepSpec) -> str:
     theirs = read_spec(source)
-    if not same_task(spec, theirs):
+    if not is_same_task(spec, theirs):
         return "another task: ranks count"
     _, goals = _ended(source, theirs, spec)
     there = {goal.metric for goal in goals if goal}

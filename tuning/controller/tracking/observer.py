@@ -12,7 +12,7 @@ from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.tracking.process_client import ProcessClient, start_process
+from tuning.controller.tracking.process_client import TrackingClient, tracking_command
 
 _TIMEOUT_S = 60.0
 """Seconds for the tracker to deliver the rest when the session ends."""
@@ -52,10 +52,10 @@ def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
     if spec.tracking.name == "none":
         return NullTracker()
     name = f"MLflow at {redact(tracking_uri(spec, paths))}"
-    return ProcessClient(name, start_process(paths.root, fence))
+    return TrackingClient(name, tracking_command(paths.root, fence))
 
 
-def delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
+def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
     """Delivery of a sweep to the MLflow that it names, by its owner."""
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
@@ -75,7 +75,7 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
         UserError: it is driven.
     """
     with acquire_lock(paths.lock) as fence:
-        tracker = delivery(spec, paths, fence)
+        tracker = make_delivery(spec, paths, fence)
         return tracker.close(tracker.last_ending, timeout_s)
 
 

@@ -1,9 +1,9 @@
-"""`python -m tuning.controller.tracking.process FOLDER [TOKEN FENCE]`: delivers a sweep to MLflow while it
-runs, as long as that token owns it.
+"""The tracking process: delivers a running sweep to MLflow, at low priority.
 
-What it reads, a line each: the id of a trial of which there is something new; at last, as JSON, how
-the session ended. What it writes, as JSON: warnings, and what could not be delivered. It leaves
-when its driver does.
+`python -m tuning.controller.tracking.process FOLDER [TOKEN FENCE]`. It reads from the driver, one
+line each: the id of a trial that changed; at the end, as JSON, how the session ended. It writes, as
+JSON: warnings, and what could not be delivered. It stops when the driver stops, or when the token
+no longer owns the sweep.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def deliver(paths: SweepPaths, delivery: Delivery, heard: TextIO, said: TextIO) 
 def main() -> None:
     """Deliver the sweep of a folder."""
     from results.records.spec_file import read_spec
-    from tuning.controller.tracking.observer import delivery
+    from tuning.controller.tracking.observer import make_delivery
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
     os.nice(_YIELDS)
@@ -64,7 +64,7 @@ def main() -> None:
         logging.getLogger().addHandler(_Aloud(said))
         paths = SweepPaths(Path(sys.argv[1]))
         fence = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else NullFence()
-        deliver(paths, delivery(read_spec(paths), paths, fence), sys.stdin, said)
+        deliver(paths, make_delivery(read_spec(paths), paths, fence), sys.stdin, said)
 
 
 def _say(said: TextIO, word: dict[str, str | None]) -> None:

@@ -30,13 +30,13 @@ _LATER_S = 10.0
 """Seconds after the first report in which the cores are left to the workers that come up."""
 
 
-def start_process(folder: Path, fence: Fence) -> list[str]:
+def tracking_command(folder: Path, fence: Fence) -> list[str]:
     """The command of the process that delivers a sweep's folder for its owner."""
     command = [sys.executable, "-m", "tuning.controller.tracking.process", str(folder)]
     return [*command, fence.token, str(fence.number)] if isinstance(fence, Owner) else command
 
 
-class ProcessClient:
+class TrackingClient:
     """A `Tracker` in another process, started soon after the first report, and again if it dies.
 
     It reads the sweep folder itself and is only told which trials there is something new of; a word
