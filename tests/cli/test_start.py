@@ -13,21 +13,10 @@ import pytest
 import typer.main
 
 from tests.cli.conftest import ROOT, Tune
+from tests.test_imports import COMMAND, assert_light
 from tuning.cli.app import app
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-HEAVY = "torch ray mlflow optuna pandas transformers pyarrow numpy sklearn safetensors"
-
-PROBE = f"""
-import sys
-sys.argv = ["tune", *sys.argv[1:]]
-from tuning.cli import main
-try:
-    main()
-except SystemExit as e:
-    assert not e.code, e.code
-print(*sorted(set("{HEAVY}".split()) & set(sys.modules)), file=sys.stderr)
-"""
 
 
 def start(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -37,19 +26,10 @@ def start(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["run", "--help"], ["schema"]])
-def test_nothing_heavy_is_imported(args: list[str]) -> None:
-    done = start(sys.executable, "-c", PROBE, *args)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.strip() == ""
-
-
 def test_looking_needs_neither_ray_nor_torch(tune: Tune) -> None:
     tune.sweep("mine")
     for args in (["ls"], ["show", "mine"], ["show", "mine", "t0000"], ["best", "mine", "--json"]):
-        done = start(sys.executable, "-c", PROBE, *args)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.strip() == ""
+        assert_light(COMMAND, *args, cwd=tune.cwd)
 
 
 def test_all_commands_are_there(tune: Tune) -> None:
