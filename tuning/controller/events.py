@@ -1,10 +1,15 @@
-"""What a session tells its observers: the terminal, the tracker, Python callers."""
+"""A session and its surroundings: what it tells observers, and how it is asked to stop.
+
+Observers are the terminal, the tracker, and Python callers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
@@ -103,3 +108,37 @@ class Observers(SweepEvents):
         with ExitStack() as stack:
             for observer in self._observers:
                 stack.callback(observer.session_ended, ending)
+
+
+class Interrupt:
+    """A request to end a session, which may come before the session can be interrupted.
+
+    It is entered while a session runs: a subclass can connect it to signals meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._stop: Callable[[], None] | None = None
+
+    def __call__(self) -> None:
+        """End the session cleanly: running trials keep their checkpoints, for a resume."""
+        self.asked = True
+        if self._stop is not None:
+            self._stop()
+
+    def watch(self, stop: Callable[[], None]) -> None:
+        """Call `stop` when the request comes, or now if it has come."""
+        self._stop = stop
+        if self.asked:
+            stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing."""

@@ -12,7 +12,7 @@ from results.paths import Storage, SweepPaths
 from results.tracking import Ending
 from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.events import SessionStart, SweepEvents
+from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
@@ -20,26 +20,6 @@ from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 if TYPE_CHECKING:
     from tuning.controller.resources.placement import Placement
     from tuning.controller.sweep import SweepController
-
-
-class Interrupt:
-    """Passes a request to stop on to the sweep, as soon as there is one."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._run: SweepController | None = None
-
-    def __call__(self) -> None:
-        """End the session cleanly: running trials keep their checkpoints, for a resume."""
-        self.asked = True
-        if self._run is not None:
-            self._run.interrupt()
-
-    def watch(self, run: SweepController) -> None:
-        """Interrupt this sweep from now on."""
-        self._run = run
-        if self.asked:
-            run.interrupt()
 
 
 def run_session(
@@ -63,11 +43,11 @@ def run_session(
     """
     from tuning.controller.sweep_dir.commands import CommandHandler
 
-    with open_sweep(paths, spec, observers) as run:
+    with interrupt or Interrupt() as stop, open_sweep(paths, spec, observers) as run:
         ending, tracking = None, TrackerObserver(make_tracker(spec, paths, run.fence))
         try:
             _report_changes(run)
-            (interrupt or Interrupt()).watch(run)
+            stop.watch(run.interrupt)
             commands = CommandHandler(run)
             commands.begin()
             with _placed(run, address) as placement:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuning.cli.formatting import make_console
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
 
 if TYPE_CHECKING:
-    from results.paths import SweepPaths
-    from tuning.controller.session import Interrupt
-    from tuning.search.auto_searcher import AutoChoice
+    from rich.console import Console
+
+    from tuning.controller.sweep import SweepController
 
 
 def run(
@@ -34,24 +29,22 @@ def run(
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
-    from search_spaces.errors import UserError
-    from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.preflight import preflight
-    from tuning.controller.resources.cluster import check_cluster_auth
-    from tuning.controller.sweep_dir.folder import create_sweep, discard_empty_sweep
-    from tuning.controller.sweep_dir.warm_start import source_sweeps
-    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning import api
+    from tuning.cli.run.live_view import make_view
+    from tuning.cli.run.signals import StopOnSignal
 
-    check_cluster_auth(address, insecure)
-    loaded = load_sweep(file, set_)
-    preflight(loaded)
-    source_sweeps(loaded.spec, storage or loaded.spec.storage)
-    paths = create_sweep(loaded, name, storage)
-    try:
-        _drive(paths, address, choose_scheduler(loaded.spec))
-    except UserError:
-        discard_empty_sweep(paths)
-        raise
+    view = make_view(make_console())
+    outcome = api.run(
+        file,
+        overrides=set_,
+        name=name,
+        storage=storage,
+        address=address,
+        insecure=insecure,
+        observers=[view],
+        interrupt=StopOnSignal(),
+    )
+    _conclude(outcome, view.console)
 
 
 def resume(
@@ -76,58 +69,29 @@ def resume(
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
-    from results.records.spec_file import read_spec
-    from tuning.controller.resources.cluster import check_cluster_auth
-    from tuning.controller.sweep_dir.amend import amend_sweep
-    from tuning.controller.sweep_dir.folder import find_sweep
-    from tuning.controller.sweep_dir.restore import restore_sweep
-    from tuning.search.auto_scheduler import choose_scheduler
-
-    check_cluster_auth(address, insecure)
-    paths = restore_sweep(sweep, storage) if "://" in sweep else find_sweep(sweep, storage)
-    if changed := amend_sweep(paths, trials, time, set_):
-        typer.echo(str(changed))
-    _drive(paths, address, choose_scheduler(read_spec(paths)))
-
-
-def _drive(paths: SweepPaths, address: str | None, scheduler: AutoChoice) -> None:
-    from results.records.spec_file import read_spec
-    from tuning.cli.formatting import make_console
+    from tuning import api
     from tuning.cli.run.live_view import make_view
+    from tuning.cli.run.signals import StopOnSignal
+
+    view = make_view(make_console())
+    outcome = api.resume(
+        sweep,
+        trials=trials,
+        time=time,
+        overrides=set_,
+        storage=storage,
+        address=address,
+        insecure=insecure,
+        observers=[view],
+        interrupt=StopOnSignal(),
+    )
+    _conclude(outcome, view.console)
+
+
+def _conclude(run: SweepController, console: Console) -> None:
+    """Print the summary; the exit code is 130 after an interrupt, 1 if no trial could run."""
     from tuning.cli.summary import summarise
-    from tuning.controller.session import Interrupt, run_session
-    from tuning.search.auto_searcher import choose
 
-    spec = read_spec(paths)
-    console = make_console()
-    console.print(f"sweep {spec.name} in {paths.root}", soft_wrap=True)
-    console.print(f"search {choose(spec)}", soft_wrap=True)
-    console.print(f"scheduler {scheduler}", soft_wrap=True)
-    view, stop = make_view(console), Interrupt()
-    with _interruptible(stop):
-        outcome = run_session(paths, spec, address=address, observers=[view], interrupt=stop)
-    summarise(outcome, console)
-    if outcome.interrupted:
-        raise typer.Exit(1 if outcome.gave_up else 130)
-
-
-_SHOW_CURSOR = "\x1b[?25h"
-
-
-@contextmanager
-def _interruptible(stop: Interrupt) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM stops cleanly, the second at once."""
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        if stop.asked:  # what is on disk is whole at any moment, so nothing has to be put in order
-            sys.stderr.write(_SHOW_CURSOR * sys.stderr.isatty())
-            os._exit(128 + signum)
-        sys.stderr.write("\nstopping; checkpoints are kept. Once more to stop at once.\n")
-        stop()
-
-    before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+    summarise(run, console)
+    if run.interrupted:
+        raise typer.Exit(1 if run.gave_up else 130)

@@ -1,0 +1,137 @@
+"""Sweeps from Python: load, run and resume. The command line calls the same functions.
+
+Ray, Optuna and the trainables are imported when a function needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from search_spaces.loading.sweep_file import LoadedSweep
+    from tuning.controller.events import Interrupt, SweepEvents
+    from tuning.controller.sweep import SweepController
+    from tuning.search.auto_searcher import AutoChoice
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSweep:
+    """Read and check a sweep file.
+
+    Args:
+        path: of the YAML file.
+        overrides: `a.b=c` texts, applied before the check.
+
+    Raises:
+        UserError: every mistake in the file at once, a line each.
+    """
+    from search_spaces.loading.sweep_file import load_sweep
+
+    return load_sweep(Path(path), overrides)
+
+
+def run(
+    sweep: str | Path | LoadedSweep,
+    *,
+    overrides: Sequence[str] = (),
+    name: str | None = None,
+    storage: str | None = None,
+    address: str | None = None,
+    insecure: bool = False,
+    observers: Iterable[SweepEvents] = (),
+    interrupt: Interrupt | None = None,
+) -> SweepController:
+    """Run a new sweep until its budget is spent or it is interrupted.
+
+    Args:
+        sweep: its file, or what `load` returned.
+        overrides: `a.b=c` texts; only with a file.
+        name: of the sweep; default: the file's, with a number if that one is taken.
+        storage: folder of all sweeps; default: the file's.
+        address: of the Ray cluster to join; None starts one on this machine.
+        insecure: join a cluster on another machine without a token.
+        observers: are told what happens.
+        interrupt: ends the session when it is called.
+
+    Raises:
+        UserError: a mistake in the file, a taken name, no cluster, or no trial fits the cluster. No
+            folder is left behind.
+    """
+    from search_spaces.errors import UserError
+    from tuning.controller.preflight import preflight
+    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.sweep_dir.folder import create_sweep, discard_empty_sweep
+    from tuning.controller.sweep_dir.warm_start import source_sweeps
+    from tuning.search.auto_scheduler import choose_scheduler
+
+    check_cluster_auth(address, insecure)
+    loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
+    preflight(loaded)
+    source_sweeps(loaded.spec, storage or loaded.spec.storage)
+    paths = create_sweep(loaded, name, storage)
+    try:
+        return _run(paths, choose_scheduler(loaded.spec), address, tuple(observers), interrupt)
+    except UserError:
+        discard_empty_sweep(paths)
+        raise
+
+
+def resume(
+    sweep: str,
+    *,
+    trials: str | None = None,
+    time: str | None = None,
+    overrides: Sequence[str] = (),
+    storage: str | None = None,
+    address: str | None = None,
+    insecure: bool = False,
+    observers: Iterable[SweepEvents] = (),
+    interrupt: Interrupt | None = None,
+) -> SweepController:
+    """Go on with a sweep: unfinished trials continue from their newest checkpoint.
+
+    Args:
+        sweep: its name, its folder, or its place in object storage (`s3://bucket/prefix/name`).
+        trials: trials in all, or `+20` for 20 more.
+        time: wall-clock time in all, or `+2h` for two hours more.
+        overrides: `a.b=c` texts, which change the sweep for good.
+        storage, address, insecure, observers, interrupt: see `run`.
+
+    Raises:
+        UserError: there is no such sweep, another driver holds it, or a change is not possible.
+    """
+    from results.records.spec_file import read_spec
+    from tuning.controller.events import Observers
+    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.sweep_dir.amend import amend_sweep
+    from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.controller.sweep_dir.restore import restore_sweep
+    from tuning.search.auto_scheduler import choose_scheduler
+
+    check_cluster_auth(address, insecure)
+    observers = tuple(observers)
+    paths = restore_sweep(sweep, storage) if "://" in sweep else find_sweep(sweep, storage)
+    if changed := amend_sweep(paths, trials, time, overrides):
+        Observers(observers).message(str(changed))
+    return _run(paths, choose_scheduler(read_spec(paths)), address, observers, interrupt)
+
+
+def _run(
+    paths: SweepPaths,
+    scheduler: AutoChoice,
+    address: str | None,
+    observers: Sequence[SweepEvents],
+    interrupt: Interrupt | None,
+) -> SweepController:
+    from results.records.spec_file import read_spec
+    from tuning.controller.events import Observers
+    from tuning.controller.session import run_session
+    from tuning.search.auto_searcher import choose
+
+    spec, told = read_spec(paths), Observers(observers)
+    told.message(f"sweep {spec.name} in {paths.root}")
+    told.message(f"search {choose(spec)}")
+    told.message(f"scheduler {scheduler}")
+    return run_session(paths, spec, address=address, observers=observers, interrupt=interrupt)
