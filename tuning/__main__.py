@@ -1,4 +1,4 @@
-"""`python -m tuning` is `tune`, also where Ray's own `tune` script has taken the name."""
+"""`python -m tuning` runs `tune`, also if Ray's script of the same name comes first in PATH."""
 
 from tuning.cli import main
 

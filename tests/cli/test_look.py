@@ -171,7 +171,7 @@ def test_no_value_is_ever_cut(tune: Tune, width: int) -> None:
     trial = next(words for words in said.lines if words[:1] == ["t0000"])
     shown = len(trial) - 6
     assert trial[:-1] == wide[-4][: 5 + shown]
-    missing = " ".join(said.out.split()).partition("no room for ")[2].partition(" 0 of 6")[0]
+    missing = " ".join(said.out.split()).partition("left out: ")[2].partition(" 0 of 6")[0]
     assert missing.split(", ") == list(space)[shown:]
     assert shown == {40: 0, 60: 2, 80: 4, 120: 8}[width]
 

@@ -112,7 +112,7 @@ def test_show_draws_who_took_weights_from_whom(tune: Tune) -> None:
     assert any(" at step 3: x " in line and " → " in line for line in lines)
     assert any(" at step 6: x " in line for line in lines)
     clone = next(line for line in lines if " at step 3: " in line).split(" at ")[0].split()[-1]
-    assert "at step 3 went on from t" in tune("show", "simulated", clone).out
+    assert "at step 3 took the weights of t" in tune("show", "simulated", clone).out
     tune("report", "simulated")
     page = (paths.results / "report.html").read_text()
     drawn = page[page.index("Weights taken over</h2>") :]

@@ -1,4 +1,4 @@
-"""The `tune` command. Imports nothing heavy: `tune --help` is instant."""
+"""The `tune` command. Imports no heavy library at module level: `tune --help` is instant."""
 
 from tuning.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Numbers, durations and states as the terminal shows them, and the terminal itself."""
+"""How the terminal shows numbers, durations and states; the console that prints them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NO_SCREEN = 10_000
+_UNLIMITED_WIDTH = 10_000
 
 _STYLES = {
     "running": "cyan",
@@ -22,14 +22,14 @@ _STYLES = {
 
 
 def number(value: Any) -> str:
-    """Four significant digits for floats; `-` for nothing."""
+    """Four significant digits for floats; `-` for None."""
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def setting(value: Any) -> str:
-    """A parameter's value, in YAML's own words (`null`, `true`); floats with four digits."""
+    """A parameter's value as YAML writes it (`null`, `true`); floats with four digits."""
     if value is None or isinstance(value, bool | list | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return number(value)
@@ -48,7 +48,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """`12.3 MB`, in powers of 1000."""
+    """Bytes as `12.3 MB`, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if num_bytes < 1000:
             return f"{num_bytes:.3g} {unit}"
@@ -57,7 +57,7 @@ def size(num_bytes: float) -> str:
 
 
 def heading(name: str) -> str:
-    """A column's name, broken where it may be, so that values set the width."""
+    """A column's name, split into lines at `_` and `.`, so that the values set the width."""
     return name.replace("_", "_\n").replace(".", ".\n")
 
 
@@ -67,13 +67,13 @@ def state_style(state: str) -> str:
 
 
 def make_console() -> Console:
-    """Where commands print: text is taken as it is, and lines are whole where there is no screen.
+    """The console for commands: no markup, and no line breaks when the output is not a terminal.
 
-    Error messages and paths may hold brackets, which Rich would read as markup.
+    Error messages and paths may contain brackets, which Rich would parse as markup.
     """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _NO_SCREEN
+        console.width = _UNLIMITED_WIDTH
     return console

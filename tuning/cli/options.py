@@ -11,7 +11,7 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_defaul
 
 
 def sweep_names() -> list[str]:
-    """What the shell completes a sweep's name to."""
+    """Names for the shell's completion: the sweeps in the default storage."""
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     return [paths.name for paths in resolve_storage(None).sweeps()]
@@ -30,7 +30,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key of the file, e.g. --set budget.trials=4. May be given several times.",
+        help="Override a key of the file, e.g. --set budget.trials=4. May be repeated.",
         show_default=False,
     ),
 ]
@@ -40,7 +40,7 @@ StorageDir = Annotated[
         "--storage",
         metavar="DIR",
         envvar="TUNE_STORAGE",
-        help="Folder of the sweeps.",
+        help="Folder that holds the sweeps.",
         show_default="./sweeps",
     ),
 ]
@@ -49,7 +49,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="RAY",
-        help="Ray cluster to join (host:port, or auto); none: one on this machine.",
+        help="Ray cluster to join (host:port or auto); default: start one on this machine.",
         show_default=False,
     ),
 ]
@@ -59,6 +59,6 @@ Insecure = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Trial = Annotated[
-    str | None, typer.Option("--trial", help="A trial's model; default: the winner's.")
+    str | None, typer.Option("--trial", help="Use the model of this trial; default: the winner.")
 ]
-Soup = Annotated[str | None, typer.Option("--soup", help="An average's model, by its name.")]
+Soup = Annotated[str | None, typer.Option("--soup", help="Use this average (soup), by its name.")]

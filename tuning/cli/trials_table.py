@@ -1,4 +1,4 @@
-"""The table of trials, the same while a sweep runs, at its end and in `tune show`."""
+"""The table of trials, used while a sweep runs, at its end and by `tune show`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """Characters it needs so that neither a value nor a word of the title is cut."""
+        """Characters needed to show every value and every line of the title whole."""
         lines = [line for text in (self.title, *self.cells) for line in text.plain.split("\n")]
         return max(map(len, lines))
 
@@ -36,11 +36,17 @@ def trials_table(
     width: int | None = None,
     means: Mapping[str, str] | None = None,
 ) -> Table:
-    """Trials with the parameters that vary, in the order given; those in `best` are marked.
+    """Trials in the given order, with the searched parameters; those in `best` are marked.
 
-    `means` has, by the id of the first trial of each configuration, its mean over several seeds.
-    No value is ever cut: parameters that do not fit into `width` characters are left out, the
-    last ones first, and named below.
+    Values are never truncated: if the table is wider than `width` characters, the last parameters
+    are left out and named in the caption.
+
+    Args:
+        spec: of the sweep.
+        rows: the trials.
+        best: ids of the trials to mark.
+        width: of the terminal (characters); None: unlimited.
+        means: the mean over several seeds, by the id of the first trial of a configuration.
     """
     rows = list(rows)
     params = list(spec.domains())
@@ -57,8 +63,8 @@ def trials_table(
         table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
     for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
         table.add_row(*cells, style="bold" if record.id in best else "")
-    if missing := params[len(shown) :]:
-        table.caption = Text(f"no room for {', '.join(missing)}", style="dim")
+    if omitted := params[len(shown) :]:
+        table.caption = Text(f"left out: {', '.join(omitted)}", style="dim")
         table.caption_justify = "left"
     return table
 

@@ -1,1 +1,1 @@
-"""Commands that look: before a sweep, and into the storage."""
+"""Commands that only read: a sweep file before a run, or the folders in the storage."""

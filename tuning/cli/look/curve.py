@@ -1,4 +1,4 @@
-"""A curve in the terminal: Braille characters are eight dots each. No package is needed for it."""
+"""Draws a curve in the terminal with Braille characters, which have eight dots each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def draw(points: Sequence[tuple[float, float]], width: int = 60, height: int = 10) -> list[str]:
-    """Lines of text that show points, joined by straight lines, with the ends of both axes.
+    """Lines of text that show the points joined by straight lines, and the ends of both axes.
 
     Args:
-        points: (x, y) by ascending x, all finite, at least one.
-        width, height: of the curve itself (characters); two lines at least.
+        points: (x, y) in ascending order of x; all finite, at least one.
+        width: of the curve, without labels (characters).
+        height: of the curve, without labels (lines), at least 2.
     """
     xs, ys = zip(*points, strict=True)
     low, high = min(ys), max(ys)

@@ -1,4 +1,4 @@
-"""Who took over whose weights, drawn as a tree: population based training."""
+"""The tree of weight copies in population based training."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tuning.cli.formatting import setting
 
 
 def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
-    """A branch for each trial whose weights were taken over; None when none were.
+    """A tree with a root for each trial whose weights were copied; None if there are none.
 
-    A trial stands below the donor of each time it took weights over, with the parameters that
-    changed then; what was taken from it later hangs there.
+    Each copy is a node below its donor and shows the parameters that changed; copies that were
+    made from it later are its children.
     """
     known = {record.id: record for record in records}
     nodes = {(trial, 0): Tree(Text(trial, style="bold")) for trial in known}
-    taken = [(i.step, r.id, era + 1, i) for r in known.values() for era, i in enumerate(r.lineage)]
-    for step, trial, era, inherited in sorted(taken, key=lambda t: t[:2]):
-        donor = known.get(inherited.donor)
-        eras = sum(i.step < step for i in donor.lineage) if donor else 0
-        parent = nodes.setdefault((inherited.donor, eras), Tree(inherited.donor))
-        nodes[trial, era] = parent.add(Text(_label(trial, inherited)))
+    copies = [(i.step, r.id, n + 1, i) for r in known.values() for n, i in enumerate(r.lineage)]
+    for step, trial, generation, copy in sorted(copies, key=lambda t: t[:2]):
+        donor = known.get(copy.donor)
+        of_donor = sum(i.step < step for i in donor.lineage) if donor else 0
+        parent = nodes.setdefault((copy.donor, of_donor), Tree(copy.donor))
+        nodes[trial, generation] = parent.add(Text(_label(trial, copy)))
     top = Tree("weights taken over")
-    top.children = [n for (_, era), n in nodes.items() if era == 0 and n.children]
+    top.children = [n for (_, generation), n in nodes.items() if generation == 0 and n.children]
     return top if top.children else None
 
 
-def _label(trial: str, taken: InheritedWeights) -> str:
+def _label(trial: str, copy: InheritedWeights) -> str:
     changed = ", ".join(
-        f"{name} {setting(taken.before.get(name))} → {setting(value)}"
-        for name, value in taken.after.items()
-        if value != taken.before.get(name)
+        f"{name} {setting(copy.before.get(name))} → {setting(value)}"
+        for name, value in copy.after.items()
+        if value != copy.before.get(name)
     )
-    return f"{trial} at step {taken.step}: {changed}"
+    return f"{trial} at step {copy.step}: {changed}"

@@ -28,7 +28,7 @@ def ls(storage: StorageDir = None) -> None:
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
-    table, faults = Table(box=None, pad_edge=False, header_style="bold"), []
+    table, problems = Table(box=None, pad_edge=False, header_style="bold"), []
     for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
         table.add_column(name, overflow="fold")
     for paths in root.sweeps():
@@ -36,14 +36,14 @@ def ls(storage: StorageDir = None) -> None:
             table.add_row(paths.name, *_sweep_row(paths))
         except UserError as e:
             table.add_row(paths.name, Text("damaged", style="red"))
-            faults.append(f"{paths.name} is damaged: {e.problems[0]}")
+            problems.append(f"{paths.name} is damaged: {e.problems[0]}")
     if not table.row_count:
         typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
         return
     console = make_console()
     console.print(table)
-    for fault in faults:
-        console.print(fault, style="red", soft_wrap=True)
+    for problem in problems:
+        console.print(problem, style="red", soft_wrap=True)
 
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
@@ -54,7 +54,7 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
 
     spec = read_spec(paths)
     board = summaries(paths, spec.metric, spec.mode)
-    done = sum(e.record.state.finished for e in board)
+    finished = sum(e.record.state.finished for e in board)
     tried = sum(not e.record.state.active for e in board)
     total = spec.budget.trials
     best = next((e for e in board if e.record.eligible), None)
@@ -63,7 +63,7 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     values = [best.value if best else None]
     values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
     return [
-        sweep_state(paths, spec, done),
+        sweep_state(paths, spec, finished),
         f"{tried}/{total}" if total else str(tried),
         ", ".join(map(number, values)),
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
@@ -71,22 +71,22 @@ def _sweep_row(paths: SweepPaths) -> list[str]:
     ]
 
 
-def sweep_state(paths: SweepPaths, spec: SweepSpec, done: int) -> str:
-    """`running`, `done` or `interrupted`; `done` trials are finished."""
+def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
+    """`running`, `done` or `interrupted`; `finished` is a number of trials."""
     from tuning.controller.sweep_dir.lock import current_driver
 
     if current_driver(paths.lock):
         return "running"
-    if _ended(paths, spec, done):
+    if _has_ended(paths, spec, finished):
         return "done"
     return "interrupted"
 
 
-def _ended(paths: SweepPaths, spec: SweepSpec, done: int) -> bool:
-    """Whether it is over: its last session said so, or was killed before it could."""
+def _has_ended(paths: SweepPaths, spec: SweepSpec, finished: int) -> bool:
+    """Whether a session recorded the end, or was killed after a limit was reached."""
     from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
 
     trials, seconds = spec.budget.trials, spec.budget.time
-    if read_state(paths).ended or (trials is not None and done >= trials):
+    if read_state(paths).ended or (trials is not None and finished >= trials):
         return True
     return seconds is not None and total_elapsed_s(paths) >= seconds

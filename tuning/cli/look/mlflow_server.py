@@ -1,4 +1,4 @@
-"""Serves MLflow's pages on the loopback interface and opens the comparison of sweeps' runs."""
+"""Serves MLflow's pages on the loopback interface and opens the comparison of the sweeps' runs."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from search_spaces.errors import UserError
 from tuning.controller.sweep_dir.folder import find_sweep, read_state, resolve_storage
 from tuning.controller.tracking.observer import tracking_uri
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 _START_S = 90.0
 
 
 def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) -> None:
-    """Print (and open) the page, and serve until Ctrl-C; a server that is there already is used.
+    """Print and open the page, and serve it until Ctrl-C; a remote tracking server serves itself.
 
     Raises:
-        UserError: no such sweep, sweeps whose runs are in different places, or the port is taken.
+        UserError: no such sweep, the sweeps have different tracking servers, or the port is taken.
     """
     paths = [find_sweep(sweep, storage) for sweep in sweeps]
     root = Storage(paths[0].root.parent) if paths else resolve_storage(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
-        _present(_pages(uri, uri, paths), browser)
+        _show_pages(_pages(uri, uri, paths), browser)
         return
     for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
         signal.signal(signum, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
-        _present(_pages(base, uri, paths), browser)
+        _show_pages(_pages(base, uri, paths), browser)
         typer.echo("serving on this machine only; Ctrl-C ends it")
         signal.pause()
 
@@ -69,18 +69,18 @@ def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
 
 
 def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
-    """The page to open, and the one with the curves."""
+    """The page to open, then the page with the curves."""
     if not sweeps:
         return [f"{base}/#/experiments"]
     spec = read_spec(sweeps[0])
     try:
         page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
-    except UserError:  # nothing was sent yet
+    except UserError:  # no run was sent yet
         return [experiment_url(base, uri, spec.tracking.experiment or spec.name)]
     return [page, curves_url(page, spec.metric)]
 
 
-def _present(pages: Sequence[str], browser: bool) -> None:
+def _show_pages(pages: Sequence[str], browser: bool) -> None:
     for what, page in zip(("", "curves "), pages, strict=False):
         typer.echo(what + page)
     if browser:
@@ -90,34 +90,34 @@ def _present(pages: Sequence[str], browser: bool) -> None:
 @contextmanager
 def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
     port = port or _free_port()
-    if _answers(f"http://{HOST}:{port}/"):
+    if _responds(f"http://{_HOST}:{port}/"):
         raise UserError(
-            f"--port {port}: taken on {HOST}; choose another, or --port 0 for a free one"
+            f"--port {port}: taken on {_HOST}; choose another, or --port 0 for a free one"
         )
-    command, env = ui_command(artifacts, HOST, port), {**os.environ, **ui_environment(uri)}
-    with tempfile.TemporaryFile() as log:  # its chatter matters only when it does not start
+    command, env = ui_command(artifacts, _HOST, port), {**os.environ, **ui_environment(uri)}
+    with tempfile.TemporaryFile() as log:  # shown only if the server does not start
         server = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
         try:
-            base = f"http://{HOST}:{port}"
-            _await(server, f"{base}/health", log)
+            base = f"http://{_HOST}:{port}"
+            _wait_until_ready(server, f"{base}/health", log)
             yield base
         finally:
             server.terminate()
             server.wait()
 
 
-def _await(server: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
     deadline = time.monotonic() + _START_S
-    while not _answers(url):
+    while not _responds(url):
         if server.poll() is not None or time.monotonic() > deadline:
             log.seek(0)
-            said = log.read().decode(errors="replace").splitlines()[-5:]
+            tail = log.read().decode(errors="replace").splitlines()[-5:]
             problem = f"MLflow's server did not start (exit code {server.poll()}); it said:"
-            raise UserError(problem, *said)
+            raise UserError(problem, *tail)
         time.sleep(0.2)
 
 
-def _answers(url: str) -> bool:
+def _responds(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2):
             return True
@@ -129,5 +129,5 @@ def _answers(url: str) -> bool:
 
 def _free_port() -> int:
     with socket.socket() as s:
-        s.bind((HOST, 0))
+        s.bind((_HOST, 0))
         return int(s.getsockname()[1])

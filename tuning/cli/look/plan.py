@@ -20,9 +20,9 @@ def plan(
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
-    samples: Annotated[int, typer.Option(min=0, help="Configurations to show.")] = 3,
+    samples: Annotated[int, typer.Option(min=0, help="Number of configurations to show.")] = 3,
 ) -> None:
-    """Check a sweep file and say what it would take, without training anything.
+    """Check a sweep file and estimate what the sweep needs, without training.
 
     Example: tune plan search_spaces/llm.yaml
     """
@@ -30,7 +30,7 @@ def plan(
 
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.formatting import make_console
-    from tuning.cli.look.space_table import rules_of, space_table
+    from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import preflight
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.cluster import check_cluster_auth, ray_cluster
@@ -40,16 +40,16 @@ def plan(
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded)
-    notes = [*rules_of(spec), *_sources(spec, storage)]
-    goals = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
-    console, goal = make_console(), f": {spec.trainable}, {goals}"
-    console.print(Text.assemble((spec.name, "bold"), goal), soft_wrap=True)
+    notes = [*rule_lines(spec), *_transfer_lines(spec, storage)]
+    objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
+    console, title = make_console(), f": {spec.trainable}, {objectives}"
+    console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
     for line in notes:
         console.print(line, soft_wrap=True)
     with console.status("asking Ray what the cluster has"), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    for line in _placed(placement, nodes):
+    for line in _placement_lines(placement, nodes):
         console.print(line, soft_wrap=True)
     check_gpu_budget(spec.budget, placement)
     for line in cost_lines(spec, sampled, storage):
@@ -57,8 +57,8 @@ def plan(
     console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
 
 
-def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
-    """What a trial needs, and what the cluster has for it."""
+def _placement_lines(placement: Placement, nodes: list[Node]) -> Iterator[str]:
+    """What a trial needs, and what the cluster has."""
     from tuning.controller.resources.placement import describe_nodes
 
     yield f"trial      {placement.request_summary}"
@@ -70,19 +70,19 @@ def _placed(placement: Placement, nodes: list[Node]) -> Iterator[str]:
         yield f"GPUs       {placement.gpu_sharing_summary}"
 
 
-def _sources(spec: SweepSpec, storage: str | None) -> list[str]:
-    """What the sweep would learn from others before it begins, and the mirror it would have."""
+def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
+    """The trials of other sweeps that the search would learn from, and the mirror."""
     from tuning.controller.sweep_dir.record_mirror import check_mirror
     from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
 
-    learned = [
+    found = [
         describe_source(source, spec) for source in source_sweeps(spec, storage or spec.storage)
     ]
-    return [*learned, *check_mirror(spec)]
+    return [*found, *check_mirror(spec)]
 
 
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
-    """What the budget comes to: trials, and bytes of checkpoints."""
+    """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
     from trainables.registry import checkpoint_bytes
     from tuning.cli.formatting import size
@@ -92,7 +92,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     lines = _search_and_budget(spec)
     each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
     if not each:
-        return [*lines, "disk       unknown: the train loop decides what its checkpoints hold"]
+        return [*lines, "disk       unknown: the train loop decides what its checkpoints contain"]
     kept = max(each) * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(
@@ -107,10 +107,10 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
 
 
 def _limits(budget: BudgetSpec) -> str:
-    """Every limit of a budget, in words."""
+    """The limits of a budget, in words."""
     from tuning.cli.formatting import duration, number
 
-    words = {
+    phrases = {
         "trials": "{} trials",
         "cpu_hours": "{} CPU-hours",
         "gpu_hours": "{} GPU-hours",
@@ -119,24 +119,24 @@ def _limits(budget: BudgetSpec) -> str:
         "min_improvement": "less than {} to gain",
     }
     given = budget.model_dump(exclude_none=True)
-    limits = [words[key].format(number(v)) for key, v in given.items() if key != "time"]
+    limits = [phrases[key].format(number(v)) for key, v in given.items() if key != "time"]
     limits += [f"{duration(budget.time)} of wall-clock"] if budget.time else []
     return " or ".join(limits)
 
 
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
-    """What the sweep will take, from what an earlier one of this file took."""
+    """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
     from tuning.cli.formatting import duration
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
-    ahead = forecast(spec.budget, [], found[1], at_once) if found else None
-    if found is None or ahead is None:
+    left = forecast(spec.budget, [], found[1], at_once) if found else None
+    if found is None or left is None:
         return "forecast   none: no earlier sweep of this file has a trial that ended"
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
-    return f"forecast   about {duration(ahead.seconds)} and {ahead.cost} (from {trials})"
+    return f"forecast   about {duration(left.seconds)} and {left.cost} (from {trials})"
 
 
 def _search_and_budget(spec: SweepSpec) -> list[str]:

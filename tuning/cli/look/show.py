@@ -55,33 +55,32 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
-    for line in _standing(paths, spec, board):
+    for line in _state_lines(paths, spec, board):
         console.print(line, soft_wrap=True)
-    if taken := count(e.record for e in board):
-        failures = ", ".join(f"{n} {remedy}" for remedy, n in taken.items())
+    if counts := count(e.record for e in board):
+        failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")
 
 
-def _standing(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
-    """How far a sweep is, who drives it or why it ended, and how it could go on."""
+def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
+    """Progress of a sweep, its driver or why it ended, and the command that continues it."""
     from results.records.trial import TrialState
     from tuning.cli.summary import extension
     from tuning.controller.sweep_dir.folder import read_state, sweep_argument
     from tuning.controller.sweep_dir.lock import current_driver
 
-    done = sum(e.record.state.finished for e in board)
-    waiting = sum(e.record.state is TrialState.PAUSED for e in board)
-    owner, state = current_driver(paths.lock), sweep_state(paths, spec, done)
-    said = f"driven by {owner}" if owner else state
+    finished = sum(e.record.state.finished for e in board)
+    paused = sum(e.record.state is TrialState.PAUSED for e in board)
+    owner, state = current_driver(paths.lock), sweep_state(paths, spec, finished)
+    status = f"driven by {owner}" if owner else state
     if state == "done" and (why := read_state(paths).ended):
-        said += f", ended by {why}"
+        status += f", ended by {why}"
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
-    paused = f", {waiting} paused" * bool(waiting)
-    yield f"{done}{of} trials finished{paused}; {said}"
+    yield f"{finished}{of} trials finished{f', {paused} paused' * bool(paused)}; {status}"
     if state == "interrupted":
         yield f"go on with: tune resume {sweep_argument(paths)}"
-    elif state == "done" and waiting:
-        yield extension(paths, waiting)
+    elif state == "done" and paused:
+        yield extension(paths, paused)
 
 
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
@@ -96,8 +95,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     files = find_trial(paths, trial)
     record = read_trial(files)
     state = Text(record.state, style=state_style(record.state))
-    said = f": {record.reason}" if record.reason else ""
-    console.print(Text.assemble((record.id, "bold"), " ", state, said), soft_wrap=True)
+    reason = f": {record.reason}" if record.reason else ""
+    console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)
     parts = {"searched": record.params, "fixed": spec.fixed}
     parts |= {"computed": computed(spec, record.config), "adjusted": record.adjusted}
     for name, part in parts.items():
@@ -105,25 +104,27 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
             continue
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     reports = read_reports(files, record.end_step)
-    _draw(reports, [o.metric for o in spec.objectives], console)
+    _draw_curves(reports, [o.metric for o in spec.objectives], console)
     for report in reports:
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
-    for taken in record.lineage:
-        console.print(f"at step {taken.step} went on from {taken.donor} at {taken.donor_step}")
+    for copy in record.lineage:
+        console.print(f"at step {copy.step} took the weights of {copy.donor} at {copy.donor_step}")
     for attempt in record.attempts:
-        for line in _of_attempt(attempt, files):
+        for line in _attempt_lines(attempt, files):
             console.print(line, soft_wrap=True)
     console.print(_checkpoints(files), soft_wrap=True)
-    for fault in damaged_checkpoints(files):
-        console.print(Text.assemble(("damaged", "red"), f" {fault}"), soft_wrap=True)
+    for problem in damaged_checkpoints(files):
+        console.print(Text.assemble(("damaged", "red"), f" {problem}"), soft_wrap=True)
 
 
-def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
-    """How an attempt ran and ended, a line for each thing."""
+def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
+    """How an attempt ran and ended."""
     from tuning.cli.formatting import duration
 
-    spent = f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "is open"
+    spent = (
+        f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "has not ended"
+    )
     ranks = f"{attempt.workers} worker{'s' * (attempt.workers != 1)}"
     remedy = f"{attempt.remedy}: " if attempt.remedy else ""
     error = f": {remedy}{attempt.error}" if attempt.error else ""
@@ -137,8 +138,8 @@ def _of_attempt(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     yield f"  logs {files.attempt(attempt.number)}"
 
 
-def _draw(reports: list[Report], metrics: list[str], console: Any) -> None:
-    """Each metric by step, where there is more than one point of it."""
+def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> None:
+    """Each metric over the steps, if it has more than one value."""
     import math
 
     from tuning.cli.look.curve import draw

@@ -1,4 +1,4 @@
-"""The table of `tune plan`: each parameter, what it may be, when it is active, and samples."""
+"""The table of `tune plan`: each parameter, its domain, its condition, and sampled values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuning.cli.formatting import setting
 
 
 def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
-    """A row per parameter or computed value; a sample's cell is blank where it is not active."""
+    """A row per parameter or formula; the cell of an inactive parameter is blank."""
     columns = [resolve_values(spec.space, spec.fixed, params) for params in sampled]
     rows = list(_rows(spec))
     conditional = any(row.when for row in rows)
@@ -34,8 +34,8 @@ def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     return table
 
 
-def rules_of(spec: SweepSpec) -> list[str]:
-    """Constraints, seeds of a configuration, and points that are tried first, a line each."""
+def rule_lines(spec: SweepSpec) -> list[str]:
+    """A line for each constraint, for the number of seeds, and for the points to try first."""
     lines = [f"constraint {text}" for text in spec.constraints]
     lines += [f"outcome    {text}" for text in spec.outcome_constraints]
     if spec.replicates > 1:
@@ -47,7 +47,7 @@ def rules_of(spec: SweepSpec) -> list[str]:
 
 
 def computed(spec: SweepSpec, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The computed values that a trial's configuration has, by dotted name."""
+    """The values of a configuration that formulas computed, by dotted name."""
     names = set(formula_positions(spec.space, spec.fixed))
     flat = {dotted(path): value for path, value in walk(config)}
     return {name: value for name, value in flat.items() if name in names}

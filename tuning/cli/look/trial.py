@@ -21,13 +21,15 @@ def trial(
     set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
     folder: Annotated[
         Path | None,
-        typer.Option("--folder", help="Keep the trial here (and resume it); default: temporary."),
+        typer.Option(
+            "--folder", help="Keep the trial here, or resume it from here; default: temporary."
+        ),
     ] = None,
 ) -> None:
-    """Train one configuration in this process, without Ray: for debugging and profiling.
+    """Train one configuration in this process, without Ray, for debugging and profiling.
 
-    Parameters that are not --set are sampled from the space with the file's seed. Under torchrun
-    it trains with all its ranks.
+    Parameters without a --set are sampled from the space with the file's seed. Under torchrun all
+    ranks train together.
 
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
@@ -68,11 +70,11 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
         attempt=1,
         cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
     )
-    return replace(job, hang_timeout_s=None)  # it may stand in a debugger
+    return replace(job, hang_timeout_s=None)  # a debugger may stop it
 
 
 class _Printer:
-    """Prints each report; never stops a trial."""
+    """A channel that prints each report and never stops the trial."""
 
     def report(self, report: Report) -> Answer:
         from trainables.job import Answer

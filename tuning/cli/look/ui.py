@@ -1,4 +1,4 @@
-"""`tune ui`: MLflow's pages of a sweep."""
+"""`tune ui`: the runs of sweeps in MLflow's pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ui(
         list[str] | None,
         typer.Argument(
             metavar="[SWEEP…]",
-            help="Sweeps whose runs to compare; none opens the list of experiments.",
+            help="Sweeps whose runs to compare; default: open the list of experiments.",
             show_default=False,
             autocompletion=sweep_names,
         ),
@@ -23,7 +23,7 @@ def ui(
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Serve MLflow's pages on this machine, opened at the comparison of sweeps' runs.
+    """Serve MLflow's pages on this machine and open the comparison of the sweeps' runs.
 
     Example: tune ui llm
     """

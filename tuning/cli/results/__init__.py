@@ -1,1 +1,1 @@
-"""Commands on results: the winner, averages, exports, comparisons."""
+"""Commands on the results of a sweep: winner, averages, exports, comparisons."""

@@ -135,14 +135,14 @@ def _average(
     config = config_of(spec, trainable, record_of(paths, models[0].trial_id))
     cache = cache_of(paths)
     recipe = request.recipe(models, spec, trainable, config, cache)
-    called = soup_name(name or f"{request.method.name()}-{label}")
-    judge = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
-    soup = make_soup(paths, called, models, judge, recipe)
-    _print(soup, spec, sweep_argument(paths), paths.soup(called))
+    name = soup_name(name or f"{request.method.name()}-{label}")
+    evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
+    soup = make_soup(paths, name, models, evaluator, recipe)
+    _print_soup(soup, spec, sweep_argument(paths), paths.soup(name))
     _track(paths, spec)
 
 
-def _print(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
+def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     from tuning.cli.formatting import number
 
     typer.echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
@@ -156,12 +156,12 @@ def _print(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     if soup.promoted:
         typer.echo(f"better than {soup.single} alone: tune export {sweep} --soup {folder.name}")
     else:
-        typer.echo(f"{_reason(soup)}: tune export {sweep}")
+        typer.echo(f"{_why_not_promoted(soup)}: tune export {sweep}")
     typer.echo(f"soup {folder}")
 
 
 def _track(paths: SweepPaths, spec: SweepSpec) -> None:
-    """A run of its own in MLflow; now, or else when the sweep's others are delivered."""
+    """Send the soup to MLflow as a run; if that fails, `tune sync` sends it later."""
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
@@ -169,14 +169,14 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     if spec.tracking.name == "none":
         return
     try:
-        left = deliver(spec, paths, _DELIVERY_S)
+        problem = deliver(spec, paths, _DELIVERY_S)
     except UserError as e:
-        left = str(e)
-    if left:
-        typer.echo(f"not in MLflow yet ({left}); later: tune sync {sweep_argument(paths)}")
+        problem = str(e)
+    if problem:
+        typer.echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}")
 
 
-def _reason(soup: Soup) -> str:
+def _why_not_promoted(soup: Soup) -> str:
     from tuning.cli.formatting import number
 
     if soup.gain.error is None:

@@ -1,4 +1,4 @@
-"""`tune best`: the winner of a sweep, by which rule, and whether it stands a second measurement."""
+"""`tune best`: the winner of a sweep, why it won, and its confirmation under fresh seeds."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ def one_per_configuration(lines: list[TrialSummary]) -> list[TrialSummary]:
 
 
 def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
-    """The sweep's own rule, with what the command line changes of it."""
+    """The sweep's selection rule, with the changes of the command line."""
     from pydantic import ValidationError
 
     from results.analysis.selection import selection_objectives
     from search_spaces.errors import UserError
     from search_spaces.spec.sweep import SelectSpec
 
-    asked = {"at": at, "rule": rule}
+    overrides = {"at": at, "rule": rule}
     if rule and len(selection_objectives(spec, spec.select)) < 2:
         raise UserError("--rule: the sweep has one objective; see select.objectives")
-    given = spec.select.model_dump() | {k: v for k, v in asked.items() if v is not None}
+    values = spec.select.model_dump() | {k: v for k, v in overrides.items() if v is not None}
     try:
-        return SelectSpec.model_validate(given)
+        return SelectSpec.model_validate(values)
     except ValidationError as e:
         raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
 
@@ -222,7 +222,7 @@ def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str,
 
 
 def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
-    """Of every objective, the metric of the sweep first."""
+    """The value of every objective; the metric of the sweep comes first."""
     from results.analysis.selection import selection_objectives
 
     others = {name: line.values.get(name) for name in selection_objectives(spec, spec.select)}
@@ -230,7 +230,7 @@ def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
 
 
 def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
-    """The trials that no other is better than in all objectives, best by the rule first."""
+    """The trials on the Pareto front, ordered by the selection rule."""
     from results.analysis.selection import rank_candidates, selection_objectives
 
     names = selection_objectives(spec, spec.select)

@@ -23,7 +23,7 @@ def compare(
     html: Html = None,
     storage: StorageDir = None,
 ) -> None:
-    """Compare sweeps of one metric: what each found, its cost, and their standing at equal cost.
+    """Compare sweeps of one metric: the winner and cost of each, and the ranking at equal cost.
 
     Example: tune compare digits digits-2 --html both.html
     """

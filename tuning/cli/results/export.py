@@ -1,4 +1,4 @@
-"""`tune export`: a model for the world outside, judged there before anybody can use it."""
+"""`tune export`: write a model in other formats, and verify each copy in a new process."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 def export(
     sweep: Sweep,
     to: Annotated[
-        str, typer.Option("--to", help="Formats, by commas: hf, onnx, pt2, gguf, mlflow.")
+        str, typer.Option("--to", help="Formats, separated by commas: hf, onnx, pt2, gguf, mlflow.")
     ] = "hf",
     trial: Trial = None,
     soup: Soup = None,
     verify: Annotated[
         bool,
-        typer.Option(help="Run each copy in a fresh process, compare, and drop it if it differs."),
+        typer.Option(help="Run each copy in a new process, and delete it if its outputs differ."),
     ] = True,
     register_as: Annotated[
         str | None,
-        typer.Option("--name", help="Of the registered model (mlflow); default: the sweep's."),
+        typer.Option(
+            "--name", help="Name of the registered model (mlflow); default: the sweep's name."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     storage: StorageDir = None,
@@ -49,10 +51,10 @@ def export(
 
 
 def _formats(to: str) -> list[str]:
-    """The formats that are asked for, without repeats.
+    """The requested formats, without duplicates.
 
     Raises:
-        UserError: there is no such format, or packages are missing.
+        UserError: unknown format, or its packages are missing.
     """
     from results.export.formats import FORMATS
     from search_spaces.errors import UserError, suggest
@@ -80,7 +82,7 @@ def _model(picked: SelectedModel) -> Model:
 
 @dataclass(frozen=True)
 class _Export:
-    """One model on its way to several formats."""
+    """Exports one model to several formats."""
 
     picked: SelectedModel
     model: Model
@@ -88,28 +90,30 @@ class _Export:
     force: bool
 
     def write(self, name: str) -> Path:
-        """Write a folder and say where it is."""
+        """Write a folder and print its path."""
         from results.export.formats import FORMATS
 
-        target, verdicts = self._written(name, self.force)
+        target, checks = self._export(name, self.force)
         typer.echo(f"exported {self.picked.name} to {target}")
-        for verdict in verdicts:
-            typer.echo(f"verified   {verdict.summary}")
+        for check in checks:
+            typer.echo(f"verified   {check.summary}")
         form = FORMATS[name]
-        for judge in form.runtimes if self.verify else ():
-            if not judge.there:
-                typer.echo(f"not asked  {judge.needs}; to have it: pip install {judge.needs}")
+        for runtime in form.runtimes if self.verify else ():
+            if not runtime.there:
+                typer.echo(
+                    f"not run    {runtime.needs}; to verify with it: pip install {runtime.needs}"
+                )
         typer.echo(f"load       {form.how(target).format(folder=target)}")
         return target
 
-    def _written(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
+    def _export(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
         from results.export.folder import export as write
         from search_spaces.errors import UserError
 
         picked = self.picked
         target = picked.paths.exports / f"{picked.name}-{name}"
         try:
-            verdicts = write(
+            checks = write(
                 picked.source,
                 target,
                 name,
@@ -120,7 +124,7 @@ class _Export:
             )
         except NotImplementedError as e:
             raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
-        return target, verdicts
+        return target, checks
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""
@@ -130,7 +134,7 @@ class _Export:
         from tuning.controller.tracking.observer import tracking_uri
 
         picked = self.picked
-        onnx, _ = self._written("onnx", force=True)
+        onnx, _ = self._export("onnx", force=True)
         made = register(
             tracking_uri(picked.spec, picked.paths),
             Storage(picked.paths.root.parent).artifacts,

@@ -13,25 +13,30 @@ from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
 
 def generate(
     sweep: Sweep,
-    prompt: Annotated[str, typer.Option(help="How the text begins.")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens to add (tokens).")] = 64,
+    prompt: Annotated[str, typer.Option(help="Beginning of the text.")],
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Largest number of tokens to add.")
+    ] = 64,
     temperature: Annotated[
-        float, typer.Option(min=0, help="0: always the likeliest token; 1: as trained.")
+        float,
+        typer.Option(
+            min=0, help="0: always the most likely token; 1: the distribution as trained."
+        ),
     ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     trial: Trial = None,
     soup: Soup = None,
     storage: StorageDir = None,
 ) -> None:
-    """Let a language model of the sweep go on with a text.
+    """Continue a text with a language model of the sweep.
 
     Example: tune generate llm --prompt "def main("
     """
     picked = select_model(sweep, trial, soup, storage, "generate with")
-    typer.echo(prompt + _continued(picked, prompt, max_new_tokens, temperature, seed))
+    typer.echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
 
 
-def _continued(
+def _continue(
     picked: SelectedModel, prompt: str, tokens: int, temperature: float, seed: int
 ) -> str:
     import tempfile
@@ -46,13 +51,13 @@ def _continued(
             raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
         if not (folder / "tokenizer.json").is_file():
             raise UserError(
-                f"trainable {picked.spec.trainable}: writes no text, since it has no tokenizer;"
+                f"trainable {picked.spec.trainable}: writes no text, because it has no tokenizer;"
                 " see tune predict"
             )
-        return _by_transformers(folder, prompt, tokens, temperature, seed)
+        return _generate(folder, prompt, tokens, temperature, seed)
 
 
-def _by_transformers(folder: Path, prompt: str, tokens: int, temperature: float, seed: int) -> str:
+def _generate(folder: Path, prompt: str, tokens: int, temperature: float, seed: int) -> str:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
@@ -63,7 +68,11 @@ def _by_transformers(folder: Path, prompt: str, tokens: int, temperature: float,
     torch.manual_seed(seed)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-    how = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    out = model.generate(**given, max_new_tokens=tokens, **how)
-    return str(tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
+    tokens_in = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+    sampling = (
+        {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
+    )
+    out = model.generate(**tokens_in, max_new_tokens=tokens, **sampling)
+    return str(
+        tokenizer.decode(out[0, tokens_in["input_ids"].shape[1] :], skip_special_tokens=True)
+    )

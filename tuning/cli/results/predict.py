@@ -25,7 +25,7 @@ def predict(
     soup: Soup = None,
     storage: StorageDir = None,
 ) -> None:
-    """Run a model of the sweep on your rows; prints one line of JSON per row.
+    """Run a model of the sweep on rows of data; prints one line of JSON per row.
 
     Example: tune predict digits --input images.npy
     """
@@ -35,21 +35,21 @@ def predict(
 
     picked = select_model(sweep, trial, soup, storage, "predict with")
     try:
-        form = picked.trainable.exportable(picked.config, picked.source, cache_of(picked.paths))
+        model = picked.trainable.exportable(picked.config, picked.source, cache_of(picked.paths))
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
-    rows = _rows(data, form.examples[0])
+    rows = _rows(data, model.examples[0])
     with torch.no_grad():
-        for output in form.module(rows):
-            named = {"class": int(output.argmax())} if form.classes else {}
+        for output in model.module(rows):
+            named = {"class": int(output.argmax())} if model.classes else {}
             typer.echo(json.dumps({**named, "output": output.tolist()}))
 
 
 def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
-    """The rows of a file in the type and shape of the model's input.
+    """Read rows with the type and shape of the model's input.
 
     Raises:
-        UserError: the file cannot be read, or its rows do not fit.
+        UserError: the file cannot be read, or its rows have another shape.
     """
     import numpy as np
     import torch
@@ -67,8 +67,10 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
         found = readers[file.suffix]()
     except (OSError, ValueError) as e:
         raise UserError(f"--input {file}: cannot be read ({e})") from e
-    wants = tuple(like.shape[1:])
-    if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != wants):
-        has = " x ".join(map(str, found.shape))
-        raise UserError(f"--input {file}: must be rows of {' x '.join(map(str, wants))}, is {has}")
+    expected = tuple(like.shape[1:])
+    if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != expected):
+        actual = " x ".join(map(str, found.shape))
+        raise UserError(
+            f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
+        )
     return torch.from_numpy(found).to(like.dtype)

@@ -19,8 +19,8 @@ Html = Annotated[
 def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
     """Write a report of a sweep: one HTML page that needs no network.
 
-    History, curves, importance of the parameters, cost, failures, and the winner and why. Without
-    --html it is written to the sweep's folder.
+    It shows the history, curves, importance of the parameters, cost, failures, and why the winner
+    won. The default place is the folder of the sweep.
 
     Example: tune report digits --html digits.html
     """

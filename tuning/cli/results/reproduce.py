@@ -1,4 +1,4 @@
-"""`tune reproduce`: whether a trial comes out the same a second time."""
+"""`tune reproduce`: run a trial again and compare the curves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def reproduce(
     address: Address = None,
     storage: StorageDir = None,
 ) -> None:
-    """Run a trial again from its record, and say whether its curve is the same, bit by bit.
+    """Run a trial again from its record, and check that its curve is bit-identical.
 
-    On as many workers as it had; without Ray, but for a Ray Train loop, which needs it. Ends with 1
-    when the curves differ, and then names what else does: code, data, versions, hardware.
+    It runs on as many workers as before, and without Ray unless it is a Ray Train loop. If the
+    curves differ, the exit code is 1, and differences in code, data, versions and hardware follow.
 
     Example: tune reproduce llm t0003
     """
@@ -29,17 +29,17 @@ def reproduce(
 
     paths = find_sweep(sweep, storage)
     record = read_trial(find_trial(paths, trial))
-    verdict = run_again(paths, read_spec(paths), record, address)
-    if verdict.first is None:
-        typer.echo(f"{trial}: bit-identical in all of {verdict.reports} reports")
-        for line in verdict.differences:
+    result = run_again(paths, read_spec(paths), record, address)
+    if result.first is None:
+        typer.echo(f"{trial}: bit-identical in all of {result.reports} reports")
+        for line in result.differences:
             typer.echo(f"though different in {line}")
         return
-    typer.echo(f"{trial}: not the same; {verdict.first}")
-    for line in verdict.differences:
+    typer.echo(f"{trial}: not the same; {result.first}")
+    for line in result.differences:
         typer.echo(f"different {line}")
-    if not verdict.differences:
+    if not result.differences:
         typer.echo("nothing that is recorded differs: the training is not deterministic, or the")
         typer.echo("trial was resumed on other hardware in between")
-    typer.echo(f"log {verdict.log}")
+    typer.echo(f"log {result.log}")
     raise typer.Exit(1)

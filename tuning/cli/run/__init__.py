@@ -1,1 +1,1 @@
-"""Commands that run a sweep, and that reach a running one."""
+"""Commands that run a sweep, control a running one, or transfer its data."""

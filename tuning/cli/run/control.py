@@ -1,4 +1,4 @@
-"""`tune add`, `tune stop` and `tune pause`: a person steps in, also while the sweep runs."""
+"""`tune add`, `tune stop` and `tune pause`: change a sweep, also while it runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def add(
         list[str],
         typer.Argument(
             metavar="NAME=VALUE...",
-            help="Parameters of the space; the searcher proposes those that are not given.",
+            help="Parameters of the space; the searcher proposes the others.",
             show_default=False,
         ),
     ],
     storage: StorageDir = None,
 ) -> None:
-    """Queue one configuration by hand, also into a running sweep. The budget of trials counts it.
+    """Queue one configuration, also in a running sweep. It counts as a trial of the budget.
 
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
@@ -35,11 +35,11 @@ def stop(
     sweep: Sweep,
     trial: Annotated[
         str | None,
-        typer.Argument(help="A trial's id, e.g. t0003; without it the whole sweep ends."),
+        typer.Argument(help="A trial's id, e.g. t0003; default: stop the whole sweep."),
     ] = None,
     storage: StorageDir = None,
 ) -> None:
-    """End a trial for good, or the sweep: what runs ends at its next report, checkpoints are kept.
+    """Stop a trial, or the sweep: running trials end at their next report and keep checkpoints.
 
     Example: tune stop llm t0003
     """
