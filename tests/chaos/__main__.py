@@ -1,10 +1,10 @@
-"""`make chaos`: every fault in numbers, and a table of what became of them.
+"""`make chaos`: inject every fault and print a table of the outcomes.
 
 python -m tests.chaos [--rows 5,6,fuzz] [--kills 50] [--fuzz 10000] [--minutes 25]
 
-What is done is kept in the record, so that a run that was interrupted goes on with what is left;
-several may share a record, each with rows of its own. `--table` prints what is known by now of the
-code as it is committed.
+Outcomes are kept in a record file, so an interrupted run continues with the cases that are left.
+Several processes may share a record, each with its own rows. `--table` prints the outcomes that are
+recorded for the current commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BEGIN, END = "<!-- table of: python -m tests.chaos -->\n", "<!-- end of the tabl
 
 
 def main() -> int:
-    """Run the rows that were asked for; gives 1 when anything was broken, or is not yet done."""
+    """Run the requested rows; return 1 when an invariant was broken or cases are left."""
     asked = _parser().parse_args()
     os.environ["COLUMNS"] = "120"
     counts = {"5": asked.kills, "own": asked.own, "fuzz": asked.fuzz, "folders": asked.folders}
@@ -43,19 +43,19 @@ def main() -> int:
         write(asked.into, found)
     left = [name for name in rows if ledger.left(name, cases[name])]
     if left:
-        print(f"not all was done of: {', '.join(left)}")
+        print(f"cases are left in rows: {', '.join(left)}")
     return bool(left) or any(outcome.problems for name in rows for outcome in ledger.of(name))
 
 
 def write(page: Path, found: str) -> None:
-    """Put a table between the marks of a page."""
+    """Replace the table between the marks of a page."""
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     page.write_text(f"{before}{begin}{found}{end}{after}")
 
 
 def code() -> str:
-    """Names what is tried: the commit, and whether the code was changed since."""
+    """Name the code under test: the commit, and whether files were changed since."""
     head, changed = (
         subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True).stdout.strip()
         for args in (["rev-parse", "--short=10", "HEAD"], ["diff", "--stat", "HEAD", "--", "*.py"])
@@ -65,15 +65,15 @@ def code() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--rows", default=",".join(ROWS), help="which, by comma")
-    parser.add_argument("--kills", type=int, default=50, help="of drivers (row 5)")
-    parser.add_argument("--own", type=int, default=10, help="of drivers with their own clusters")
-    parser.add_argument("--fuzz", type=int, default=10_000, help="sweep files")
+    parser.add_argument("--rows", default=",".join(ROWS), help="names of rows, separated by commas")
+    parser.add_argument("--kills", type=int, default=50, help="killed drivers (row 5)")
+    parser.add_argument("--own", type=int, default=10, help="the same with own clusters")
+    parser.add_argument("--fuzz", type=int, default=10_000, help="mutated sweep files")
     parser.add_argument("--folders", type=int, default=1_000, help="damaged sweep folders")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after them")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this time")
     parser.add_argument("--record", type=Path, default=Path("build/chaos.jsonl"))
-    parser.add_argument("--table", action="store_true", help="run nothing")
-    parser.add_argument("--into", type=Path, help="page to put the table into, between its marks")
+    parser.add_argument("--table", action="store_true", help="print the table, run nothing")
+    parser.add_argument("--into", type=Path, help="page whose table is replaced")
     return parser
 
 

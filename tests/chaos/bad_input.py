@@ -1,4 +1,4 @@
-"""Bad input: sweep files that were changed at random, and sweep folders that were damaged."""
+"""Bad input: sweep files that are mutated at random, and sweep folders that are damaged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.fuzz import files, folders
 
 
 def mutated_files(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """Each loads, or is refused in words."""
+    """Each file loads, or is refused with a message."""
     for name in names:
         yield _checked(name, lambda rng: files.check(files.mutated(rng), folder))
 
 
 def damaged_folders(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """`ls`, `show`, `best` and a resume give an answer or one line, and change nothing whole."""
+    """`ls`, `show`, `best` and a resume answer or print one line; intact files stay."""
     sweep = folders.make_sweep(folder / "whole")
     for name in names:
         yield _checked(name, lambda rng, at=folder / name: _damaged(sweep, at, rng))
@@ -32,6 +32,6 @@ def _damaged(sweep: folders.SweepPaths, at: Path, rng: random.Random) -> None:
 def _checked(name: str, check: Callable[[random.Random], object]) -> Outcome:
     try:
         check(random.Random(int(name)))
-    except Exception as e:  # noqa: BLE001 - that is what is looked for
+    except Exception as e:  # noqa: BLE001 - any exception is a finding
         return Outcome(name, problems=(repr(e),))
     return Outcome(name)

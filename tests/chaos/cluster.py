@@ -1,4 +1,4 @@
-"""A local Ray cluster that outlives the drivers that join it, and says what they left in it."""
+"""A local Ray cluster that outlives the drivers that join it, and reports leftovers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import psutil
 from tests.object_store import CREDENTIALS
 
 CANARY = "canary-5d1e7a90"
-"""A secret that no file may hold."""
+"""A secret that must not appear in any file."""
 
-# One token for the cluster and for who joins it; each process would compile our modules anew.
+# One token for the cluster and its drivers. Bytecode is written: else each process compiles again.
 ENV = {
     **{k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"},
     **CREDENTIALS,
@@ -68,21 +68,21 @@ for line in sys.stdin:
 
 _DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 PATIENCE_S = 180.0
-"""How long what was killed may take to be gone: Ray's agents took 100 s on a busy machine."""
+"""Seconds until a killed process must be gone: Ray's agents took 100 s on a busy machine."""
 
 
 @dataclass
 class Cluster:
-    """The cluster's own driver, which runs nothing."""
+    """The driver that holds the cluster and runs nothing else."""
 
     address: str
     holder: subprocess.Popen[str]
 
     def left(self, before: Collection[str] = ()) -> list[str]:
-        """Actors, placement groups and processes of drivers that ended, after they had time.
+        """Wait for actors, placement groups and processes of ended drivers to go; return the rest.
 
         Args:
-            before: what was there already.
+            before: what existed already.
         """
         deadline = time.monotonic() + PATIENCE_S
         while (found := self.here() - {*before}) and time.monotonic() < deadline:
@@ -90,19 +90,19 @@ class Cluster:
         return sorted(found)
 
     def here(self) -> set[str]:
-        """What is there now, each with its id."""
+        """What exists now, each with its id."""
         return {*self._ask("left"), *self._processes()}
 
     def began(self) -> list[str]:
-        """The class of every actor that there ever was."""
+        """The class of every actor that was ever started."""
         return self._ask("began")
 
     def watch(self) -> None:
-        """From now on, note how many CPUs nobody holds."""
+        """Start to record the number of free CPUs."""
         self._ask("watch")
 
     def free(self) -> list[tuple[float, float]]:
-        """Unix seconds, and the CPUs that were free from then on, since `watch`."""
+        """(Unix seconds, CPUs free from then on) since `watch`."""
         return [(moment, cpus) for moment, cpus in self._ask("free")]
 
     def _ask(self, what: str) -> list[Any]:
@@ -114,7 +114,7 @@ class Cluster:
         return found
 
     def _processes(self) -> list[str]:
-        """What runs in the cluster beside its own daemons and workers that wait."""
+        """Processes in the cluster except Ray's daemons and idle workers."""
         below = psutil.Process(self.holder.pid).children(recursive=True)
         titles = {p.pid: _title(p).strip() for p in below}
         return [
@@ -126,11 +126,11 @@ class Cluster:
 
 @contextmanager
 def cluster(cpus: int = 2, **system: Any) -> Iterator[Cluster]:
-    """A cluster, until the block ends.
+    """A cluster for the duration of the block.
 
     Args:
-        cpus: that it says it has.
-        system: settings of Ray's own.
+        cpus: number of CPUs it announces.
+        system: Ray's `_system_config`.
     """
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     command = [sys.executable, "-c", HOLD, str(cpus), json.dumps(system)]
@@ -143,8 +143,9 @@ def cluster(cpus: int = 2, **system: Any) -> Iterator[Cluster]:
 
 
 def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> list[str]:
-    """Processes of this user that were started with an environment variable, after they had time
-    to end: what a sweep starts inherits its environment.
+    """Wait for this user's processes with an environment variable to end; return the rest.
+
+    Processes of a sweep inherit its environment.
     """
     deadline = time.monotonic() + patience_s
     while (found := _with(f"{name}={value}")) and time.monotonic() < deadline:
@@ -153,7 +154,7 @@ def processes_with(name: str, value: str, patience_s: float = PATIENCE_S) -> lis
 
 
 def kill_all_with(name: str, value: str) -> None:
-    """SIGKILL to all of them, as when a machine loses its power."""
+    """Send SIGKILL to all of them, as a power failure would."""
     for process in _with(f"{name}={value}"):
         with suppress(psutil.Error):  # it has just ended
             process.kill()

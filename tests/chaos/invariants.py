@@ -1,10 +1,10 @@
-"""What must hold after any fault, judged from the sweep folder and MLflow's database alone.
+"""Invariants that hold after any fault, checked on the sweep folder and MLflow's database alone.
 
 I1 no finished trial runs again. I2 each step of a trial counts once, in the folder and in MLflow.
-I3 curves equal the uninterrupted sweep's, bit for bit. I4 so do states, decisions and the winner.
-I5 nobody holds the sweep, and nothing of it runs any more. I6 at most one checkpoint interval is
-done twice. I7 every failure names its cause, and a session that ends early the next command. I8
-what failed or is resumed reports again within bounded time.
+I3 curves are those of an uninterrupted sweep, bit for bit. I4 so are states, decisions and the
+winner. I5 the sweep has no owner, and no process of it runs. I6 at most one checkpoint interval is
+done twice. I7 every failure names its cause, and a session that ends early names the next command.
+I8 a trial that failed or was resumed reports again within bounded time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from results.analysis.leaderboard import read_goal, summaries
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
-from tests.chaos import in_mlflow
+from tests.chaos import mlflow_state
 from tests.chaos.recovery import raw_reports, recoveries
 from tuning.controller.sweep_dir.lock import current_driver
 
@@ -26,17 +26,17 @@ RECOVERY_S = 600.0
 
 @dataclass(frozen=True)
 class Case:
-    """A sweep that faults were done to.
+    """A sweep into which faults were injected.
 
     Attributes:
         paths: of the sweep.
-        whole: an uninterrupted sweep of the same file and seed; None leaves I3 and I4 out.
-        finished: its trials that were finished before the last resume.
+        whole: an uninterrupted sweep of the same file and seed; None skips I3 and I4.
+        finished: the trials that were finished before the last resume.
         interval: steps between checkpoints.
-        database: MLflow's SQLite file; None leaves it out.
-        recovery_s: bound of I8.
-        left: looks for what of the sweep still runs: processes, actors, placement groups.
-        said: what sessions printed that ended by themselves, before the sweep was over.
+        database: MLflow's SQLite file; None skips it.
+        recovery_s: upper bound for I8 (seconds).
+        left: finds processes, actors and placement groups of the sweep that still exist.
+        said: output of sessions that ended before the sweep was finished.
     """
 
     paths: SweepPaths
@@ -50,7 +50,7 @@ class Case:
 
 
 def finished_trials(paths: SweepPaths) -> dict[str, TrialRecord]:
-    """For `Case.finished`, before a resume."""
+    """The value of `Case.finished`; called before a resume."""
     return {r.id: r for r in read_trials(paths) if r.state.finished}
 
 
@@ -68,7 +68,7 @@ def violations(case: Case) -> list[str]:
 
 
 def lost_steps(paths: SweepPaths) -> int:
-    """How many steps were done twice, in all trials."""
+    """Number of steps that were done twice, in all trials."""
     return sum(sum(_repeated(raw_reports(paths, r)).values()) for r in read_trials(paths))
 
 
@@ -90,7 +90,7 @@ def _counted_twice(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]
             if times > 1:
                 yield f"I2: {record.id} reported step {step} {times} times in attempt {attempt}"
     if case.database is not None:
-        for line in in_mlflow.differences(case.paths, records, case.database):
+        for line in mlflow_state.differences(case.paths, records, case.database):
             yield f"I2: {line}"
 
 
@@ -108,7 +108,7 @@ def _other_curves(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
 
 
 def _curve(paths: SweepPaths, record: TrialRecord) -> dict[int, dict[str, str]]:
-    """Values as text, in which every bit of a float is seen, and a NaN equals itself."""
+    """Values as text: every bit of a float shows, and NaN equals NaN."""
     return {
         r.step: {k: repr(v) for k, v in r.metrics.items() if not k.endswith("_per_second")}
         for r in read_reports(paths.trial(record.id), record.end_step)
@@ -139,7 +139,7 @@ def _winner(paths: SweepPaths) -> str | None:
 
 
 def _repeated(reports: list[Report]) -> dict[int, int]:
-    """Attempt to how many of its steps an earlier attempt had reported."""
+    """Attempt → number of its steps that an earlier attempt had reported."""
     seen: dict[int, int] = {}
     again: Counter[int] = Counter()
     for report in reports:
@@ -164,7 +164,7 @@ def _unexplained(case: Case, records: dict[str, TrialRecord]) -> Iterator[str]:
             yield f"I7: {record.id} is {record.state} without a reason"
         for attempt in record.attempts:
             if attempt.error is not None and not (attempt.error and attempt.remedy):
-                yield f"I7: attempt {attempt.number} of {record.id} failed of nobody knows what"
+                yield f"I7: attempt {attempt.number} of {record.id} failed without error or remedy"
     for text in case.said:
         if "tune " not in text:
             yield f"I7: no next command in {text.strip()[-200:]!r}"

@@ -1,4 +1,4 @@
-"""What came of each fault, kept line by line, so that a run that is killed goes on where it was."""
+"""Outcomes of injected faults, appended to a file so that a killed run can continue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from results.storage.atomic import append_line, read_lines
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes:
         case: its name within the row.
-        injected: how often the fault was done.
+        injected: how often the fault was injected.
         lost: steps that were done twice, of all trials of the case's sweep.
         recovery_s: longest time from the fault, or the resume, to the next report (seconds).
-        problems: what was broken, a line each; none where everything was survived.
+        problems: broken invariants, one line each; empty when the fault was survived.
     """
 
     case: str
@@ -34,9 +34,9 @@ class Row:
     """One line of the fault matrix.
 
     Attributes:
-        fault: what is done.
-        cases: names of the cases, of so many as are asked for.
-        run: does the named cases in a folder, and says what came of each as soon as it is known.
+        fault: what is injected.
+        cases: from the requested number of cases to their names.
+        run: runs the named cases in a folder and yields each outcome as soon as it is known.
     """
 
     fault: str
@@ -45,17 +45,17 @@ class Row:
 
 
 def numbered(count: int) -> list[str]:
-    """Cases that differ by their seed alone."""
+    """Names of cases that differ only in their seed."""
     return [str(number) for number in range(count)]
 
 
 @dataclass
 class Ledger:
-    """Outcomes in a JSON-lines file, by row and case; those of other code do not count.
+    """Outcomes in a JSON-lines file, by row and case. Outcomes of other code are ignored.
 
     Attributes:
-        file: to which several processes may add.
-        code: names the code that is tried.
+        file: several processes may append to it.
+        code: name of the code under test.
     """
 
     file: Path
@@ -69,7 +69,7 @@ class Ledger:
                 self._know(row, Outcome(**{**raw, "problems": tuple(raw["problems"])}))
 
     def note(self, row: str, outcome: Outcome) -> None:
-        """Keep an outcome."""
+        """Append an outcome."""
         self._know(row, outcome)
         append_line(self.file, json.dumps({"row": row, "code": self.code, **asdict(outcome)}))
 
@@ -77,16 +77,16 @@ class Ledger:
         self.known.setdefault(row, {})[outcome.case] = outcome
 
     def of(self, row: str) -> list[Outcome]:
-        """What came of a row's cases, as far as they were done."""
+        """Outcomes of a row, of the cases that were run."""
         return list(self.known.get(row, {}).values())
 
     def left(self, row: str, cases: list[str]) -> list[str]:
-        """Those that were not done yet."""
+        """Cases that were not run yet."""
         return [case for case in cases if case not in self.known.get(row, {})]
 
 
 def table(rows: dict[str, Row], ledger: Ledger) -> str:
-    """Markdown, for docs/reliability.md; what was broken follows it."""
+    """The table as Markdown, for docs/reliability.md, followed by the problems."""
     head = ("Fault", "Times injected", "Survived", "Steps done twice, at most", "Recovery, at most")
     lines = [head, ("---",) * len(head)]
     problems = []

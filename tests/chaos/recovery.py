@@ -1,4 +1,4 @@
-"""How long it took to report again: after a resume, and after an attempt that failed."""
+"""Time until the next report, after a resume and after a failed attempt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tuning.controller.sweep_dir.folder import read_state
 
 
 def raw_reports(paths: SweepPaths, record: TrialRecord) -> list[Report]:
-    """Everything that a trial's attempts said, as it was written."""
+    """All reports of a trial's attempts, repeated steps included."""
     lines = read_lines(paths.trial(record.id).reports)
     return [Report.model_validate(line) for line in lines]
 
 
 def recoveries(paths: SweepPaths) -> Iterator[tuple[str, float]]:
-    """What was recovered from, and the seconds until the next report."""
+    """Yield each interruption and the seconds until the next report."""
     said = {r.id: raw_reports(paths, r) for r in read_trials(paths)}
     sessions = _sessions(paths)
     times = sorted(r.time for reports in said.values() for r in reports)
@@ -33,7 +33,7 @@ def recoveries(paths: SweepPaths) -> Iterator[tuple[str, float]]:
 
 
 def recovery_s(paths: SweepPaths) -> float:
-    """The longest of them, in seconds; 0 without any."""
+    """The longest recovery in seconds; 0 without an interruption."""
     return max((seconds for _, seconds in recoveries(paths)), default=0.0)
 
 
@@ -50,7 +50,7 @@ def _of_trial(
 
 
 def _sessions(paths: SweepPaths) -> tuple[float, ...]:
-    """When each began, in Unix seconds; none of a sweep that no session drove."""
+    """Start of each session (Unix seconds); empty for a sweep without a session."""
     try:
         return read_state(paths).started
     except UserError:

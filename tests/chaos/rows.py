@@ -1,56 +1,58 @@
-"""The fault matrix, by the numbers of docs/reliability.md: what does each fault, and how often.
+"""The fault matrix, numbered as in docs/reliability.md: which code injects each fault.
 
-Faults in numbers have generators of their own; the others are done by tests of the suite, each at
-least once in every `make test`.
+A fault that is injected many times has a generator. The others are injected by tests of the suite,
+which every `make test` runs.
 """
 
 from __future__ import annotations
 
-from tests.chaos import bad_input, commits, drivers, memory
+from tests.chaos import bad_input, driver_kills, machine_memory, power_loss
 from tests.chaos.outcome import Row, numbered
-from tests.chaos.tested import tested
+from tests.chaos.pytest_rows import row_of_tests
 
 FAULTS = "tests/ray/test_faults.py::test_a_fault_changes_no_curve_and_costs_one_interval"
 KILLED = "tests/ray/test_sweeps.py::test_a_killed_driver_is_resumed"
 CHECKPOINT = "tests/results/checkpoints/test_commit.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
 FENCING = "tests/tuning/sweep_dir/test_fencing.py"
-MEND = "tests/tuning/sweep_dir/test_repair.py"
+REPAIR = "tests/tuning/sweep_dir/test_repair.py"
 FULL = "tests/tuning/sweep_dir/test_full_disk.py"
 TRACKING = "tests/results/tracking/test_delivery.py"
 SWEEP = "tests/tuning/controller/test_sweep.py"
 PREEMPTION = "tests/trainables/runtime/test_preemption.py"
 
 ROWS = {
-    "1": tested(
+    "1": row_of_tests(
         "a worker killed (SIGKILL), rank 0 or another",
         f"{FAULTS}[rank_0_is_killed]",
         f"{FAULTS}[rank_1_is_killed]",
     ),
-    "2": tested(
+    "2": row_of_tests(
         "a rank that hangs, or is frozen (SIGSTOP)",
         f"{FAULTS}[rank_1_hangs]",
         f"{FAULTS}[rank_1_is_frozen]",
         f"{PREEMPTION}::test_a_silent_rank_leaves_its_stacks_and_ends",
     ),
-    "3": tested(
+    "3": row_of_tests(
         "a machine lost",
         "tests/ray/test_machines.py::test_a_lost_machine_costs_its_trial_an_attempt",
         "tests/ray/test_elastic.py::test_a_failed_trial_goes_to_another_machine",
     ),
-    "4": tested(
-        "Tune's actor, the mailbox or the deliverer killed",
+    "4": row_of_tests(
+        "Tune's actor, the broker or the tracking process killed",
         "tests/ray/test_faults.py::test_processes_beside_the_workers_may_die",
         "tests/tuning/tracking/test_process_client.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
     ),
-    "5": Row("the driver killed (SIGKILL), resumed", drivers.cases, drivers.killed_drivers),
+    "5": Row(
+        "the driver killed (SIGKILL), resumed", driver_kills.cases, driver_kills.killed_drivers
+    ),
     "own": Row(
         "the driver killed with a Ray cluster of its own, resumed at once",
-        drivers.cases,
-        drivers.killed_with_their_clusters,
+        driver_kills.cases,
+        driver_kills.killed_with_their_clusters,
     ),
-    "6": Row("power loss within a commit", commits.cases, commits.interrupted_commits),
-    "7": tested(
+    "6": Row("power loss within a commit", power_loss.cases, power_loss.interrupted_commits),
+    "7": row_of_tests(
         "the newest checkpoint damaged",
         f"{FAULTS}[loses_a_checkpoint]",
         f"{FAULTS}[flips_a_bit]",
@@ -59,17 +61,17 @@ ROWS = {
         f"{CHECKPOINT}::test_a_damaged_one_is_passed_over_and_named",
         f"{CHECKPOINT}::test_damaged_ones_are_put_aside_up_to_the_newest_whole_one",
     ),
-    "8": tested(
+    "8": row_of_tests(
         "our records and Ray's state damaged or deleted",
         KILLED,
-        f"{MEND}::test_a_lost_record_is_made_again",
-        f"{MEND}::test_a_lost_state_is_made_again",
-        f"{MEND}::test_record_and_study_lost_together",
-        f"{MEND}::test_reports_and_study_lost_together",
-        f"{MEND}::test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy",
-        f"{MEND}::test_a_flipped_bit_in_a_report_costs_that_line",
+        f"{REPAIR}::test_a_lost_record_is_made_again",
+        f"{REPAIR}::test_a_lost_state_is_made_again",
+        f"{REPAIR}::test_record_and_study_lost_together",
+        f"{REPAIR}::test_reports_and_study_lost_together",
+        f"{REPAIR}::test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy",
+        f"{REPAIR}::test_a_flipped_bit_in_a_report_costs_that_line",
     ),
-    "9": tested(
+    "9": row_of_tests(
         "the disk full",
         f"{FULL}::test_a_file_that_cannot_be_replaced_stays",
         f"{FULL}::test_a_line_that_does_not_fit_costs_only_itself",
@@ -78,7 +80,7 @@ ROWS = {
         f"{FAILING}::test_a_full_disk_stops_the_sweep_and_loses_no_trial",
         "tests/cli/test_refusals.py::test_plan_warns_when_the_disk_is_too_small",
     ),
-    "10": tested(
+    "10": row_of_tests(
         "MLflow down, slow, failing, locked",
         f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
         f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
@@ -88,7 +90,7 @@ ROWS = {
         f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
         "tests/cli/test_sync.py::test_what_a_sweep_could_not_deliver_is_delivered_once",
     ),
-    "11": tested(
+    "11": row_of_tests(
         "storage that fails for a moment",
         "tests/results/storage/test_retry.py::test_what_may_pass_is_tried_again",
         "tests/results/storage/test_retry.py::test_a_line_is_there_in_the_end",
@@ -98,25 +100,25 @@ ROWS = {
         "tests/results/checkpoints/test_trial_mirror.py::test_a_storage_that_fails_is_tried_a_few_times",
         "tests/trainables/checkpointing/test_uploads.py::test_a_storage_that_fails_costs_training_nothing",
     ),
-    "12": tested(
+    "12": row_of_tests(
         "out of memory: a process's limit, a GPU's",
         f"{FAULTS}[needs_much_memory]",
         f"{FAILING}::test_a_smaller_micro_batch_until_there_is_none",
         f"{FAILING}::test_what_follows_a_lack_of_memory_is_chosen",
     ),
-    "machine": Row("a machine's memory used up", memory.cases, memory.used_up),
-    "13": tested(
+    "machine": Row("a machine's memory used up", machine_memory.cases, machine_memory.exhausted),
+    "13": row_of_tests(
         "a model that diverges",
         "tests/ray/test_faults.py::test_what_diverged_is_never_the_winner",
         f"{FAILING}::test_a_bound_of_divergence",
         f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
         "tests/trainables/checkpointing/test_saver.py::test_a_model_that_diverged_is_not_saved",
     ),
-    "14": tested(
+    "14": row_of_tests(
         "a corrupt data file",
         "tests/trainables/test_causal_lm_data.py::test_bad_data_is_named_and_skipped_or_refused",
     ),
-    "15": tested(
+    "15": row_of_tests(
         "SIGTERM with a grace time",
         f"{FAULTS}[is_preempted]",
         f"{PREEMPTION}::test_it_leaves_at_the_next_report_with_a_checkpoint",
@@ -124,7 +126,7 @@ ROWS = {
         f"{PREEMPTION}::test_its_last_report_is_its_end_all_the_same",
         "tests/ray/test_people.py::test_a_sweep_that_people_stop_in_every_way",
     ),
-    "16": tested(
+    "16": row_of_tests(
         "two drivers, frozen owners, orphans",
         f"{FENCING}::test_a_stale_owner_that_wakes_up_writes_nothing",
         f"{FENCING}::test_a_stale_owner_delivers_nothing_more",
@@ -135,38 +137,38 @@ ROWS = {
         "tests/tuning/sweep_dir/test_lock.py::test_a_second_driver_is_refused_and_told_who_holds_it",
         "tests/trainables/checkpointing/test_saver.py::test_an_orphan_commits_nothing",
     ),
-    "17": tested(
+    "17": row_of_tests(
         "a poison configuration",
         "tests/ray/test_faults.py::test_a_poison_configuration_is_given_up_in_one_line",
         f"{FAILING}::test_a_poison_configuration_is_given_up_with_one_line",
         f"{FAILING}::test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck",
     ),
-    "18": tested(
+    "18": row_of_tests(
         "late and duplicate reports, a clock set back",
         f"{SWEEP}::test_late_reports_change_nothing",
         f"{SWEEP}::test_told_twice_is_told_once",
         "tests/tuning/controller/test_late.py::test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing",
         "tests/tuning/controller/test_late.py::test_a_clock_that_is_set",
     ),
-    "19": tested(
+    "19": row_of_tests(
         "the study lost or damaged",
-        f"{MEND}::test_a_lost_study_is_made_again",
+        f"{REPAIR}::test_a_lost_study_is_made_again",
         f"{SWEEP}::test_resume_without_the_study_rebuilds_it",
         f"{SWEEP}::test_a_torn_journal_line_is_cut_off",
         f"{SWEEP}::test_killed_between_proposal_and_record",
     ),
-    "20": tested(
+    "20": row_of_tests(
         "resumed under other versions",
         KILLED,
         "tests/tuning/sweep_dir/test_version_check.py::test_it_goes_on_and_says_so",
         "tests/tuning/sweep_dir/test_version_check.py::test_what_a_newer_version_wrote_beside_is_passed_over",
         "tests/tuning/sweep_dir/test_version_check.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
     ),
-    "21": tested(
+    "21": row_of_tests(
         "elastic: machines that go and come back",
         "tests/ray/test_elastic.py::test_a_trial_shrinks_and_grows_with_its_cluster",
     ),
-    "mirror": tested(
+    "mirror": row_of_tests(
         "the machine's disk lost, object storage kept",
         "tests/results/checkpoints/test_trial_mirror.py::test_another_machine_goes_on_from_it",
         "tests/results/checkpoints/test_trial_mirror.py::test_a_damaged_one_is_put_aside_and_the_one_before_is_taken",

@@ -1,4 +1,4 @@
-"""The judge itself: every kind of damage to a sweep's promise is reported, and nothing else."""
+"""Every kind of broken invariant is reported, and an intact sweep passes."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Tr
 
 @pytest.fixture
 def case(sweeps: tuple[Path, dict[str, TrialRecord]], tmp_path: Path) -> Case:
-    """A copy to do damage to."""
+    """A copy that a test may damage."""
     made, before = sweeps
     shutil.copytree(made, tmp_path / "s")
     whole, killed = (SweepPaths(tmp_path / "s" / name) for name in ("whole", "killed"))
@@ -61,7 +61,7 @@ def case(sweeps: tuple[Path, dict[str, TrialRecord]], tmp_path: Path) -> Case:
 
 
 def _fill(database: Path, paths: SweepPaths) -> None:
-    """The tables and rows of MLflow that are looked at."""
+    """Create the tables and rows of MLflow that the check reads."""
     with closing(sqlite3.connect(database)) as db, db:
         db.execute("create table tags (run_uuid, key, value)")
         db.execute("create table metrics (run_uuid, key, step, value)")
@@ -80,7 +80,7 @@ def _fill(database: Path, paths: SweepPaths) -> None:
             db.executemany("insert into metrics values (?, ?, ?, ?)", rows)
 
 
-def test_a_resumed_sweep_holds_them_all(case: Case) -> None:
+def test_invariants_hold_for_a_resumed_sweep(case: Case) -> None:
     assert violations(case) == []
     assert lost_steps(case.paths) == 0
 
@@ -154,7 +154,7 @@ def _unclear(case: Case):
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_is_reported(case: Case, name: str) -> None:
+def test_invariants_report_damage(case: Case, name: str) -> None:
     expected, do = DAMAGE[name]
     if name == "a late recovery":
         keep = case.paths.trial("t0003").reports
@@ -164,13 +164,13 @@ def test_damage_is_reported(case: Case, name: str) -> None:
     assert expected in {line[:2] for line in violations(case)}
 
 
-def test_a_driver_that_lives_is_reported(case: Case) -> None:
+def test_invariants_report_a_live_driver(case: Case) -> None:
     with acquire_lock(case.paths.lock):
         assert [line[:2] for line in violations(case)] == ["I5"]
     assert violations(replace(case, whole=None)) == []
 
 
-def test_what_is_left_is_reported(case: Case) -> None:
+def test_invariants_report_leftover_processes(case: Case) -> None:
     assert violations(replace(case, left=lambda: ["actor X"])) == ["I5: actor X is left"]
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"],
@@ -182,19 +182,19 @@ def test_what_is_left_is_reported(case: Case) -> None:
     assert processes_with("OF_THE_SWEEP", "canary") == []
 
 
-def test_all_that_a_sweep_started_is_killed() -> None:
+def test_kill_all_with_kills_by_environment() -> None:
     waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE, env={"OF_THE_SWEEP": "all"}) as one:
         kill_all_with("OF_THE_SWEEP", "all")
         assert one.wait(60) == -signal.SIGKILL
 
 
-def test_a_session_that_ends_early_names_the_next_command(case: Case) -> None:
+def test_invariants_report_a_missing_next_command(case: Case) -> None:
     said = ("interrupted; go on with: tune resume killed", "Traceback: KeyError")
     assert [line[:2] for line in violations(replace(case, said=said))] == ["I7"]
 
 
-def test_how_long_a_resume_took(case: Case) -> None:
+def test_recovery_time_of_a_resume(case: Case) -> None:
     write_state(case.paths, SweepState("k", (1.0, 2.0), (0.5, None)))
     times = [r.time for t in case.paths.trial_ids() for r in raw(case, t)]
     assert recovery_s(case.paths) == pytest.approx(min(times) - 2.0)
@@ -204,7 +204,7 @@ def raw(case: Case, trial: str) -> list[Report]:
     return raw_reports(case.paths, read_trial(case.paths.trial(trial)))
 
 
-def test_a_record_of_outcomes_is_gone_on_with(tmp_path: Path) -> None:
+def test_ledger_continues_after_a_torn_line(tmp_path: Path) -> None:
     file = tmp_path / "chaos.jsonl"
     ledger = Ledger(file, "this")
     Ledger(file, "other").note("5", Outcome("2", 5))

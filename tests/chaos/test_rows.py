@@ -1,4 +1,4 @@
-"""The fault matrix names tests that exist, and its reports are read for what they say."""
+"""The fault matrix names tests that exist, and reads their reports."""
 
 import ast
 import subprocess
@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import BEGIN, END, write
+from tests.chaos.pytest_rows import TestResult, outcome, read
 from tests.chaos.rows import ROWS
-from tests.chaos.tested import Ran, outcome, read
 
 ROOT = Path(__file__).parents[2]
 NAMED = sorted({case for row in ROWS.values() for case in row.cases(1) if "::" in case})
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_test_that_a_row_names_is_there(name: str) -> None:
+def test_row_names_an_existing_test(name: str) -> None:
     file, _, test = name.partition("::")
     function = test.partition("[")[0]
     tree = ast.parse((ROOT / file).read_text())
     assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
 
 
-def test_the_documents_table_is_replaced(tmp_path: Path) -> None:
+def test_write_replaces_the_table_of_the_page(tmp_path: Path) -> None:
     page = ROOT / "docs" / "reliability.md"
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
@@ -43,7 +43,7 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_a_report_is_read(tmp_path: Path) -> None:
+def test_read_junit_report(tmp_path: Path) -> None:
     (tmp_path / "r.xml").write_text(REPORT)
     ran = read(tmp_path / "r.xml")
     assert [r.name for r in ran] == ["test_x[one]", "test_x[two]", "TestIt.test_x"]
@@ -53,12 +53,12 @@ def test_a_report_is_read(tmp_path: Path) -> None:
     assert made.problems == ("test_x[two]: AssertionError: no",)
     assert [r.problem for r in ran if r.is_of("f.py::TestIt::test_x")] == ["later"]
     assert outcome("case", []).problems == ("there is no such test",)
-    assert isinstance(ran[0], Ran)
+    assert isinstance(ran[0], TestResult)
 
 
-def test_a_test_may_say_what_it_measured(tmp_path: Path) -> None:
+def test_read_properties_of_a_real_run(tmp_path: Path) -> None:
     file, report = tmp_path / "test_it.py", tmp_path / "r.xml"
     file.write_text("def test_x(record_property):\n    record_property('recovery_s', 1.5)\n")
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", file]
     subprocess.run([*command, f"--junitxml={report}"], check=True, capture_output=True)
-    assert read(report) == [Ran("test_x", 0, 1.5, None)]
+    assert read(report) == [TestResult("test_x", 0, 1.5, None)]

@@ -20,8 +20,8 @@ from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
 from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 from tests.chaos.invariants import lost_steps
+from tests.chaos.pytest_rows import LOST, RECOVERY_S
 from tests.chaos.recovery import recovery_s
-from tests.chaos.tested import LOST, RECOVERY_S
 from tests.ray.machines import Machines
 from tests.ray.machines import machines as several_machines
 

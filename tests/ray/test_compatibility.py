@@ -1,8 +1,8 @@
 """A sweep folder of version 0.1.0, whose driver was killed, resumes, averages and exports.
 
 `tests/data/sweep_0_1_0` is that folder: three finished trials, t0003 with a checkpoint of step 4,
-two trials not yet proposed. `tests/data/sweep_0_1_0.json` has the curves, (step, accuracy, loss), of
-the same sweep run without interruption by version 0.1.0.
+two trials not yet proposed. `tests/data/sweep_0_1_0.json` has the curves, (step, accuracy, loss),
+of the same sweep, run by version 0.1.0 without interruption.
 """
 
 from __future__ import annotations

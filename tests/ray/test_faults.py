@@ -13,8 +13,8 @@ from results.records.failures import Cause, Remedy
 from results.records.trial import Attempt, TrialRecord, TrialState
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, violations
+from tests.chaos.pytest_rows import LOST, RECOVERY_S
 from tests.chaos.recovery import recoveries
-from tests.chaos.tested import LOST, RECOVERY_S
 from tests.ray.conftest import Tune
 
 STEPS = 6

@@ -1,7 +1,7 @@
-"""Row 12: the memory of a whole machine is used up, and Ray's monitor kills a rank for it.
+"""Row 12: a trial exhausts the memory of the machine, and Ray's memory monitor kills a rank.
 
-Here and not in the suite, for what is enough depends on what else the machine does. The suite has
-a process whose own memory is limited.
+This is not part of the suite, because the amount that is needed depends on the other load of the
+machine. The suite limits the memory of one process instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.chaos.outcome import Outcome
 from tests.chaos.recovery import recovery_s
 
 ROOM = 4 * 2**30
-"""Bytes that the cluster may take beyond what was in use before, until its monitor acts."""
+"""Bytes that the cluster may allocate before its memory monitor acts."""
 
 CODE = """
 import time
@@ -67,12 +67,12 @@ tracking: {name: none}
 
 
 def cases(count: int) -> list[str]:
-    """One."""
+    """The one case."""
     return ["monitor"][:count]
 
 
-def used_up(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """A trial takes all the memory that its machine may use; it goes on with less."""
+def exhausted(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """A trial exhausts the cluster's memory and continues with a smaller micro-batch."""
     (folder / "hungry.py").write_text(CODE)
     (folder / "hungry.yaml").write_text(SWEEP)
     memory = psutil.virtual_memory()
@@ -94,7 +94,7 @@ def _wrong(paths: SweepPaths, well: TrialRecord, hungry: TrialRecord) -> Iterato
     if hungry.state is not TrialState.COMPLETED:
         yield f"the trial is {hungry.state}: {said}"
     if [a.remedy for a in hungry.attempts] != [Remedy.SHRINK, None]:
-        yield f"it was not taken for a lack of memory, or tried as it was: {said}"
+        yield f"it was not classified as out of memory: {said}"
     curves = [
         [(r.step, r.metrics["loss"]) for r in read_reports(paths.trial(record.id))]
         for record in (well, hungry)

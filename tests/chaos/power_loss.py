@@ -1,4 +1,4 @@
-"""Row 6: power loss within a checkpoint or a report, after each write, flush and rename."""
+"""Row 6: power loss during a checkpoint or a report, after each write, flush and rename."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _AT_ONCE = 10
 
 
 def cases(count: int) -> list[str]:
-    """Every point of the protocol, at each of its first six passings."""
+    """Every fault point of the protocol, at each of its first six passes."""
     points = [p for p in sorted(POINTS) if p.startswith(_PREFIXES)]
     return [f"{point}:{n}" for n in range(1, 7) for point in points][:count]
 
 
 def interrupted_commits(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """A trial dies at each point, and is resumed."""
+    """Kill a trial at each point, then resume it."""
     for start in range(0, len(names), _AT_ONCE):
         chunk = names[start : start + _AT_ONCE]
         command = [sys.executable, "-m", "tests.trainables.crash", str(folder / str(start))]

@@ -1,6 +1,6 @@
-"""Rows whose faults are done by the test suite: its tests are run, and what they say is counted.
+"""Rows of the fault matrix that run tests of the suite and count their results.
 
-A test tells what was lost, and how long it took, by pytest's `record_property`.
+A test reports repeated steps and recovery time through pytest's `record_property`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ ROOT = Path(__file__).parents[2]
 LOST, RECOVERY_S = "steps_done_twice", "recovery_s"
 """Properties of a test."""
 _named: dict[str, set[str]] = {}
-"""File to the tests of it that any row names: they share what its fixtures make."""
+"""File → the tests of it that rows name. They run in one process and share fixtures."""
 
 
-def tested(fault: str, *tests: str) -> Row:
-    """A row of tests.
+def row_of_tests(fault: str, *tests: str) -> Row:
+    """A row that runs tests.
 
     Args:
-        fault: what they do.
-        tests: `tests/….py::test_name`, for all of its parameters, or with one in brackets.
+        fault: what the tests inject.
+        tests: `tests/….py::test_name`, with all of its parameters, or with one in brackets.
     """
 
     for test in tests:
@@ -42,8 +42,17 @@ def tested(fault: str, *tests: str) -> Row:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One test of a file."""
+class TestResult:
+    """Result of one test.
+
+    Attributes:
+        name: `test_name[parameter]`, or `Class.test_name`.
+        lost: steps that were done twice.
+        recovery_s: longest time until the next report (seconds).
+        problem: first line of the failure; None for a test that passed.
+    """
+
+    __test__ = False  # not a test class
 
     name: str
     lost: int
@@ -51,13 +60,13 @@ class Ran:
     problem: str | None
 
     def is_of(self, test: str) -> bool:
-        """Whether it is the test, or one of its parameters."""
+        """Whether this is a result of the test, with any parameter."""
         asked = test.partition("::")[2].replace("::", ".")
         return self.name == asked or self.name.startswith(f"{asked}[")
 
 
-def outcome(case: str, ran: list[Ran]) -> Outcome:
-    """What the tests of a case come to; none at all is a mistake."""
+def outcome(case: str, ran: list[TestResult]) -> Outcome:
+    """Combine the results of a case's tests. A case without any is a problem."""
     problems = tuple(f"{r.name}: {r.problem}" for r in ran if r.problem is not None)
     if not ran:
         problems = ("there is no such test",)
@@ -71,8 +80,8 @@ def outcome(case: str, ran: list[Ran]) -> Outcome:
 
 
 @cache
-def _file(file: str) -> list[Ran]:
-    """Run the tests of a file, once."""
+def _file(file: str) -> list[TestResult]:
+    """Run the named tests of a file, once per process."""
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly"]
@@ -86,14 +95,14 @@ def _file(file: str) -> list[Ran]:
         return read(report)
 
 
-def read(report: Path) -> list[Ran]:
-    """What a JUnit report says of each test."""
+def read(report: Path) -> list[TestResult]:
+    """Read the test results of a JUnit report."""
     found = []
     for case in ET.parse(report).iter("testcase"):
         properties = {p.get("name"): p.get("value", "0") for p in case.iter("property")}
         bad = [*case.iter("failure"), *case.iter("error"), *case.iter("skipped")]
         found.append(
-            Ran(
+            TestResult(
                 _qualified(case.get("classname", ""), case.get("name", "")),
                 int(properties.get(LOST, "0")),
                 float(properties.get(RECOVERY_S, "0")),

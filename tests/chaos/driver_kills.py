@@ -1,4 +1,4 @@
-"""Row 5: SIGKILL of the driver at random moments, under Ray, resumed each time."""
+"""Row 5: SIGKILL to the driver at random moments, under Ray; the sweep is resumed each time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.chaos.outcome import Outcome
 from tests.chaos.recovery import recovery_s
 
 KILLS = 10
-"""Of one case."""
+"""Kills per case."""
 INTERVAL = 3
 SWEEP = f"""
 name: digits
@@ -41,26 +41,26 @@ checkpoint: {{every: {INTERVAL}}}
 seed: 1
 """
 NEVER = {"driver:released", "driver:failed"}
-"""Points that an undisturbed session passes when it is over, or not at all."""
+"""Fault points that an undisturbed session passes at its end, or never."""
 _POINTS = sorted(p for p in POINTS if p.startswith("driver:") and p not in NEVER)
 MARK = "TUNE_CHAOS_MARK"
 _LONGEST_S = 900.0
 
 
 def cases(count: int) -> list[str]:
-    """So many that there are at least `count` kills."""
+    """Enough cases for at least `count` kills."""
     return [str(number) for number in range(-(-count // KILLS))]
 
 
 def killed_drivers(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """Sweeps whose driver is killed again and again; each ends as one that never was."""
+    """Kill the drivers of sweeps repeatedly; each sweep ends like an uninterrupted one."""
     with cluster() as joined:
         yield from _killed(folder, names, joined)
 
 
 def killed_with_their_clusters(folder: Path, names: list[str]) -> Iterator[Outcome]:
-    """The same of drivers that start a cluster of their own, which is lost with them: at once, or
-    as it notices that its driver is gone. They are resumed while it does.
+    """The same with drivers that start a cluster of their own, which is lost with them: killed at
+    the same time, or ending by itself later. The resume begins at once.
     """
     yield from _killed(folder, names, None)
 
@@ -77,15 +77,15 @@ def _killed(folder: Path, names: list[str], joined: Cluster | None) -> Iterator[
 
 @dataclass
 class _Driver:
-    """Starts the program in a folder, and ends it.
+    """Starts the program in a folder and kills it.
 
     Attributes:
         cwd: the folder.
-        joined: a cluster that outlives it; without, it starts one of its own.
-        mark: in the environment of all that it starts.
-        finished: trials that were finished at a kill.
-        problems: what was broken, a line each.
-        whole_s: seconds that an uninterrupted sweep takes.
+        joined: a cluster that outlives the driver; None: the driver starts its own.
+        mark: value of an environment variable of all processes it starts.
+        finished: trials that were finished at the time of a kill.
+        problems: broken invariants, one line each.
+        whole_s: duration of an uninterrupted sweep (seconds).
     """
 
     cwd: Path
@@ -96,7 +96,7 @@ class _Driver:
     whole_s: float = 0.0
 
     def case(self, name: str, whole_s: float) -> Outcome:
-        """Sweeps with `KILLS` kills in all, and what holds of each of them."""
+        """Run sweeps with `KILLS` kills in total, and check the invariants of each."""
         rng = random.Random(f"kills {name}")
         self.problems, self.whole_s = [], whole_s
         kills = lost = sweep = 0
@@ -120,7 +120,7 @@ class _Driver:
         return Outcome(name, kills, lost, recovery, tuple(self.problems))
 
     def run(self, name: str, rng: random.Random, kills: int) -> int:
-        """Run a sweep to its end through at most so many kills; gives their number."""
+        """Run a sweep to its end with at most `kills` kills; return their number."""
         args, done = ["run", "digits.yaml", "--name", name], 0
         while True:
             code = self._session(name, args, rng if done < kills else None)
@@ -136,7 +136,7 @@ class _Driver:
         return SweepPaths(self.cwd / "sweeps" / name)
 
     def _session(self, name: str, args: list[str], rng: random.Random | None) -> int:
-        """One process of the program, killed at a moment that `rng` picks; gives its exit code."""
+        """Run one process of the program, killed at a random moment; return its exit code."""
         way = rng.choices(["point", "at work", "any"], [4, 4, 2])[0] if rng else ""
         at = {VARIABLE: f"{rng.choice(_POINTS)}:{rng.randint(1, 10)}"} if way == "point" else {}
         said = self.cwd / f"{name}.log"
@@ -157,7 +157,7 @@ class _Driver:
         return process.wait(_LONGEST_S)
 
     def _kill(self, process: subprocess.Popen[bytes], after_s: float, *, at_once: bool) -> None:
-        """Kill a driver, if it still runs by then; `at_once`: with all of its own cluster."""
+        """Kill a driver that still runs after `after_s`; `at_once`: with its own cluster."""
         with suppress(subprocess.TimeoutExpired):
             process.wait(after_s)
         if at_once and self.joined is None and process.poll() is None:

@@ -1,4 +1,4 @@
-"""Whether MLflow's database has of a sweep what its folder has: every run and value once."""
+"""Compare MLflow's database with the sweep folder: every run and value is there exactly once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPEN = (
 def differences(
     paths: SweepPaths, records: dict[str, TrialRecord], database: Path
 ) -> Iterator[str]:
-    """A line for what is there twice, is missing, or is another value."""
+    """Yield a line for each duplicate, missing or different run and value."""
     with closing(sqlite3.connect(database)) as db:
         keys = [key for (key,) in db.execute(_KEY, (str(paths.root),))]
         if len(keys) != 1:
@@ -44,7 +44,7 @@ def differences(
                 continue
             yield from _values(db, paths, record, runs[record.id][0])
         if still := db.execute(_OPEN, keys).fetchone()[0]:
-            yield f"{still} runs in MLflow still run"
+            yield f"{still} runs in MLflow are still open"
 
 
 def _values(
