@@ -27,10 +27,10 @@ load_sweep(Path("search_spaces/llm.yaml"))
 check("a sweep file")
 """
 CONFIGS = """
-from trainables.registry import TRAINABLES, check_config, checkpoint_bytes
+from trainables.registry import TRAINABLES, resolve
 for name in TRAINABLES:
-    check_config(name, {})
-    checkpoint_bytes(name, {})
+    model = resolve(name).Config
+    model.problems({}), model().checkpoint_bytes
     check(f"the configuration of {name}")
 """
 COMMAND = """

@@ -12,68 +12,11 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from results.export.exportable import Exportable
 from trainables.client import Client
+from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import package_root, source_digests
 from trainables.worker import Worker
-
-
-class TrainableConfig(BaseModel):
-    """Base of every trainable's hyperparameters: frozen, unknown keys refused.
-
-    Give each field a `Field(description=...)` with its unit: it is the documentation. A property
-    `num_parameters` (or None, where it cannot be known) lets `tune plan` size the checkpoints.
-    Raise `ValueError` in a validator for what does not fit together.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
-        """What to change so that a step takes half the memory and does the same, or None.
-
-        Here: half of `micro_batch_size` (samples that one worker computes at once; None is all of
-        its share), for a trainable that has this field beside `batch_size` (samples per step, of
-        all workers together).
-        """
-        fields = type(self).model_fields
-        if not {"micro_batch_size", "batch_size"} <= fields.keys():
-            return None
-        share = -(-getattr(self, "batch_size") // workers)  # noqa: B009 - looked up above
-        now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
-        return {"micro_batch_size": now // 2} if now > 1 else None
-
-    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
-        """A field that keeps some of these numbers of workers from one and the same training.
-
-        Here: `batch_size` of a trainable that has `micro_batch_size` beside it, see
-        `halve_micro_batch`; the workers share a batch equally.
-
-        Args:
-            workers: a single number, or all that an elastic trial may have.
-
-        Returns:
-            The field's name and what is wrong with it, or None.
-        """
-        if not {"micro_batch_size", "batch_size"} <= type(self).model_fields.keys():
-            return None
-        batch: int = getattr(self, "batch_size")  # noqa: B009 - looked up above
-        uneven = ", ".join(str(n) for n in workers if batch % n)
-        if not uneven:
-            return None
-        said = f"is of all workers together and must divide by their number, {uneven}, got {batch}"
-        return "batch_size", said
-
-    @classmethod
-    def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """A configuration whose initial weights come from `seed`, unless it says from which.
-
-        This one sets `init_seed`, where the configuration has such a field.
-        """
-        given = "init_seed" in config or "init_seed" not in cls.model_fields
-        return config if given else {**config, "init_seed": seed}
-
 
 C = TypeVar("C", bound=TrainableConfig)
 
@@ -109,6 +52,17 @@ class Trainable(Generic[C]):
     elastic: ClassVar[bool] = False
     """Whether a trial that goes on from its checkpoint with another number of workers trains on the
     same samples, in the same batches: what `resources.workers: {min: 1, max: 4}` asks for."""
+    can_pause: ClassVar[bool] = True
+    """Whether a checkpoint can be made at any report, so that a scheduler may pause the trial."""
+    can_evaluate: ClassVar[bool] = True
+    """Whether `evaluate` can read the trial's checkpoints: to average, export, test and copy."""
+    uses_ray_train: ClassVar[bool] = False
+    """Whether the code calls `ray.train` itself: each attempt gets a `TorchTrainer` of its own, and
+    nothing runs without Ray. `train` is not called."""
+    kind: ClassVar[str] = "trainable"
+    """What messages call it."""
+    name: str = ""
+    """The name in the sweep file; set by the registry."""
 
     def train(self, config: C, worker: Worker) -> None:
         """Train one trial, on every rank.
@@ -133,6 +87,27 @@ class Trainable(Generic[C]):
         """
         scores: dict[str, float] = self._call("evaluate", config, weights, split, cache)
         return scores
+
+    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
+        """What prevents a trial from having these numbers of workers; [] if nothing does.
+
+        An empty path is the trainable itself. An invalid configuration has other problems.
+        """
+        if len(workers) > 1 and not self.elastic:
+            said = f"{self.name} does not say that it can change its number of workers (elastic)"
+            return [((), said)]
+        if self.Config.problems(config):
+            return []
+        found = self.Config.model_validate(dict(config)).validate_workers(workers)
+        return [] if found is None else [((found[0],), found[1])]
+
+    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """A configuration to train again under another seed, with other initial weights.
+
+        Raises:
+            UserError: the training code takes no seed.
+        """
+        return {**config, "init_seed": seed} if "init_seed" in self.Config.model_fields else config
 
     def source(self) -> Mapping[str, str]:
         """SHA-256 of each file of the training code, by path below its package or folder.

@@ -20,7 +20,8 @@ from tests.docs.reference import on_page, reference
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.job import Answer
-from trainables.registry import TRAINABLES, check_config, checkpoint_bytes, is_foreign, resolve
+from trainables.registry import TRAINABLES, resolve
+from trainables.user_code.user_loop import UserLoop
 from tuning.cli.app import app
 
 ROOT = Path(__file__).parents[2]
@@ -144,15 +145,15 @@ class TestOwnCode:
 
     def test_the_loop_is_found(self) -> None:
         spec = load_sweep(Path("my_loop.yaml")).spec
-        assert is_foreign(spec.trainable)
-        assert check_config(spec.trainable, {}) == []
+        assert isinstance(resolve(spec.trainable), UserLoop)
 
     def test_the_class_checks_its_configuration(self) -> None:
         spec = load_sweep(Path("line.yaml")).spec
         names = spec.domains().keys() | spec.fixed.keys()
-        assert names <= resolve(spec.trainable).Config.model_fields.keys()
-        assert checkpoint_bytes(spec.trainable, spec.fixed) == 24
-        assert check_config(spec.trainable, {"learning_rat": 1}) == [
+        model = resolve(spec.trainable).Config
+        assert names <= model.model_fields.keys()
+        assert model.model_validate(spec.fixed).checkpoint_bytes == 24
+        assert model.problems({"learning_rat": 1}) == [
             (
                 ("learning_rat",),
                 "unknown hyperparameter 'learning_rat' (did you mean 'learning_rate'?)",

@@ -16,7 +16,7 @@ from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.common.training import read_lineage
 from trainables.job import Answer
-from trainables.registry import TRAINABLES, checkpoint_bytes, resolve
+from trainables.registry import TRAINABLES, resolve
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ class TestTrainable:
         test = trainable.evaluate(config, tmp_path / "soup", Split.TEST, cache)
         assert test.keys() == judged.keys()
         assert test != judged
-        expected = checkpoint_bytes(name, example.config)
+        expected = config.checkpoint_bytes
         assert expected is not None
         assert expected == pytest.approx(3 * len(weights), rel=0.2)
 

@@ -20,7 +20,7 @@ from trainables.federated.loop import sample
 from trainables.federated.partition import deal
 from trainables.federated.server import Server
 from trainables.job import Answer
-from trainables.registry import check_config, with_init_seed
+from trainables.registry import resolve
 
 TINY: dict[str, Any] = {
     "task": "digits",
@@ -212,10 +212,11 @@ def test_text_is_dealt_out_by_source_file(tmp_path: Path) -> None:
 
 
 def test_mistakes_in_the_clients_hyperparameters_are_named() -> None:
-    (problem,) = check_config("federated", {**TINY, "client": {"hidden_unit": 3}})
+    model = resolve("federated").Config
+    (problem,) = model.problems({**TINY, "client": {"hidden_unit": 3}})
     assert "client.hidden_unit: unknown hyperparameter 'hidden_unit' (did you mean" in problem[1]
-    (problem,) = check_config("federated", {**TINY, "task": "digit"})
+    (problem,) = model.problems({**TINY, "task": "digit"})
     assert "unknown trainable 'digit' (did you mean 'digits'?)" in problem[1]
     with pytest.raises(ValidationError, match="task federated: not a trainable with clients"):
         config(task="federated", client={})
-    assert with_init_seed("federated", TINY, 5)["client"]["init_seed"] == 5
+    assert model.with_init_seed(TINY, 5)["client"]["init_seed"] == 5

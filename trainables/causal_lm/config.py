@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from trainables.base import TrainableConfig
+from trainables.config import TrainableConfig
 
 STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainables.base import Trainable, TrainableConfig
+from trainables.base import Trainable
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.config import TrainableConfig
 
 
 class CausalLM(Trainable[CausalLMConfig]):

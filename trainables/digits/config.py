@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainables.base import TrainableConfig
+from trainables.config import TrainableConfig
 
 
 class DigitsConfig(TrainableConfig):

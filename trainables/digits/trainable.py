@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainables.base import Trainable, TrainableConfig
+from trainables.base import Trainable
+from trainables.config import TrainableConfig
 from trainables.digits.config import DigitsConfig
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from trainables.base import TrainableConfig
+from trainables.config import TrainableConfig, explain
 
 SERVER_RATES = {
     "fedavg": 1.0,
@@ -75,8 +75,6 @@ class FederatedConfig(TrainableConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederatedConfig:
-        from trainables.validation import explain
-
         model = _task_config(self.task)
         try:
             model.model_validate(self.client)
@@ -111,20 +109,21 @@ class FederatedConfig(TrainableConfig):
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Anchors the task's relative paths."""
-        anchor = getattr(_task_config(config.get("task", "digits")), "resolve_paths", None)
         client = config.get("client")
-        if anchor is None or not isinstance(client, dict):
+        if not isinstance(client, dict):
             return config
-        return {**config, "client": anchor(client, folder)}
+        model = _task_config(config.get("task", "digits"))
+        return {**config, "client": model.resolve_paths(client, folder)}
 
 
 def _task_config(task: str) -> type[TrainableConfig]:
     from search_spaces.errors import UserError
-    from trainables.registry import is_foreign, resolve
+    from trainables.registry import resolve
 
     try:
-        if task == "federated" or is_foreign(task):
+        trainable = resolve(task)
+        if not trainable.offers("client"):
             raise UserError(f"task {task}: not a trainable with clients, like digits or causal_lm")
-        return resolve(task).Config
+        return trainable.Config
     except UserError as e:
         raise ValueError(str(e)) from e

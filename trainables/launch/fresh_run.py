@@ -21,7 +21,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import Shape, describe, fit, run_config, this_machine
 from trainables.launch.run_trial import output_to
-from trainables.registry import source_of
+from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
 from trainables.user_code.sealed_checkpoints import seal_checkpoint, seal_reported, take_up
@@ -42,7 +42,7 @@ def foreign_loop(config: dict[str, Any]) -> None:
     if rank == 0:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(
-            source_of(job.trainable)
+            resolve(job.trainable).source()
         )
     config["mailbox"].hold.remote(job.key, rank, this_machine(), get_current_placement_group())
     loop = load(job.trainable)

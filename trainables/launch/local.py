@@ -7,7 +7,7 @@ import os
 from search_spaces.errors import UserError
 from trainables.job import Channel, TrialJob
 from trainables.launch.run_trial import run_trial
-from trainables.registry import is_foreign
+from trainables.registry import resolve
 from trainables.runtime.preemption import install_sigterm_handler
 
 
@@ -21,9 +21,10 @@ def run_local(job: TrialJob, channel: Channel) -> None:
     import torch
     import torch.distributed as dist
 
-    if is_foreign(job.trainable):
+    trainable = resolve(job.trainable)
+    if trainable.uses_ray_train:
         raise UserError(
-            f"trainable {job.trainable}: a Ray Train loop runs under Ray only; "
+            f"trainable {job.trainable}: a {trainable.kind} runs under Ray only; "
             "try tune run FILE --set budget.trials=1"
         )
     rank, world, local = (

@@ -13,7 +13,7 @@ from trainables.launch.fresh_pool import FreshWorkerPool
 from trainables.launch.lane_pool import LanePool
 from trainables.launch.ray_train import Shape
 from trainables.launch.trial_outcome import Leak
-from trainables.registry import is_foreign, resolve
+from trainables.registry import resolve
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -104,7 +104,7 @@ def launch(
         sizes: of each trial at once, its workers to begin with.
         mailbox: of the sweep.
     """
-    if is_foreign(trainable):
+    if resolve(trainable).uses_ray_train:
         return FreshWorkerPool(shape, broker)
     # Here, because modules that import each other must not be imported by two threads at once.
     import_module("trainables.launch.lane_trainer")

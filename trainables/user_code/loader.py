@@ -28,26 +28,24 @@ def find(name: str) -> Path:
     Raises:
         UserError: the file, the module or the function is not there.
     """
-    where, _, function = name.rpartition(":")
-    path, tree = _parse(name, where)
-    names = list(_top_level(tree.body))
-    if function not in names:
-        functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
-        raise UserError(
-            f"trainable {name}: {path} has no function '{function}'{suggest(function, functions)}"
-        )
-    return path
+    return locate(name)[0]
 
 
-def is_class(name: str) -> bool:
-    """Whether the name is of a class that its file defines: a `Trainable`, not a loop.
+def locate(name: str) -> tuple[Path, bool]:
+    """The source file, and whether the name is of a class that it defines; see `find`.
 
     Raises:
-        UserError: the file or the module is not there.
+        UserError: the file, the module or the function is not there.
     """
     where, _, target = name.rpartition(":")
-    _, tree = _parse(name, where)
-    return any(isinstance(n, ast.ClassDef) and n.name == target for n in tree.body)
+    path, tree = _parse(name, where)
+    names = list(_top_level(tree.body))
+    if target not in names:
+        functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
+        raise UserError(
+            f"trainable {name}: {path} has no function '{target}'{suggest(target, functions)}"
+        )
+    return path, any(isinstance(n, ast.ClassDef) and n.name == target for n in tree.body)
 
 
 def canonical(name: str) -> str:

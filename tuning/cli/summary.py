@@ -19,7 +19,7 @@ from results.paths import SweepPaths
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import is_foreign, resolve
+from trainables.registry import resolve
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import trials_table
 from tuning.controller.resources.budget import total_cost
@@ -130,7 +130,7 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
     best = winner(run.paths, spec)
-    if best and not is_foreign(spec.trainable):
+    if best and resolve(spec.trainable).can_evaluate:
         if _same_start(run.paths, board[:2]):
             yield f"average    tune average {name}"
         exports = resolve(spec.trainable).offers("export_hf")

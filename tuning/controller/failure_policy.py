@@ -15,7 +15,7 @@ from results.records.failures import Cause, Failure, Remedy, classify, signature
 from results.records.machines import Machine
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.spec.sweep import FailureSpec, SweepSpec
-from trainables.registry import halve_micro_batch
+from trainables.registry import resolve
 
 _LOG_TAIL = 20_000
 NOWHERE: Mapping[int, Machine] = MappingProxyType({})
@@ -53,8 +53,8 @@ def diagnose(
 
 def shrink(record: TrialRecord, spec: SweepSpec) -> dict[str, Any] | None:
     """What half the micro-batch changes in a trial's configuration; None where nothing can be."""
-    workers = record.attempts[-1].workers
-    return halve_micro_batch(spec.trainable, {**record.config, **record.adjusted}, workers)
+    config = resolve(spec.trainable).Config.model_validate({**record.config, **record.adjusted})
+    return config.halve_micro_batch(record.attempts[-1].workers)
 
 
 def decide(failure: Failure, attempts: Sequence[Attempt], spec: FailureSpec) -> str | None:

@@ -16,7 +16,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
-from trainables.registry import check_config, is_foreign, misfits
+from trainables.registry import resolve
 
 SAMPLES, _DRAWS = 64, 1000
 
@@ -64,8 +64,9 @@ def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     if name not in ("pbt", "pb2"):
         return []
     found: list[tuple[KeyPath, str]] = []
-    if is_foreign(spec.trainable):
-        problem = "copies checkpoints, and a Ray Train loop keeps its own, which only it knows"
+    trainable = resolve(spec.trainable)
+    if not trainable.can_evaluate:
+        problem = f"copies checkpoints, and a {trainable.kind} keeps its own, which only it knows"
         advice = "use asha, or write the loop as a class"
         found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))
     if spec.checkpoint.mirror is not None:
@@ -78,9 +79,9 @@ def _workers(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPa
     """What cannot be shared by the workers, by any number of them that a trial may have."""
     asked = spec.resources
     counts = range(asked.min_workers, asked.max_workers + 1)
-    seen: dict[KeyPath, str] = {}
+    trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
     for params in sampled:
-        for path, problem in misfits(spec.trainable, spec.nest(params), counts):
+        for path, problem in trainable.worker_problems(spec.nest(params), counts):
             place = _in_file(spec, path, params)[0] if path else ("resources", "workers")
             seen.setdefault(place, problem)
     return list(seen.items())
@@ -92,9 +93,10 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
     A rule that a range breaks is told with one value: the bound, as it stands in the file.
     """
     seen: dict[tuple[KeyPath, str], str] = {}
+    model = resolve(spec.trainable).Config
     for params in reversed(sampled):
         config = spec.nest(params)
-        for path, problem in check_config(spec.trainable, config):
+        for path, problem in model.problems(config):
             place, leaf = _in_file(spec, path or _named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
@@ -156,6 +158,6 @@ def _in_file(
             f"{name}.".startswith(f"{leaf.name}.") or leaf.name.startswith(f"{name}.")
         ):
             return ("space", *leaf.path), leaf.leaf
-    if path and not is_foreign(spec.trainable):
+    if path:
         return ("fixed", *path), dict(fixed_formulas(spec.fixed)).get(name)
     return ("trainable",), None

@@ -14,7 +14,7 @@ from results.records.trial import TrialRecord
 from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from trainables.registry import source_of, with_init_seed
+from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
 
 
@@ -24,7 +24,7 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     begun = started(spec, config, seed)
     asked = spec.resources
     workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
-    return identity(source_of(spec.trainable), begun, seed, workers, *clock)
+    return identity(resolve(spec.trainable).source(), begun, seed, workers, *clock)
 
 
 def make_job(
@@ -67,7 +67,8 @@ def make_job(
 
 def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
     """A trial's configuration with its initial weights settled, see `search.shared_init`."""
-    return with_init_seed(spec.trainable, config, spec.seed if spec.search.shared_init else seed)
+    shared = spec.search.shared_init
+    return resolve(spec.trainable).Config.with_init_seed(config, spec.seed if shared else seed)
 
 
 def make_rerun_job(

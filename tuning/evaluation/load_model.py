@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
-    from trainables.base import Trainable, TrainableConfig
+    from trainables.base import Trainable
+    from trainables.config import TrainableConfig
 
 
 def record_of(paths: SweepPaths, trial_id: str) -> TrialRecord:
@@ -25,17 +26,18 @@ def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
     """The trainable of a sweep, if its models can be read here.
 
     Raises:
-        UserError: it is somebody's Ray Train loop.
+        UserError: only the training code itself can read them.
     """
     from search_spaces.errors import UserError
-    from trainables.registry import is_foreign, resolve
+    from trainables.registry import resolve
 
-    if is_foreign(spec.trainable):
+    trainable = resolve(spec.trainable)
+    if not trainable.can_evaluate:
         raise UserError(
-            f"trainable {spec.trainable}: cannot {verb} the models of a Ray Train loop, whose "
+            f"trainable {spec.trainable}: cannot {verb} the models of a {trainable.kind}, whose "
             "checkpoints only it can read; tune best names the newest one"
         )
-    return resolve(spec.trainable)
+    return trainable
 
 
 def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -> TrainableConfig:
@@ -45,10 +47,9 @@ def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -
         UserError: it no longer fits.
     """
     from search_spaces.errors import UserError
-    from trainables.registry import check_config
     from tuning.controller.trial_jobs import started
 
-    if problems := check_config(spec.trainable, record.config):
+    if problems := trainable.Config.problems(record.config):
         told = (
             f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
         )

@@ -19,7 +19,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
-from trainables.registry import is_foreign, resolve
+from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
 from tuning.evaluation.retrain import run_user_loop
@@ -50,7 +50,7 @@ def reproduce(
 ) -> Reproduction:
     """Run a trial from its start to its end, on as many workers as it had.
 
-    Without Ray, but for somebody's Ray Train loop, which needs it (`address`: of its cluster).
+    Without Ray, unless the training code uses Ray Train (`address`: of its cluster).
     Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
 
     Raises:
@@ -71,15 +71,14 @@ def reproduce(
             f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
             "workers, one after the other: sums in another order differ in the last bits"
         )
-    foreign = is_foreign(spec.trainable)
-    if not foreign:
-        config_of(spec, resolve(spec.trainable), record)
+    trainable = resolve(spec.trainable)
+    config_of(spec, trainable, record)
     files = paths.reproduction(record.id)
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
     job = make_rerun_job(spec, record, files, str(cache_of(paths)), then[-1].step)
-    if foreign:
+    if trainable.uses_ray_train:
         run_user_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
     else:

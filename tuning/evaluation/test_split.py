@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from results.averaging import soup
 from search_spaces.errors import UserError, suggest
-from trainables.base import Split, Trainable, TrainableConfig
+from trainables.base import Split, Trainable
+from trainables.config import TrainableConfig
 
 T = TypeVar("T")
 

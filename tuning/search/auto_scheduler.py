@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import is_foreign
+from trainables.registry import resolve
 from tuning.search.auto_searcher import AutoChoice
 
 
@@ -33,6 +33,7 @@ def frozen_as(spec: SweepSpec) -> str:
 def _pick(spec: SweepSpec) -> tuple[str, str]:
     if spec.replicates > 1:
         return "asha", "replicates are compared together, and none of them can pause"
-    if is_foreign(spec.trainable):
-        return "asha", "a Ray Train loop saves when it likes, so it cannot pause at a rung"
+    trainable = resolve(spec.trainable)
+    if not trainable.can_pause:
+        return "asha", f"a {trainable.kind} saves when it likes, so it cannot pause at a rung"
     return "asha_promote", "its trials can pause at a rung and go on from there"

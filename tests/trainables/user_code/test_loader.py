@@ -1,84 +1,39 @@
-"""Folders from strangers run no code: no pickle of them is read, whatever it is called."""
-
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from search_spaces.errors import UserError
-from tests.trainables.examples import EXAMPLES
-from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.model import _pretrained, load_model
-
-ROOT = Path(__file__).parents[3]
+from trainables.user_code.loader import canonical, find, load, locate
 
 
-class Bomb:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.mark,)
-
-
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    """A model's folder whose weights are a pickle with more in it."""
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
-    model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, vocab_size=16, **sizes))
-    folder = tmp_path / "model"
-    model.save_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    weights = {**model.state_dict(), "more": Bomb(tmp_path / "exploded")}
-    torch.save(weights, folder / "pytorch_model.bin")
-    torch.load(folder / "pytorch_model.bin", weights_only=False)
-    assert (tmp_path / "exploded").exists(), "the bomb is one"
-    (tmp_path / "exploded").unlink()
-    return folder
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("train.py:train_lop", "has no function 'train_lop' .did you mean 'train_loop'?"),
+        ("trian.py:train_loop", "no such file .did you mean 'train.py'?"),
+        ("broken.py:loop", "broken.py:1: "),
+        ("my_package.lops:loop", "no such module"),
+        ("my_package.loops:lop", "has no function 'lop' .did you mean 'loop'?"),
+    ],
+)
+def test_find_refuses_a_wrong_name(project: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        find(name)
 
 
-def test_weights_that_are_a_pickle_are_not_read_as_ours(planted: Path, tmp_path: Path) -> None:
-    config = CausalLMConfig.model_validate(EXAMPLES["causal_lm"].config)
-    dataset = prepare(config, tmp_path / "cache")
-    with pytest.raises((UserError, OSError), match="safetensors"):
-        load_model(config, dataset, planted)
-    assert not (tmp_path / "exploded").exists()
+def test_locate_tells_classes_from_functions_without_importing(project: Path) -> None:
+    (project / "own.py").write_text("raise RuntimeError('ran')\nclass Own: ...\n")
+    assert locate("own.py:Own") == (project / "own.py", True)
+    assert locate("loud.py:loop") == (project / "loud.py", False)
+    assert locate("my_package.loops:loop") == (project / "my_package" / "loops.py", False)
 
 
-def test_a_model_to_begin_with_runs_no_code(planted: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"(?i)weights_only|unsupported|unpickl"):
-        _pretrained(str(planted))
-    assert not (tmp_path / "exploded").exists()
-
-
-WATCHED = """
-import sys
-from pathlib import Path
-from tests.fuzz import folders
-from results.checkpoints.commit import newest_intact
-paths = folders.make_sweep(Path(sys.argv[1]))
-for place in ("ray/tuner.pkl", "trials/t0000/checkpoints/step_00000001/optimizer.pt", "study.pkl"):
-    (paths.root / place).parent.mkdir(parents=True, exist_ok=True)
-    (paths.root / place).write_bytes(b"cposix\\nsystem\\n(S'touch exploded'\\ntR.")
-read = []
-def hook(event, args):
-    if event == "pickle.find_class":
-        read.append(args)
-sys.addaudithook(hook)
-assert folders.check(paths)
-sys.exit(repr(read) if read else 0)
-"""
-
-
-def test_a_resume_reads_no_pickle(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not (ROOT / "exploded").exists()
+def test_load_imports_a_script_and_its_neighbours(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = canonical("train.py:train_loop")
+    assert name == f"{project / 'train.py'}:train_loop"
+    monkeypatch.chdir("/")
+    assert load(name)({"x": 2}) == 6
+    with pytest.raises(UserError, match="is neither a function nor a class"):
+        load(f"{project / 'train.py'}:LIMIT")

@@ -12,6 +12,15 @@ from tuning.search.auto_scheduler import choose_scheduler
 AUTO = {"grace_period": 1, "max_t": 9}
 LOOP = "def train(config): ...\n"
 
+OWN = """
+from trainables.base import Trainable
+
+class Own(Trainable):
+    def train(self, config, worker): ...
+
+    def evaluate(self, config, weights, split, cache): ...
+"""
+
 
 def freeze(folder, **changes):
     spec = make_spec(scheduler=AUTO, tracking={"name": "none"}, **changes)
@@ -31,7 +40,7 @@ def freeze(folder, **changes):
 )
 def test_it_is_the_default_and_picks_by_what_can_pause(tmp_path, monkeypatch, changes, name):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop.py").write_text(LOOP + "class Own: ...\n")
+    (tmp_path / "loop.py").write_text(LOOP + OWN)
     choice = choose_scheduler(make_spec(scheduler=AUTO, **changes))
     assert choice.name == name
     assert str(choice).startswith(f"{name} (auto: ")

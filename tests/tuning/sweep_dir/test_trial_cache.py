@@ -8,7 +8,7 @@ from results.records.trial import TrialState, read_reports, read_trial, read_tri
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm
-from trainables.registry import source_of
+from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
 from tuning.controller.events import SweepEvents
@@ -122,7 +122,7 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "a.txt").write_text("a")
-    loop, config = source_of(f"{script}:train"), {"path": str(data), "lr": 0.1}
+    loop, config = resolve(f"{script}:train").source(), {"path": str(data), "lr": 0.1}
     base = identity(loop, config, 1, 2)
     assert identity(loop, dict(reversed(config.items())), 1, 2) == base
     assert len({base, identity(loop, config, 2, 2), identity(loop, config, 1, 3)}) == 3
@@ -133,7 +133,7 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     assert identity(loop, config, 1, 2) == base
     script.write_text("def train(config): pass\n")
     source_digests.cache_clear()
-    assert identity(source_of(f"{script}:train"), config, 1, 2) != base
+    assert identity(resolve(f"{script}:train").source(), config, 1, 2) != base
 
 
 def test_old_records_are_no_match(tmp_path):

@@ -84,13 +84,15 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
-    from trainables.registry import checkpoint_bytes
+    from trainables.registry import resolve
     from tuning.cli.formatting import size
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     trials = spec.budget.trials
     lines = _search_and_budget(spec)
-    each = [b for s in sampled if (b := checkpoint_bytes(spec.trainable, spec.nest(s))) is not None]
+    model = resolve(spec.trainable).Config
+    sizes = (model.model_validate(spec.nest(s)).checkpoint_bytes for s in sampled)
+    each = [size for size in sizes if size is not None]
     if not each:
         return [*lines, "disk       unknown: the train loop decides what its checkpoints contain"]
     kept = max(each) * spec.checkpoint.keep

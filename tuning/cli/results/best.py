@@ -127,11 +127,11 @@ def _confirm(
     from results.analysis.confirmation import write
     from results.analysis.selection import rank_candidates
     from tuning.evaluation.confirm import Confirmer
-    from tuning.evaluation.retrain import make_retrainer
+    from tuning.evaluation.retrain import Retrainer
 
     lines = one_per_configuration(rank_candidates(paths, spec, select))[: how.top]
     say: PrintLine = _discard if how.quiet else typer.echo
-    retrainer = make_retrainer(paths, spec, how.address)
+    retrainer = Retrainer(paths, spec, how.address)
     if not how.reevaluate:
         _announce(spec, lines, retrainer.judged, say)
     confirmer = Confirmer(paths, spec, select, retrainer, say)

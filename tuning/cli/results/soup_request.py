@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from results.averaging.soup import Candidate, Start
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
-    from trainables.base import Trainable, TrainableConfig
+    from trainables.base import Trainable
+    from trainables.config import TrainableConfig
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _FACTOR = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -24,7 +24,7 @@ from search_spaces.loading.explain import rule
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
 from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import resolve_paths
+from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.search.auto_scheduler import frozen_as, with_scheduler
 
@@ -109,11 +109,13 @@ def discard_empty_sweep(paths: SweepPaths) -> None:
 
 def _anywhere(spec: SweepSpec) -> SweepSpec:
     """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
-    update: dict[str, Any] = {"fixed": resolve_paths(spec.trainable, spec.fixed, Path.cwd())}
+    model = resolve(spec.trainable).Config
+    update: dict[str, Any] = {
+        "fixed": model.resolve_paths(spec.fixed, Path.cwd()),
+        "trainable": canonical(spec.trainable),
+    }
     named = [_absolute(sweep) for sweep in spec.search.warm_start]
     update["search"] = spec.search.model_copy(update={"warm_start": named})
-    if ":" in spec.trainable:
-        update["trainable"] = canonical(spec.trainable)
     return spec.model_copy(update=update)
 
 

@@ -1,0 +1,137 @@
+"""Hyperparameters of a trainable: a pydantic model, and its errors in words for users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from search_spaces.errors import suggest
+from search_spaces.nested import show
+
+Problem = tuple[tuple[str, ...], str]
+"""The path of names to a value in a configuration, and what is wrong with it."""
+_BYTES_PER_PARAMETER = 3 * 4
+"""A checkpoint holds float32 weights and AdamW's two averages of their gradients."""
+
+
+class TrainableConfig(BaseModel):
+    """Base of every trainable's hyperparameters: frozen, unknown keys refused.
+
+    Give each field a `Field(description=...)` with its unit: it is the documentation. Raise
+    `ValueError` in a validator for values that do not fit together.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def problems(cls, config: Mapping[str, Any]) -> list[Problem]:
+        """Everything that is wrong with a configuration; an empty list for a valid one."""
+        try:
+            cls.model_validate(dict(config))
+        except ValidationError as e:
+            return [explain(error, cls) for error in e.errors(include_url=False)]
+        return []
+
+    @classmethod
+    def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """A configuration whose initial weights derive from `seed`, unless it says otherwise.
+
+        By default sets `init_seed`, if the configuration has such a field.
+        """
+        given = "init_seed" in config or "init_seed" not in cls.model_fields
+        return config if given else {**config, "init_seed": seed}
+
+    @classmethod
+    def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """A configuration with relative paths resolved against `folder`: workers run elsewhere."""
+        return config
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Approximate size of a checkpoint, from `num_parameters`; None if that is unknown."""
+        parameters: int | None = getattr(self, "num_parameters", None)
+        return None if parameters is None else _BYTES_PER_PARAMETER * int(parameters)
+
+    def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
+        """Changes after which a step takes about half the memory and computes the same, or None.
+
+        By default halves `micro_batch_size` (samples that one worker computes at once; None: all
+        of its share), if there is such a field beside `batch_size` (samples per step, of all
+        workers together).
+        """
+        fields = type(self).model_fields
+        if not {"micro_batch_size", "batch_size"} <= fields.keys():
+            return None
+        share = -(-getattr(self, "batch_size") // workers)  # noqa: B009 - looked up above
+        now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
+        return {"micro_batch_size": now // 2} if now > 1 else None
+
+    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
+        """Check that training is the same for each of these numbers of workers.
+
+        By default checks `batch_size`, if there is a `micro_batch_size` beside it: the workers
+        share a batch equally.
+
+        Args:
+            workers: a single number, or all that an elastic trial may have.
+
+        Returns:
+            The name of a field that prevents it, and what is wrong with it; or None.
+        """
+        if not {"micro_batch_size", "batch_size"} <= type(self).model_fields.keys():
+            return None
+        batch: int = getattr(self, "batch_size")  # noqa: B009 - looked up above
+        uneven = ", ".join(str(n) for n in workers if batch % n)
+        if not uneven:
+            return None
+        said = f"is of all workers together and must divide by their number, {uneven}, got {batch}"
+        return "batch_size", said
+
+
+_RULES: dict[str, str] = {
+    "int": "must be a whole number",
+    "float": "must be a number",
+    "bool": "must be true or false",
+    "string": "must be text",
+    "list": "must be a list",
+    "model": "must be a mapping of names to values",
+    "dict": "must be a mapping of names to values",
+    "finite": "must be a finite number",
+}
+_BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "greater_than": lambda c: f"must be > {c['gt']}",
+    "greater_than_equal": lambda c: f"must be >= {c['ge']}",
+    "less_than": lambda c: f"must be < {c['lt']}",
+    "less_than_equal": lambda c: f"must be <= {c['le']}",
+    "literal_error": lambda c: f"must be one of {str(c['expected']).replace(chr(39), '')}",
+}
+
+
+def explain(error: ErrorDetails, model: type[BaseModel]) -> tuple[tuple[str, ...], str]:
+    """The path of names to the value that is wrong, and what is wrong with it."""
+    path = tuple(str(step) for step in error["loc"])
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        names = _owner(path, model).model_fields
+        return path, f"unknown hyperparameter '{path[-1]}'{suggest(path[-1], names)}"
+    if kind == "missing":
+        return path, "is required"
+    if kind == "value_error":
+        return path, str(context["error"])
+    rule = _BOUNDS[kind](context) if kind in _BOUNDS else _RULES.get(kind.split("_")[0])
+    return path, f"{rule or error['msg']}, got {show(error['input'])}"
+
+
+def _owner(path: tuple[str, ...], model: type[BaseModel]) -> type[BaseModel]:
+    """The nested model in which the last name of a path stands."""
+    for name in path[:-1]:
+        field = model.model_fields.get(name)
+        if field is None or not isinstance(field.annotation, type):
+            return model
+        if issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model

@@ -1,0 +1,69 @@
+"""A train loop that a user wrote for Ray Train's public API, as a trainable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+
+from search_spaces.errors import UserError
+from trainables.base import Trainable
+from trainables.config import Problem, TrainableConfig
+from trainables.runtime.source import source_digests
+from trainables.user_code import loader
+
+
+class UncheckedConfig(TrainableConfig):
+    """Hyperparameters of which nothing is known: all names and values are accepted."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def checkpoint_bytes(self) -> None:
+        """Unknown: the code decides what its checkpoints hold."""
+        return None
+
+
+class UserLoop(Trainable[UncheckedConfig]):
+    """Runs in fresh processes under Ray, reports by `ray.train.report`, and owns its checkpoints.
+
+    The user's file is imported on the workers only. Ray Train keeps the checkpoints, so nothing
+    but the loop can read them.
+
+    Args:
+        name: `path/to/script.py:function` or `package.module:function`.
+    """
+
+    Config: ClassVar[type[TrainableConfig]] = UncheckedConfig
+    isolation: ClassVar[Literal["lane", "trial"]] = "trial"
+    can_pause: ClassVar[bool] = False
+    can_evaluate: ClassVar[bool] = False
+    uses_ray_train: ClassVar[bool] = True
+    kind: ClassVar[str] = "Ray Train loop"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
+        """A loop reads its world size once; see the base class."""
+        said = f"a {self.kind} cannot change its number of workers; give one number"
+        return [((), said)] if len(workers) > 1 else []
+
+    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """The loop reads `config["seed"]`; see the base class."""
+        if "seed" not in config:
+            raise UserError(
+                f"trainable {self.name}: takes no seed, so it cannot be trained again "
+                "under fresh ones; let the loop seed itself with config['seed'], and give it "
+                "fixed: {seed: 0} in a new sweep"
+            )
+        return {**config, "seed": seed}
+
+    def source(self) -> Mapping[str, str]:
+        """The file of the loop and what it imports from beside it; see the base class."""
+        return source_digests(loader.find(self.name), loader.root_of(self.name))
+
+    def load(self) -> loader.Loop:
+        """Import the function."""
+        return loader.load(self.name)
