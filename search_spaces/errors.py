@@ -1,4 +1,4 @@
-"""The one exception that is for people: everything else that escapes is a bug."""
+"""The exception for mistakes of the user. Every other exception that escapes is a bug."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake the user can mend. The CLI prints each problem on one line and exits with code 2.
+    """A mistake that the user can correct. The CLI prints one line per problem and exits with 2.
 
     Args:
-        problems: one finished line per problem: where, the rule, the value, what to try instead.
+        problems: one complete line per problem: where, the rule, the value, what to try instead.
     """
 
     def __init__(self, *problems: str) -> None:
         if not problems:
-            raise ValueError("a UserError says at least one thing")
+            raise ValueError("UserError needs at least one problem")
         self.problems: tuple[str, ...] = problems
         super().__init__("\n".join(problems))
 
@@ -24,7 +24,7 @@ class UserError(Exception):
 
 
 def suggest(name: object, valid: Iterable[str]) -> str:
-    """End of an error line: ` (did you mean 'x'?)`, or the valid names when none is near."""
+    """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
     names = sorted(valid)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"

@@ -1,5 +1,5 @@
-"""Formulas in a sweep file: parsed to Python's own syntax tree, of which only arithmetic on names
-is let in, and walked node by node. Nothing is ever handed to `eval`.
+"""Formulas in a sweep file: parsed into Python's syntax tree, in which only arithmetic on names is
+allowed, and evaluated node by node. Nothing is passed to `eval`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ MAX_LENGTH, MAX_DEPTH, MAX_BITS = 500, 40, 4096
 
 
 class InactiveError(Exception):
-    """The formula came to a parameter that this configuration does not have."""
+    """The formula needs a parameter that this configuration does not have."""
 
 
 class UndefinedError(Exception):
-    """The formula has no value here: a division by zero, a logarithm of nothing."""
+    """The formula has no value here, for example because it divides by zero."""
 
 
 def _number(value: object) -> Any:
@@ -32,7 +32,7 @@ def _number(value: object) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """`**`, in floats where whole numbers would fill the memory."""
+    """`**`; in floats where the integer result would take too much memory."""
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(exponent) * int(base).bit_length() > MAX_BITS:
         base = float(base)
@@ -70,19 +70,19 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
     "round": (round, (1, 2)),
     "log": (math.log, (1, 2)),
 }
-"""Name to function, and how many arguments it takes at least and at most."""
+"""Name to function, and its least and greatest number of arguments."""
 _ALLOWED = "a formula has numbers, text, parameters' names, + - * / // % **, comparisons, and, or"
 _REST = f"not, in, if-else and {', '.join(FUNCTIONS)}"
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed formula; equal when its text is.
+    """A parsed formula. Two formulas are equal if their texts are.
 
     Attributes:
-        text: as it was written.
-        tree: of allowed nodes only.
-        names: dotted names of the parameters that it speaks of, in order.
+        text: as written in the file.
+        tree: syntax tree; holds allowed nodes only.
+        names: dotted names of the parameters in the formula, in order.
     """
 
     text: str
@@ -92,10 +92,10 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """The formula that a text holds.
+    """Parse a formula.
 
     Raises:
-        ValueError: it is none; the message says why, in words.
+        ValueError: the text is not a valid formula; the message says why.
     """
     if len(text) > MAX_LENGTH:
         raise ValueError(f"a formula has at most {MAX_LENGTH} characters, got {len(text)}")
@@ -108,7 +108,7 @@ def parse(text: str) -> Expression:
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """`a.b` of a name or of attributes of a name; `param("a-b")` for what is no Python name."""
+    """The parameter that a node names, by `a.b` or `param("a-b")`; None for other nodes."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -122,7 +122,7 @@ def dotted_name(node: ast.expr) -> str | None:
 
 
 def _check(node: ast.expr, depth: int) -> Iterator[str]:
-    """Names in a tree; refuses every node that is not on the list."""
+    """Yield the names in a tree; refuse every node that is not allowed."""
     if depth > MAX_DEPTH:
         raise ValueError("the formula is nested too deeply")
     name = dotted_name(node)
@@ -161,12 +161,12 @@ def _check_call(node: ast.Call) -> None:
 
 
 def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
-    """The formula's value; `and`, `or` and `if` look at no more than Python would.
+    """Compute a formula; `and`, `or` and `if` evaluate only what Python would.
 
     Raises:
-        InactiveError: it came to a name that `values` lacks.
+        InactiveError: it needs a name that `values` lacks.
         UndefinedError: it has no value there (division by zero, overflow).
-        TypeError: it computes with what is no number.
+        TypeError: an operand is not a number.
     """
     try:
         return _value(expression.tree, values)

@@ -1,4 +1,4 @@
-"""Plain data, as YAML holds it: how it is shown in messages, nested and merged."""
+"""Plain data, as in a YAML file: how to show, nest, merge and walk it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands in the file: keys, and indices inside lists."""
+"""Path to a value in the file: keys, and indices inside lists."""
 
 
 def show(value: object) -> str:
-    """A value on one short line, in YAML's own words (`null`, `true`, quoted text)."""
+    """A value on one short line, written as in YAML (`null`, `true`, quoted text)."""
     if isinstance(value, str):
         text = repr(value)
     elif isinstance(value, float):
@@ -28,7 +28,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of `base` with `extra` laid over it, mapping by mapping."""
+    """A deep copy of `base`, updated with `extra` mapping by mapping."""
     merged = copy.deepcopy(dict(base))
     for key, value in extra.items():
         old = merged.get(key)
@@ -52,7 +52,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
-    """Every value with its path, parents first, in file order."""
+    """Yield every value with its path, parents first, in file order."""
     yield path, value
     if isinstance(value, Mapping):
         for key, item in value.items():

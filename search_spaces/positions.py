@@ -1,4 +1,4 @@
-"""Where a value came from, so that an error about it can say file and line."""
+"""File and line of each value, for error messages."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from search_spaces.nested import KeyPath, dotted
 
 @dataclass(frozen=True)
 class Problem:
-    """One finished line about one mistake, and its place among the others."""
+    """The message about one mistake, and its sort key among the others."""
 
     order: tuple[int, int]
-    line: str
+    message: str
 
 
 @dataclass(frozen=True)
 class Source:
-    """The lines of a sweep file's keys, and the overrides laid over them.
+    """Line numbers of a sweep file's keys, and the overrides applied to them.
 
     Attributes:
         name: of the file, as messages show it.
         lines: key path to line number, counted from 1; the root is the empty path.
-        overrides: key path to the `--set …` that gave it its value.
+        overrides: key path to the `--set …` that set its value.
     """
 
     name: str
@@ -31,15 +31,15 @@ class Source:
     overrides: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def where(self, path: KeyPath) -> str:
-        """`llm.yaml:12`, or `--set a.b=c` where an override set it.
+        """`llm.yaml:12`, or `--set a.b=c` if an override set the value.
 
-        A path that the file does not hold is where its nearest parent is.
+        For a path that is not in the file: the position of its nearest parent.
         """
         path = self._nearest(path)
         return self.overrides.get(path) or f"{self.name}:{self.lines.get(path, 1)}"
 
     def problem(self, path: KeyPath, text: str, line: int | None = None) -> Problem:
-        """A problem with the value at `path`; `line` when the path alone does not tell it."""
+        """A problem with the value at `path`; `line` if the path does not determine it."""
         near = self._nearest(path)
         key = f"{dotted(path)}: " if path else ""
         if line is None and near in self.overrides:
@@ -50,7 +50,7 @@ class Source:
         return Problem(order, f"{where}: {key}{text}")
 
     def with_override(self, path: KeyPath, text: str) -> Source:
-        """The same source, after `text` set the value at `path`."""
+        """A copy in which the override `text` set the value at `path`."""
         under = len(path)
         lines = {known: line for known, line in self.lines.items() if known[:under] != path}
         kept = {known: old for known, old in self.overrides.items() if known[:under] != path}

@@ -1,7 +1,7 @@
-"""Keeps secrets out of what is written and shown: passwords in addresses, and the values of
-environment variables and keys whose names say that they are secret.
+"""Hides secrets in files and output: passwords in addresses, and the values of environment
+variables and keys with names such as `HF_TOKEN`.
 
-Never called where time counts: for records, messages, and logs that are finished.
+Slow: meant for records, messages and finished logs, not for a training loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 HIDDEN = "***"
 
 _MIN_LENGTH = 8
-"""A shorter value is as likely an ordinary word, and would be cut out of everything."""
+"""A shorter value may be an ordinary word, and would be hidden everywhere."""
 _SECRET = {"token", "secret", "password", "passwd", "passphrase", "credential", "credentials"}
 _SECRET_KEYS = {"api", "access", "private", "secret", "auth", "account", "signing", "encryption"}
 _NOT_SECRET = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "per", "special", "new"}
@@ -37,21 +37,21 @@ def looks_secret(name: str) -> bool:
 
 
 def secrets(environ: Mapping[str, str] | None = None) -> list[str]:
-    """Values of the environment's secret variables, the longest first."""
+    """Values of the secret environment variables, the longest first."""
     env = os.environ if environ is None else environ
     found = {v for k, v in env.items() if looks_secret(k) and len(v) >= _MIN_LENGTH}
     return sorted(found, key=lambda value: (-len(value), value))
 
 
 def redact(text: str) -> str:
-    """The text with `***` for the environment's secrets and for passwords in addresses."""
+    """Replace the environment's secrets and passwords in addresses with `***`."""
     for secret in secrets():
         text = text.replace(secret, HIDDEN)
     return _PASSWORD.sub(lambda m: f"{m['user']}:{HIDDEN}@", text)
 
 
 def redact_file(file: Path) -> None:
-    """Overwrite in place, with `*`, what `redact` would hide in a file; its writer may go on."""
+    """Overwrite with `*`, in place, what `redact` would hide; another process may keep writing."""
     if not file.is_file() or not file.stat().st_size:
         return
     values = "|".join(re.escape(secret) for secret in secrets())
@@ -63,12 +63,12 @@ def redact_file(file: Path) -> None:
 
 
 def redacted(values: Mapping[str, object]) -> dict[str, object]:
-    """The same names, with what is secret in their values hidden; numbers stay what they are."""
+    """A copy of a mapping with the secrets in its values hidden; numbers stay unchanged."""
     return {key: _redacted(key, value) for key, value in values.items()}
 
 
 def holds_secret(key: str, value: object) -> bool:
-    """Whether this key's value should not be written down."""
+    """Whether the value of this key must not be written to a file."""
     return isinstance(value, str) and (
         redact(value) != value or (looks_secret(key) and bool(value) and "${" not in value)
     )

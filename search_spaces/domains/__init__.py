@@ -1,1 +1,1 @@
-"""What a parameter may be, and the tree of parameters that a sweep searches."""
+"""Domains of parameters, and the tree of parameters that a sweep searches."""

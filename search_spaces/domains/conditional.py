@@ -1,5 +1,5 @@
-"""The parts of a space that depend on each other: options with parameters of their own, constants
-that come with an option, and values that are computed.
+"""Conditional parts of a space: options with parameters of their own, constants that belong to an
+option, and computed values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Node(BaseModel):
 
 
 class Constant(_Node):
-    """A plain value that an option of a choice brings along."""
+    """A plain value inside an option of a choice."""
 
     value: Any
 
@@ -32,13 +32,13 @@ class Constant(_Node):
 
 
 class ComputedValue(_Node):
-    """A value that is computed from others: `= 0.1 * max_steps`."""
+    """A value computed from others: `= 0.1 * max_steps`."""
 
     text: str
 
     @cached_property
     def expression(self) -> Expression:
-        """The formula behind the `=`."""
+        """The formula after the `=`."""
         return parse(self.text.removeprefix("="))
 
     @model_serializer
@@ -48,7 +48,7 @@ class ComputedValue(_Node):
 
 
 def is_formula(value: object) -> bool:
-    """Whether a value is text that is to be computed: it begins with `=`."""
+    """Whether a value is a formula: text that begins with `=`."""
     return isinstance(value, str) and value.startswith("=")
 
 
@@ -57,10 +57,10 @@ class ConditionalChoice(_Node):
 
     Attributes:
         kind: `choice` or `grid_search`.
-        key: of a list of mappings, the key whose value tells the options apart; None where the
-            options were written as a mapping from the chosen value to what comes with it.
-        labels: the values that tell the options apart.
-        options: for each label, the tree of what is active with it.
+        key: where the options are a list of mappings, the key whose value identifies an option;
+            None where they are a mapping from the chosen value to its parameters.
+        labels: the values that identify the options.
+        options: for each label, the tree of parameters that are active with it.
     """
 
     kind: Literal["choice", "grid_search"]
@@ -70,17 +70,17 @@ class ConditionalChoice(_Node):
 
     @cached_property
     def selector(self) -> Domain:
-        """The parameter that chooses."""
+        """The domain of the choice itself."""
         return Domain.model_validate({self.kind: list(self.labels)})
 
     def names(self, name: str) -> tuple[str, str]:
-        """Of a node called `name`: the selector's name, and the prefix of what an option holds."""
+        """For a node called `name`: the selector's name, and the prefix of its options' names."""
         if self.key is None:
             return name, name.rpartition(".")[0] + "." if "." in name else ""
         return f"{name}.{self.key}", f"{name}."
 
     def option(self, label: object) -> dict[str, Any]:
-        """What is active with a label; nothing for one that is none."""
+        """The tree that is active with a label; empty for an unknown label."""
         return self.options[self.labels.index(label)] if label in self.labels else {}
 
     @model_serializer
@@ -115,17 +115,17 @@ def _holds_domain(option: Mapping[str, Any]) -> bool:
 
 Leaf = Domain | Constant | ComputedValue
 Pick = Callable[[str, Domain], Any]
-"""Gives a parameter, by its dotted name and domain, its value."""
+"""Returns a parameter's value, given its dotted name and domain."""
 
 
 def walk_active(
     tree: Mapping[str, Any], pick: Pick, prefix: str = ""
 ) -> Iterator[tuple[str, Leaf, Any]]:
-    """Walk the part of a space that the picked values make active, in file order.
+    """Walk the parameters that the picked values make active, in file order.
 
     Yields:
-        Dotted name, leaf, and its value: what was picked for a domain, a constant's value, None
-        for what is still to be computed.
+        Dotted name, leaf, and value: the picked one of a domain, a constant's own, None for a
+        computed value.
     """
     for key, node in tree.items():
         name = f"{prefix}{key}"
@@ -149,10 +149,10 @@ class Parameter:
     """A leaf of the space, active or not.
 
     Attributes:
-        name: dotted.
-        leaf: domain, constant or formula.
-        path: of keys and indices below `space`, for messages.
-        when: the selectors and labels under which it is active, outermost first.
+        name: dotted name.
+        leaf: domain, constant or computed value.
+        path: keys and indices below `space`, for messages.
+        when: selectors and labels under which it is active, outermost first.
     """
 
     name: str
@@ -167,7 +167,7 @@ def parameters(
     path: KeyPath = (),
     when: tuple[tuple[str, Any], ...] = (),
 ) -> Iterator[Parameter]:
-    """Every leaf of a space with the condition under which it is active, in file order."""
+    """Yield every leaf of a space with its condition, in file order."""
     for key, node in tree.items():
         name, here = f"{prefix}{key}", (*path, key)
         if isinstance(node, ConditionalChoice):
@@ -184,7 +184,7 @@ def parameters(
 
 
 def domains_by_name(space: Mapping[str, Any]) -> dict[str, Domain]:
-    """Dotted name to domain, in file order; of a name that several options have, the first."""
+    """Dotted name to domain, in file order; if several options share a name, the first one."""
     flat: dict[str, Domain] = {}
     for leaf in parameters(space):
         if isinstance(leaf.leaf, Domain):

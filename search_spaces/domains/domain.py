@@ -1,4 +1,4 @@
-"""What a parameter may be: Ray Tune's domains, by Ray Tune's names and argument order, and
+"""The domain of one parameter: Ray Tune's domains, with Ray Tune's names and argument order, and
 `ordinal`, which Ray Tune lacks."""
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Kind = Literal[
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
-"""The domains that list their values, with the keyword of the list."""
-_STANDARD = {"mean": 0.0, "sd": 1.0}
-"""What `randn` takes for arguments that are left out."""
+"""Domains that list their values, and the keyword of the list."""
+_RANDN_DEFAULTS = {"mean": 0.0, "sd": 1.0}
+"""Defaults of `randn`'s arguments."""
 
 
 def arguments(kind: str) -> tuple[str, ...]:
-    """Ray Tune's names of a domain's arguments, in its order; some may be `optional`."""
+    """Names of a domain's arguments, in Ray Tune's order."""
     if kind in LISTS:
         return (LISTS[kind],)
     q = ("q",) if kind.startswith("q") else ()
@@ -45,9 +45,11 @@ def arguments(kind: str) -> tuple[str, ...]:
     return ("lower", "upper", *q, *base)
 
 
-def optional(kind: str) -> tuple[str, ...]:
-    """Those of a domain's arguments that may be left out, in their order."""
-    return tuple(n for n in arguments(kind) if n == "base" or (kind == "randn" and n in _STANDARD))
+def optional_arguments(kind: str) -> tuple[str, ...]:
+    """The arguments that may be left out, in order."""
+    return tuple(
+        n for n in arguments(kind) if n == "base" or (kind == "randn" and n in _RANDN_DEFAULTS)
+    )
 
 
 def is_domain_form(raw: object) -> TypeGuard[dict[str, Any]]:
@@ -62,11 +64,11 @@ class Domain(BaseModel):
 
     Attributes:
         kind: Ray Tune's name.
-        lower: smallest value; for a categorical domain the smallest index, 0; for a normal one
-            the end of its tail (see `Normal.bounds`), as is upper.
-        upper: bound above, as in Ray Tune: never drawn by `randint` and `lograndint`, see `high`;
-            for a categorical domain the greatest index.
-        q: every value is a multiple of it; None where the domain is not quantised.
+        lower: smallest value; for a categorical domain the smallest index, 0; for a normal domain
+            the bound of `Normal.bounds`, as is upper.
+        upper: upper bound as in Ray Tune: excluded by `randint` and `lograndint`, see `high`; for
+            a categorical domain the greatest index.
+        q: every value is a multiple of it; None if the domain is not quantised.
         categories: the values of `choice`, `ordinal` and `grid_search`, plain data; empty
             otherwise.
         mean, sd: of `randn` and `qrandn`; None otherwise.
@@ -89,14 +91,14 @@ class Domain(BaseModel):
 
     @property
     def normal(self) -> Normal | None:
-        """How values are distributed that are drawn normally; None for all others."""
+        """The distribution of a normal domain; None for other domains."""
         if self.mean is None or self.sd is None:
             return None
         return Normal(self.mean, self.sd, self.q)
 
     @property
     def log(self) -> bool:
-        """Whether values are drawn evenly in their logarithm."""
+        """Whether values are uniform in their logarithm."""
         return "log" in self.kind
 
     @property
@@ -106,11 +108,11 @@ class Domain(BaseModel):
 
     @property
     def high(self) -> int | float:
-        """The greatest value that can be drawn (inclusive)."""
+        """The greatest value (inclusive)."""
         return self.upper - 1 if self.integer and self.q is None else self.upper
 
     def multiple(self, count: int) -> int | float:
-        """`count` times the domain's q, which it has."""
+        """`count` times q; only for quantised domains."""
         assert self.q is not None
         return int(self.q) * count if self.integer else multiple_of(self.q, count)
 
@@ -122,7 +124,7 @@ class Domain(BaseModel):
             return False
         if self.q is None or not math.isfinite(value):
             return self.lower <= value <= self.high
-        # by multiples, since 6 * 0.05 is a little more than 0.3
+        # compare counts of q: in floats 6 * 0.05 is a little more than 0.3
         low, index, high = (round(x / self.q) for x in (self.lower, value, self.upper))
         return low <= index <= high and is_multiple(value, self.q)
 
@@ -157,7 +159,7 @@ def _fields(kind: str, raw: object) -> dict[str, Any]:
         if not isinstance(values, list):
             raise ValueError(f"{kind} takes a list of values, got {show(raw)}")
         return {"kind": kind, "lower": 0, "upper": len(values) - 1, "categories": tuple(values)}
-    given = _named(kind, raw)
+    given = _arguments_by_name(kind, raw)
     whole = kind.endswith("randint")
     for name, value in given.items():
         _check_number(kind, name, value, whole=whole and name != "base")
@@ -165,7 +167,7 @@ def _fields(kind: str, raw: object) -> dict[str, Any]:
         raise ValueError(f"{kind} needs base > 1")
     fields = given if whole else {k: float(v) for k, v in given.items()}
     if kind.endswith("randn"):
-        fields = _STANDARD | fields
+        fields = _RANDN_DEFAULTS | fields
         lower, upper = _bounds(kind, Normal(**fields))
         fields |= {"lower": lower, "upper": upper}
     return {"kind": kind} | fields
@@ -178,8 +180,8 @@ def _bounds(kind: str, normal: Normal) -> tuple[float, float]:
         raise ValueError(f"{kind} {e}") from None
 
 
-def _named(kind: str, raw: object) -> dict[str, Any]:
-    names, free = arguments(kind), optional(kind)
+def _arguments_by_name(kind: str, raw: object) -> dict[str, Any]:
+    names, free = arguments(kind), optional_arguments(kind)
     given: dict[str, Any] | None = None
     if isinstance(raw, list) and len(raw) <= len(names):
         given = dict(zip(names, raw, strict=False))
@@ -191,7 +193,7 @@ def _named(kind: str, raw: object) -> dict[str, Any]:
 
 
 def _form(names: tuple[str, ...], free: tuple[str, ...]) -> str:
-    """`[lower, upper(, base)]`: what may be left out is in brackets."""
+    """`[lower, upper(, base)]`: optional arguments are in round brackets."""
     if names == free:
         return f"[{', '.join(names)}], or less of it"
     form = ", ".join(name for name in names if name not in free)
@@ -225,13 +227,13 @@ def _check_normal(domain: Domain) -> None:
     if given != [kind.endswith("randn")] * 2:
         raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
     if normal is not None and (domain.lower, domain.upper) != _bounds(kind, normal):
-        raise ValueError(f"{kind} has the bounds that its mean and sd give")
+        raise ValueError(f"{kind} needs the bounds that follow from its mean and sd")
 
 
 def _check_q(domain: Domain, q: int | float) -> None:
     kind = domain.kind
     if domain.integer and q == 1:
-        # Ray Tune then leaves upper out, though it is drawn with every other q
+        # with q = 1 Ray Tune excludes upper, which it includes for every other q
         raise ValueError(f"{kind} needs q > 1, got 1; write {kind.removeprefix('q')} without it")
     if q <= 0:
         raise ValueError(f"{kind} needs q > 0, got {q}")

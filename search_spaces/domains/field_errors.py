@@ -11,7 +11,7 @@ from search_spaces.nested import KeyPath
 
 
 class FieldErrors:
-    """Mistakes found in a tree; pydantic reports each at its own path."""
+    """Mistakes in one field; pydantic reports each at its own path."""
 
     def __init__(self) -> None:
         self._found: list[InitErrorDetails] = []
@@ -22,7 +22,7 @@ class FieldErrors:
     def add(
         self, path: KeyPath, text: str, value: object = None, *, section: str | None = None
     ) -> None:
-        """Note a mistake at a path below the field, or below another `section` of the file."""
+        """Record a mistake at a path below the field, or below another `section` of the file."""
         context: dict[str, Any] = {"text": text}
         if section is not None:
             context["path"] = (section, *path)
@@ -30,6 +30,6 @@ class FieldErrors:
         self._found.append(InitErrorDetails(type=error, loc=path, input=value))
 
     def raise_if_any(self, title: str) -> None:
-        """End the validation of the field when anything was noted."""
+        """Raise pydantic's `ValidationError` if a mistake was recorded."""
         if self._found:
             raise ValidationError.from_exception_data(title, self._found)

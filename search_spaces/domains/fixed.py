@@ -1,4 +1,4 @@
-"""The `fixed` section: parameters with plain values, or with values that are computed."""
+"""The `fixed` section: parameters with plain or computed values."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from search_spaces.nested import KeyPath, dotted, show, walk
 def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
     """Refuse domains under `fixed`, names with a dot, and parameters that are searched too.
 
-    Mappings deeper down may be the trainable's own data, whose keys are its own affair.
+    Deeper mappings may be data of the trainable; their keys are not checked.
 
     Raises:
         ValidationError: every mistake in it, each at its path.
     """
-    problems = FieldErrors()
+    errors = FieldErrors()
     searched = {leaf.name for leaf in parameters(space)}
     for path, value in walk(fixed):
         if is_domain_form(value) and isinstance(next(iter(value.values())), (list, dict)):
-            problems.add(path, "a domain belongs under space:", value)
+            errors.add(path, "a domain belongs under space:", value)
         elif len(path) == 1 and (fault := name_error(path[0])):
-            problems.add(path, fault, value)
+            errors.add(path, fault, value)
         elif path and _is_searched(path, value, searched):
-            problems.add(path, "is in the space too; a parameter is either searched or fixed")
+            errors.add(path, "is in the space too; a parameter is either searched or fixed")
         elif is_formula(value):
-            _check_formula(path, str(value), problems)
-    problems.raise_if_any("fixed")
+            _check_formula(path, str(value), errors)
+    errors.raise_if_any("fixed")
 
 
 def _is_searched(path: KeyPath, value: object, searched: set[str]) -> bool:
@@ -42,18 +42,19 @@ def _is_searched(path: KeyPath, value: object, searched: set[str]) -> bool:
     )
 
 
-def _check_formula(path: KeyPath, text: str, problems: FieldErrors) -> None:
+def _check_formula(path: KeyPath, text: str, errors: FieldErrors) -> None:
     if any(isinstance(part, int) for part in path):
-        problems.add(path, f"a formula cannot stand in a list, got {show(text)}", text)
+        errors.add(path, f"a formula cannot stand in a list, got {show(text)}", text)
         return
     try:
         parse(text[1:])
     except ValueError as e:
-        problems.add(path, str(e), text)
+        errors.add(path, str(e), text)
 
 
 def fixed_formulas(fixed: Mapping[str, Any]) -> Iterator[tuple[str, ComputedValue]]:
-    """Dotted name and formula of every computed value under `fixed`."""
+    """Yield dotted name and formula of every computed value under `fixed`."""
+
     for path, value in walk(fixed):
         if is_formula(value):
             yield dotted(path), ComputedValue(text=str(value))

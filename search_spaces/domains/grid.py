@@ -13,11 +13,14 @@ from search_spaces.domains.domain import Domain
 Point = dict[str, Any]
 
 MAX_POINTS = 100_000
-"""Points of a grid; more are refused."""
+"""A larger grid is refused."""
 
 
 def grid_points(tree: Mapping[str, Any], prefix: str = "") -> list[Point]:
-    """Every combination of a space's grids, the last one varying fastest; `[{}]` without any."""
+    """Every combination of a space's grids, also those inside options; the last one varies fastest.
+
+    Without grids: `[{}]`.
+    """
     parts = [_points(node, f"{prefix}{key}") for key, node in tree.items()]
     return [_joined(combination) for combination in itertools.product(*parts)]
 
@@ -42,7 +45,7 @@ def _joined(points: tuple[Point, ...]) -> Point:
 
 
 def all_values(domain: Domain) -> list[Any] | None:
-    """Every value of a domain; None where there is no end of them."""
+    """Every value of a domain; None if it is continuous."""
     if domain.is_categorical:
         return list(domain.categories)
     if domain.q is not None:
@@ -52,7 +55,7 @@ def all_values(domain: Domain) -> list[Any] | None:
 
 
 def as_grids(space: Mapping[str, Any]) -> dict[str, Any]:
-    """The space with each domain as the `grid_search` of its values.
+    """Replace each domain of a space by the `grid_search` of its values.
 
     Raises:
         ValueError: a domain cannot be listed, or there are too many points.

@@ -1,7 +1,7 @@
-"""The normal distribution of `randn` and `qrandn`, drawn evenly in its quantiles.
+"""The normal distribution of `randn` and `qrandn`, and multiples of a quantisation step.
 
-Searchers want bounds and even ground: what lies beyond six standard deviations (a probability of
-2e-9) is left out, and a value is sampled by the probability of less, which `at` turns back.
+Searchers need bounds and a uniform scale: values beyond six standard deviations (a probability of
+2e-9) are excluded, and a value is sampled by its quantile, which `at` converts back.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from statistics import NormalDist
 
 SPREAD = 6
 """Standard deviations from the mean to the bounds."""
-_PLACES = 9
-"""Of a standard deviation: probabilities near 1 tell no more apart, so that values come back."""
+_DECIMALS = 9
+"""Decimal places in units of sd. Float probabilities near 1 cannot distinguish more; with rounding
+a value that is converted to its quantile and back is the same.
+"""
 
-_COUNTABLE = 1e15
-"""Multiples beyond it are not apart as floats."""
+_MAX_MULTIPLES = 1e15
+"""Greater multiples are not distinct floats."""
 
 
 @dataclass(frozen=True)
 class Normal:
-    """A normal distribution that ends at `SPREAD` standard deviations.
+    """A normal distribution, truncated at `SPREAD` standard deviations.
 
     Attributes:
         mean, sd: of the distribution.
-        q: every value is a multiple of it; None where it is not quantised.
+        q: every value is a multiple of it; None if it is not quantised.
     """
 
     mean: float
@@ -34,10 +36,10 @@ class Normal:
     q: float | None = None
 
     def bounds(self) -> tuple[float, float]:
-        """The least and the greatest value: the outermost multiples inside where there is a q.
+        """The least and the greatest value; with a q, the outermost multiples in the range.
 
         Raises:
-            ValueError: what is wrong with the arguments.
+            ValueError: the arguments are invalid.
         """
         for name, value in (("sd", self.sd), ("q", self.q)):
             if value is not None and not 0 < value < math.inf:
@@ -52,8 +54,8 @@ class Normal:
 
     @property
     def quantiles(self) -> tuple[float, float]:
-        """Probabilities that `at` turns into the bounds; the outermost multiples have theirs from
-        half a step further out, as every other has.
+        """Probabilities that `at` converts to the bounds. With a q they lie half a step outside the
+        bounds, so that the outermost multiples get an interval of a whole step like all others.
         """
         (low, high), half = self.bounds(), (self.q or 0.0) / 2
         low, high = max(low - half, self._ends[0]), min(high + half, self._ends[1])
@@ -61,12 +63,12 @@ class Normal:
         return known.cdf(low), known.cdf(high)
 
     def quantile(self, value: float) -> float:
-        """The probability of less than a value, within `quantiles`."""
+        """The probability of a smaller value, clipped to `quantiles`."""
         least, most = self.quantiles
         return min(max(NormalDist(self.mean, self.sd).cdf(value), least), most)
 
     def at(self, quantile: float) -> float:
-        """The value within the bounds of which less has that probability, not yet quantised."""
+        """The value at a quantile, clipped to the bounds and not yet quantised."""
         (low, high), (least, most) = self.bounds(), self.quantiles
         if not least < quantile < most:
             return low if quantile <= least else high
@@ -79,10 +81,10 @@ class Normal:
         return self._rounded(self.mean - reach), self._rounded(self.mean + reach)
 
     def _rounded(self, value: float) -> float:
-        return round(value, _PLACES - math.floor(math.log10(self.sd)))
+        return round(value, _DECIMALS - math.floor(math.log10(self.sd)))
 
     def _outermost(self, low: float, high: float, q: float) -> tuple[float, float]:
-        if (reach := max(-low, high)) / q > _COUNTABLE:
+        if (reach := max(-low, high)) / q > _MAX_MULTIPLES:
             raise ValueError(f"needs a greater q, got {q} where values reach {reach:g}")
         first, last = (round(end / q) for end in (low, high))
         first += not is_multiple(low, q) and first * q < low
@@ -96,11 +98,11 @@ class Normal:
 
 
 def is_multiple(value: int | float, q: int | float) -> bool:
-    """Whether a value is a whole multiple of q, but for an error of rounding."""
+    """Whether a value is an integer multiple of q, up to a rounding error."""
     count = value / q
     return math.isfinite(count) and math.isclose(count, round(count))
 
 
 def multiple_of(q: int | float, count: int) -> float:
-    """That multiple of q: 3 times 0.05 is 0.15, as it is not in floats."""
+    """`count` times q in decimal arithmetic: 3 times 0.05 is 0.15, which it is not in floats."""
     return float(Decimal(repr(q)) * count)

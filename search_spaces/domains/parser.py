@@ -34,31 +34,31 @@ def parse_space(raw: object) -> dict[str, Any]:
     Raises:
         ValidationError: every mistake in it, each at its path.
     """
-    problems = FieldErrors()
+    errors = FieldErrors()
     tree: dict[str, Any] = {}
     if not isinstance(raw, Mapping) or not raw:
-        problems.add((), f"needs at least one parameter with a domain, got {show(raw)}")
+        errors.add((), f"needs at least one parameter with a domain, got {show(raw)}")
     elif is_domain_form(raw):
         kind = next(iter(raw))
-        problems.add((), f"{kind} is a domain and needs a parameter's name: lr: {{{kind}: …}}")
+        errors.add((), f"{kind} is a domain and needs a parameter's name: lr: {{{kind}: …}}")
     else:
-        tree = _Parser(problems).group(raw, ())
-    if not problems:
-        _check_names(tree, problems)
-    problems.raise_if_any("space")
+        tree = _Parser(errors).group(raw, ())
+    if not errors:
+        _check_names(tree, errors)
+    errors.raise_if_any("space")
     return tree
 
 
 class _Parser:
-    """Builds a tree; what is wrong in it goes to `problems`.
+    """Builds a tree and records the mistakes in it.
 
     Args:
-        problems: of the whole space.
-        in_option: whether plain values may stand beside domains, as they may in an option.
+        errors: of the whole space.
+        in_option: whether plain values are allowed beside domains, as inside an option.
     """
 
-    def __init__(self, problems: FieldErrors, *, in_option: bool = False) -> None:
-        self.problems, self.in_option = problems, in_option
+    def __init__(self, errors: FieldErrors, *, in_option: bool = False) -> None:
+        self.errors, self.in_option = errors, in_option
 
     def group(self, raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         return {key: self.node(value, (*path, key)) for key, value in raw.items()}
@@ -71,7 +71,7 @@ class _Parser:
             if text is None and is_formula(raw):
                 parse(str(raw)[1:])
                 return ComputedValue(text=str(raw))
-            if text is None and self.in_option and not _holds_anything(raw):
+            if text is None and self.in_option and not _holds_parameters(raw):
                 return Constant(value=raw)
             text = text or _node_fault(raw)
             if text is None and isinstance(raw, Mapping):
@@ -80,7 +80,7 @@ class _Parser:
             text = str(e.errors()[0]["ctx"]["error"])
         except ValueError as e:
             text = str(e)
-        self.problems.add(path, str(text), raw)
+        self.errors.add(path, str(text), raw)
         return None
 
     def mapping(self, raw: Mapping[str, Any], path: KeyPath) -> Any:
@@ -90,7 +90,7 @@ class _Parser:
 
     def branches(self, raw: Mapping[str, Any], path: KeyPath) -> ConditionalChoice:
         kind, options = next(iter(raw.items()))
-        inner = _Parser(self.problems, in_option=True)
+        inner = _Parser(self.errors, in_option=True)
         if isinstance(options, Mapping):
             bad = [v for v in options.values() if not (v is None or isinstance(v, Mapping))]
             if bad:
@@ -99,7 +99,7 @@ class _Parser:
             return ConditionalChoice(
                 kind=kind, key=None, labels=tuple(trees), options=tuple(trees.values())
             )
-        key = _telling_key(kind, options)
+        key = _identifying_key(kind, options)
         rest = [{k: v for k, v in option.items() if k != key} for option in options]
         return ConditionalChoice(
             kind=kind,
@@ -109,8 +109,8 @@ class _Parser:
         )
 
 
-def _telling_key(kind: str, options: list[Any]) -> str:
-    """The first key whose plain values tell the options of a conditional choice apart."""
+def _identifying_key(kind: str, options: list[Any]) -> str:
+    """The first key whose plain values identify the options of a conditional choice."""
     for option in options:
         if not isinstance(option, Mapping):
             raise ValueError(
@@ -128,8 +128,8 @@ def _telling_key(kind: str, options: list[Any]) -> str:
     )
 
 
-def _holds_anything(raw: object) -> bool:
-    """Whether a value in an option is, or holds, something that is searched or computed."""
+def _holds_parameters(raw: object) -> bool:
+    """Whether a mapping in an option is, or contains, a domain or a formula."""
     parts = [part for _, part in walk(raw)] if isinstance(raw, Mapping) else []
     return any(is_domain_form(p) or is_formula(p) or _is_near_domain(p) for p in parts)
 
@@ -156,18 +156,18 @@ def _node_fault(raw: object) -> str | None:
     if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
         return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
-        return _unknown(next(iter(raw)))
+        return _unknown_domain(next(iter(raw)))
     return None
 
 
-def _unknown(name: object) -> str:
+def _unknown_domain(name: object) -> str:
     if name == "sample_from":  # Ray Tune's, of a Python function
         return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
     return f"unknown domain {show(name)}{suggest(name, KINDS)}"
 
 
 def _misspelt(raw: Mapping[str, Any]) -> bool:
-    """Whether it looks like a domain under a wrong name, rather than a group of parameters."""
+    """Whether it looks like a domain with a wrong name, not like a group of parameters."""
     name, value = next(iter(raw.items()))
     if len(raw) > 1 or name in KINDS:
         return False
@@ -179,8 +179,8 @@ def _misspelt(raw: Mapping[str, Any]) -> bool:
     return isinstance(value, list) or "did you mean" in suggest(name, KINDS)
 
 
-def _check_names(tree: Mapping[str, Any], problems: FieldErrors) -> None:
-    """Refuse a name that two leaves could have at once, and grids that come and go."""
+def _check_names(tree: Mapping[str, Any], errors: FieldErrors) -> None:
+    """Refuse a name that two active leaves could share, and grids that are not always active."""
     grids = {p.name for p in parameters(tree) if _is_grid(p.leaf)}
     seen: dict[str, list[dict[str, Any]]] = {}
     for leaf in parameters(tree):
@@ -189,19 +189,22 @@ def _check_names(tree: Mapping[str, Any], problems: FieldErrors) -> None:
             apart = all(any(when.get(k, v) != v for k, v in c.items()) for c in conditions)
             nested = f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")
             if nested and not apart:
-                problems.add(leaf.path, _named_twice(leaf.name, other))
+                errors.add(leaf.path, _named_twice(leaf.name, other))
         seen.setdefault(leaf.name, []).append(when)
         if _is_grid(leaf.leaf) and not when.keys() <= grids:
             chooser = next(name for name in when if name not in grids)
-            problems.add(
+            errors.add(
                 leaf.path, f"grid_search in an option of a choice; make {chooser} a grid_search"
             )
 
 
 def _named_twice(name: str, other: str) -> str:
     if name != other:
-        return f"{name} cannot be, as {other} is a parameter too"
-    return f"{name} is named twice; options as a list, like {{name: sgd, …}}, keep their own names"
+        return f"{name} cannot be a parameter, because {other} is one"
+    return (
+        f"{name} is defined twice; write the options as a list, like {{name: sgd, …}}, "
+        "so that each has names of its own"
+    )
 
 
 def _is_grid(leaf: object) -> bool:

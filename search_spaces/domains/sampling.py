@@ -1,4 +1,4 @@
-"""Random configurations of a space, as random search draws them, for checks without a sampler."""
+"""Random configurations of a space, for checks that need no Optuna sampler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.domains.domain import Domain
 
 
 def draw(space: Mapping[str, Any], pick: Pick) -> dict[str, Any]:
-    """A configuration: dotted name to picked value, of the parameters that these make active."""
+    """A configuration: dotted name to picked value, of the active parameters."""
     walked = walk_active(space, pick)
     return {name: value for name, leaf, value in walked if isinstance(leaf, Domain)}
 

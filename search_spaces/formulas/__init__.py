@@ -1,1 +1,1 @@
-"""What holds between parameters: computed values, constraints, points to evaluate first."""
+"""Relations between parameters: computed values, constraints, points to evaluate first."""

@@ -1,7 +1,7 @@
-"""What holds between parameters: values that are computed from others, and constraints.
+"""Relations between parameters: computed values and constraints.
 
-A name that a configuration does not have (an option that was not chosen) is left alone: a value
-computed from it is left out too, and a constraint that comes to it does not apply.
+A formula may need a parameter that a configuration does not have, because its option was not
+chosen. Then a computed value is left out, and a constraint does not apply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Tree = Mapping[str, Any]
 
 
 class FormulaTypeError(TypeError):
-    """A computed value's formula does not fit what it is computed from.
+    """The formula of a computed value cannot be applied to its operands.
 
     Attributes:
         name: of the computed value.
@@ -50,8 +50,8 @@ def resolve_values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[
     """Every value of a configuration by its dotted name: fixed, picked, constant and computed.
 
     Raises:
-        UndefinedError: a computed value has none here.
-        FormulaTypeError: a formula computes with what is no number.
+        UndefinedError: a formula has no value here.
+        FormulaTypeError: an operand of a formula has the wrong type.
     """
     known = dict(fixed_values(fixed))
     waiting = dict(fixed_formulas(fixed))
@@ -62,7 +62,7 @@ def resolve_values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[
             known[name] = value
     for name in evaluation_order(waiting):
         try:
-            known[name] = _tidy(evaluate(waiting[name].expression, known))
+            known[name] = _as_whole_number(evaluate(waiting[name].expression, known))
         except InactiveError:
             continue
         except TypeError as e:
@@ -70,20 +70,20 @@ def resolve_values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[
     return known
 
 
-def configuration(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trainable is given, nested: only what is active."""
+def build_configuration(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested configuration that the trainable gets; only active parameters."""
     known = resolve_values(space, fixed, params)
     of_fixed = {name for name, _ in fixed_values(fixed)}
     laid = {name: value for name, value in known.items() if name not in of_fixed}
     return merge(_without_formulas(fixed), nested({**params, **laid}))
 
 
-def broken(
+def violated_constraint(
     constraints: Sequence[str], space: Tree, fixed: Tree, params: Mapping[str, Any]
 ) -> str | None:
-    """The first constraint that a configuration breaks; None when it keeps them all.
+    """The first constraint that a configuration violates; None if it satisfies all.
 
-    A constraint, or a computed value, that has no value there counts as broken.
+    A constraint or a computed value that is undefined there counts as violated.
     """
     try:
         known = resolve_values(space, fixed, params)
@@ -102,23 +102,23 @@ def holds(constraint: Expression, known: Mapping[str, Any]) -> bool:
         return False
 
 
-def check_formulas(space: Tree, fixed: Tree, problems: FieldErrors) -> None:
-    """Refuse formulas that speak of unknown names, or of each other in a circle."""
-    known, found = names(space, fixed), formula_positions(space, fixed)
+def check_formulas(space: Tree, fixed: Tree, errors: FieldErrors) -> None:
+    """Refuse formulas that use unknown names, and circular formulas."""
+    known, found = known_names(space, fixed), formula_positions(space, fixed)
     for section, path, formula in found.values():
         for fault in unknown_name_errors(formula.expression, known):
-            problems.add(path, fault, section=section)
+            errors.add(path, fault, section=section)
     try:
         evaluation_order({name: formula for name, (_, _, formula) in found.items()})
     except CycleError as e:
         circle = e.args[1]
         section, path, _ = found[circle[0]]
         text = f"computed in a circle: {' <- '.join(circle)}"
-        problems.add(path, text, section=section)
+        errors.add(path, text, section=section)
 
 
 def formula_positions(space: Tree, fixed: Tree) -> dict[str, tuple[str, KeyPath, ComputedValue]]:
-    """Where each computed value stands: section of the file, path in it, formula."""
+    """Name of each computed value to its section of the file, path in the section, and formula."""
     found: dict[str, tuple[str, KeyPath, ComputedValue]] = {}
     for leaf in parameters(space):
         if isinstance(leaf.leaf, ComputedValue):
@@ -129,39 +129,39 @@ def formula_positions(space: Tree, fixed: Tree) -> dict[str, tuple[str, KeyPath,
 
 
 def parse_constraints(
-    constraints: Sequence[str], known: set[str] | None, problems: FieldErrors
+    constraints: Sequence[str], known: set[str] | None, errors: FieldErrors
 ) -> list[Expression]:
-    """The constraints, parsed; what is wrong with one is noted at its index.
+    """Parse constraints; a mistake is recorded at the constraint's index.
 
     Args:
-        constraints: as they were written.
-        known: names that they may speak of; None where any will do.
-        problems: of all of them.
+        constraints: as written in the file.
+        known: names that they may use; None if any name is allowed.
+        errors: collects the mistakes.
     """
     parsed = []
     for i, text in enumerate(constraints):
         try:
             expression = parse(text)
         except ValueError as e:
-            problems.add((i,), str(e))
+            errors.add((i,), str(e))
             continue
         for fault in () if known is None else unknown_name_errors(expression, known):
-            problems.add((i,), fault)
+            errors.add((i,), fault)
         if isinstance(expression.tree, (ast.BinOp, ast.Call, ast.List, ast.Tuple, ast.Constant)):
-            problems.add((i,), f"a constraint is true or false, like {text} <= 1, got {text}")
+            errors.add((i,), f"a constraint is true or false, like {text} <= 1, got {text}")
         parsed.append(expression)
     return parsed
 
 
-def names(space: Tree, fixed: Tree) -> set[str]:
-    """Every dotted name that a formula may speak of."""
+def known_names(space: Tree, fixed: Tree) -> set[str]:
+    """Every dotted name that a formula may use."""
     return {leaf.name for leaf in parameters(space)} | {
         dotted(path) for path, value in walk(fixed) if path and not isinstance(value, Mapping)
     }
 
 
 def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str]:
-    """What is wrong with the names in a formula, one line each."""
+    """Yield a line for each name in a formula that is unknown."""
     for name in expression.names:
         if name in known:
             continue
@@ -173,7 +173,7 @@ def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str
 
 
 def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of what is fixed and not computed."""
+    """Yield dotted name and value of everything under `fixed` that is not computed."""
     for path, value in walk(fixed):
         named = path and all(isinstance(part, str) for part in path)
         if named and not isinstance(value, Mapping) and not is_formula(value):
@@ -189,7 +189,7 @@ def _without_formulas(tree: Tree) -> dict[str, Any]:
 
 
 def evaluation_order(waiting: Mapping[str, ComputedValue]) -> list[str]:
-    """Formulas so that each comes after those that it needs."""
+    """Names of computed values, each after those that it needs."""
     graph = {
         name: [n for n in formula.expression.names if n in waiting]
         for name, formula in waiting.items()
@@ -197,8 +197,8 @@ def evaluation_order(waiting: Mapping[str, ComputedValue]) -> list[str]:
     return list(TopologicalSorter(graph).static_order())
 
 
-def _tidy(value: Any) -> Any:
-    """A whole result as a whole number: 0.1 * 120 is wanted as 12 steps."""
+def _as_whole_number(value: Any) -> Any:
+    """A whole result as an `int`: 0.1 * 120 gives 12 steps."""
     if isinstance(value, float) and math.isfinite(value) and abs(value) < 2**53:
         whole = round(value)
         return whole if math.isclose(value, whole, rel_tol=1e-9, abs_tol=0) else value

@@ -1,4 +1,7 @@
-"""Whether a space has any configuration that keeps its constraints: proven empty, or searched."""
+"""Whether any configuration of a space satisfies its constraints.
+
+Interval arithmetic proves that there is none; random draws look for one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from search_spaces.formulas.constraints import (
     fixed_values,
     formula_positions,
     holds,
-    names,
+    known_names,
     parse_constraints,
     resolve_values,
 )
@@ -35,41 +38,46 @@ from search_spaces.formulas.intervals import (
 )
 from search_spaces.nested import show
 
-DRAWS, LEAST = 10_000, 64
-"""Random configurations of which one must keep all constraints, and how many are drawn anyway."""
+DRAWS, MIN_DRAWS = 10_000, 64
+"""Random configurations of which one must satisfy all constraints, and how many are always drawn,
+to find formulas that cannot be applied to their values.
+"""
 
 
 def check_constraints(constraints: Sequence[str], space: Tree, fixed: Tree) -> None:
-    """Refuse formulas that make no sense in this space, and constraints that nothing keeps.
+    """Refuse formulas that are invalid in this space, and constraints that nothing satisfies.
 
     Raises:
         ValidationError: every mistake, each at its path.
     """
-    problems = FieldErrors()
-    check_formulas(space, fixed, problems)
-    parsed = parse_constraints(constraints, names(space, fixed), problems)
+    errors = FieldErrors()
+    check_formulas(space, fixed, errors)
+    parsed = parse_constraints(constraints, known_names(space, fixed), errors)
     computed = any(isinstance(leaf.leaf, ComputedValue) for leaf in parameters(space))
-    if not problems and (parsed or computed or any(fixed_formulas(fixed))):
-        _check_feasible(parsed, space, fixed, problems)
-    problems.raise_if_any("constraints")
+    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
+        _check_feasible(parsed, space, fixed, errors)
+    errors.raise_if_any("constraints")
 
 
 def _check_feasible(
-    constraints: Sequence[Expression], space: Tree, fixed: Tree, problems: FieldErrors
+    constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
 ) -> None:
-    """Refuse constraints that no configuration keeps, with the reason."""
-    parts = [_whole(box, space, fixed) for box in partition(_always_there(space))]
+    """Refuse constraints that no configuration satisfies, with the reason."""
+    parts = [_with_computed(box, space, fixed) for box in partition(_unconditional_domains(space))]
     for i, expression in enumerate(constraints):
         if all(evaluate_range(expression, part) is False for part in parts):
-            problems.add((i,), f"never holds{_why(expression, parts)}: {expression.text}")
-    if not problems and all(any(evaluate_range(e, p) is False for e in constraints) for p in parts):
-        problems.add((), "no configuration keeps all of them together")
-    if not problems:
-        _draw_some(constraints, space, fixed, problems)
+            errors.add((i,), f"never holds{_left_side_range(expression, parts)}: {expression.text}")
+    if not errors and all(any(evaluate_range(e, p) is False for e in constraints) for p in parts):
+        errors.add((), "no configuration satisfies all of them together")
+    if not errors:
+        _check_by_sampling(constraints, space, fixed, errors)
 
 
 def feasible_grid_points(constraints: Sequence[str], space: Tree, fixed: Tree) -> list[Point]:
-    """The points of the space's grids that the constraints do not exclude; `[{}]` without grids."""
+    """Grid points for which the constraints leave a configuration; `[{}]` without grids.
+
+    A point is left out only if it is proven that no value of the sampled parameters fits it.
+    """
     parsed = [parse(text) for text in constraints]
     points = grid_points(space)
     return [p for p in points if not parsed or excluded_by(parsed, space, fixed, p) is None]
@@ -78,19 +86,19 @@ def feasible_grid_points(constraints: Sequence[str], space: Tree, fixed: Tree) -
 def excluded_by(
     constraints: Sequence[Expression], space: Tree, fixed: Tree, given: Mapping[str, Any]
 ) -> str | None:
-    """The first constraint that is broken whatever is picked beside the given values."""
-    ranges = {name: interval(domain) for name, domain in _always_there(space).items()}
-    part = _whole({**ranges, **given}, space, fixed)
+    """The first constraint that the given values violate whatever the other parameters are."""
+    ranges = {name: interval(domain) for name, domain in _unconditional_domains(space).items()}
+    part = _with_computed({**ranges, **given}, space, fixed)
     return next((e.text for e in constraints if evaluate_range(e, part) is False), None)
 
 
-def _always_there(space: Tree) -> dict[str, Domain]:
+def _unconditional_domains(space: Tree) -> dict[str, Domain]:
     leaves = (leaf for leaf in parameters(space) if not leaf.when)
     return {leaf.name: leaf.leaf for leaf in leaves if isinstance(leaf.leaf, Domain)}
 
 
-def _whole(part: Mapping[str, Any], space: Tree, fixed: Tree) -> dict[str, Any]:
-    """A part of the space together with fixed and computed values."""
+def _with_computed(part: Mapping[str, Any], space: Tree, fixed: Tree) -> dict[str, Any]:
+    """A part of the space with its fixed and computed values added."""
     known = {**dict(fixed_values(fixed)), **part}
     waiting = dict(fixed_formulas(fixed))
     for leaf in parameters(space):
@@ -101,8 +109,8 @@ def _whole(part: Mapping[str, Any], space: Tree, fixed: Tree) -> dict[str, Any]:
     return known
 
 
-def _why(expression: Expression, parts: Sequence[Mapping[str, Any]]) -> str:
-    """What the left side comes to at least and at most, where that can be said."""
+def _left_side_range(expression: Expression, parts: Sequence[Mapping[str, Any]]) -> str:
+    """The range of a comparison's left side, where it is known."""
     lefts = [(side_ranges(expression, part) or (None,))[0] for part in parts]
     ranges = [v if isinstance(v, Interval) else Interval(v, v) for v in lefts if _is_number(v)]
     if len(ranges) < len(lefts):
@@ -115,14 +123,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, Interval))
 
 
-def _draw_some(
-    constraints: Sequence[Expression], space: Tree, fixed: Tree, problems: FieldErrors
+def _check_by_sampling(
+    constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
 ) -> None:
-    """Look for a configuration that keeps all; find formulas that do not fit their values."""
-    rng, held, found = random.Random(0), Counter[str](), False
+    """Look for a configuration that satisfies all; find formulas that do not fit their values."""
+    rng, satisfied, found = random.Random(0), Counter[str](), False
     undefined = ""
     for count in range(DRAWS):
-        if found and count >= LEAST:
+        if found and count >= MIN_DRAWS:
             return
         params = draw_at_random(space, rng)
         try:
@@ -132,29 +140,29 @@ def _draw_some(
             continue
         except FormulaTypeError as e:
             section, path, _ = formula_positions(space, fixed)[e.name]
-            problems.add(path, str(e), section=section)
+            errors.add(path, str(e), section=section)
             return
-        kept = [_kept(i, e, known, problems) for i, e in enumerate(constraints)]
-        if problems:
+        holding = [_satisfies(i, e, known, errors) for i, e in enumerate(constraints)]
+        if errors:
             return
-        held.update(e.text for e, kept_it in zip(constraints, kept, strict=True) if kept_it)
-        found = found or all(kept)
+        satisfied.update(e.text for e, held in zip(constraints, holding, strict=True) if held)
+        found = found or all(holding)
     if not found:
-        problems.add((), _none_found(constraints, held, undefined))
+        errors.add((), _none_found(constraints, satisfied, undefined))
 
 
-def _kept(i: int, e: Expression, known: Mapping[str, Any], problems: FieldErrors) -> bool:
+def _satisfies(i: int, e: Expression, known: Mapping[str, Any], errors: FieldErrors) -> bool:
     try:
         return holds(e, known)
     except TypeError as error:
         where = ", ".join(f"{n} = {show(known[n])}" for n in e.names if n in known)
-        problems.add((i,), f"does not fit its values ({where}): {error}")
+        errors.add((i,), f"does not fit its values ({where}): {error}")
         return False
 
 
-def _none_found(constraints: Sequence[Expression], held: Counter[str], undefined: str) -> str:
+def _none_found(constraints: Sequence[Expression], satisfied: Counter[str], undefined: str) -> str:
     if not constraints:
         return f"no configuration has all computed values: {undefined}"
-    rarest = sorted(constraints, key=lambda e: held[e.text])[:3]
-    each = ", ".join(f"{e.text} held in {held[e.text]}" for e in rarest)
-    return f"none of {DRAWS} random configurations keeps all of them; {each}"
+    rarest = sorted(constraints, key=lambda e: satisfied[e.text])[:3]
+    each = ", ".join(f"{e.text} held in {satisfied[e.text]}" for e in rarest)
+    return f"none of {DRAWS} random configurations satisfies all of them; {each}"

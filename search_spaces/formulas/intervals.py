@@ -1,5 +1,7 @@
-"""What a formula can come to over whole domains: interval arithmetic, by which a constraint that no
-configuration satisfies is proven so rather than guessed from samples.
+"""Interval arithmetic: the values that a formula can take over whole domains.
+
+It proves that no configuration satisfies a constraint, where samples can only suggest it, and finds
+the grid points and partial points that a constraint excludes whatever the other values are.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from search_spaces.expressions import (
 )
 
 MAX_COMBINATIONS = 512
-"""Of values that are gone through one by one; beyond it they become intervals."""
+"""Combinations of values that are enumerated; further domains become intervals."""
 
 
 class Unknown(Enum):
-    """What nothing is known of."""
+    """The type of UNKNOWN, a value of which nothing is known."""
 
     UNKNOWN = "unknown"
 
@@ -57,7 +59,7 @@ def interval(domain: Domain) -> Any:
 
 
 def partition(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
-    """Parts that cover a space: values one by one while they are few, intervals otherwise."""
+    """Parts that cover a space: small domains value by value, the others as intervals."""
     listed: dict[str, Sequence[Any]] = {}
     combinations = 1
     for name, domain in sorted(domains.items(), key=lambda item: _count(item[1])):
@@ -72,7 +74,7 @@ def partition(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
 
 
 def _count(domain: Domain) -> int:
-    """Of a domain's values, where they can be listed; of others, more than are ever listed."""
+    """Number of a domain's values; more than `MAX_COMBINATIONS` if they cannot be enumerated."""
     if domain.is_categorical:
         return len(domain.categories)
     whole = domain.integer and domain.q is None
@@ -80,7 +82,7 @@ def _count(domain: Domain) -> int:
 
 
 def evaluate_range(expression: Expression, known: Known) -> Any:
-    """The value that a formula takes wherever `known` holds, an `Interval` of it, or UNKNOWN."""
+    """The formula's value for all of `known`, an `Interval` that contains it, or UNKNOWN."""
     try:
         return _bound(expression.tree, known)
     except (ArithmeticError, ValueError, TypeError):
@@ -88,7 +90,7 @@ def evaluate_range(expression: Expression, known: Known) -> Any:
 
 
 def side_ranges(expression: Expression, known: Known) -> tuple[Any, ...]:
-    """What the sides of a comparison can come to; nothing for other formulas."""
+    """`evaluate_range` of each side of a comparison; empty for other formulas."""
     tree = expression.tree
     if not isinstance(tree, ast.Compare):
         return ()
@@ -109,42 +111,46 @@ def _bound(node: ast.expr, known: Known) -> Any:
             return _compare(node, known)
         case ast.Call(func=ast.Name(id=function)):
             return _call(function, [_bound(arg, known) for arg in node.args])
-    return _more(node, known)
+    return _bound_logic(node, known)
 
 
-def _more(node: ast.expr, known: Known) -> Any:
+def _bound_logic(node: ast.expr, known: Known) -> Any:
     match node:
         case ast.BoolOp():
             return _logic(node, known)
         case ast.UnaryOp(op=ast.Not()):
             value = _bound(node.operand, known)
-            return UNKNOWN if _is_vague(value) else not value
+            return UNKNOWN if _is_uncertain(value) else not value
         case ast.UnaryOp():
             sign = -1 if isinstance(node.op, ast.USub) else 1
             return _arithmetic(ast.Mult(), sign, _bound(node.operand, known))
         case ast.IfExp():
             test = _bound(node.test, known)
-            return UNKNOWN if _is_vague(test) else _bound(node.body if test else node.orelse, known)
+            return (
+                UNKNOWN
+                if _is_uncertain(test)
+                else _bound(node.body if test else node.orelse, known)
+            )
         case ast.List(elts=items) | ast.Tuple(elts=items):
             values = [_bound(item, known) for item in items]
-            return UNKNOWN if any(map(_is_vague, values)) else values
+            return UNKNOWN if any(map(_is_uncertain, values)) else values
     return UNKNOWN
 
 
-def _is_vague(value: object) -> bool:
+def _is_uncertain(value: object) -> bool:
     return value is UNKNOWN or isinstance(value, Interval)
 
 
-def _wide(value: Any) -> Interval | None:
+def _as_interval(value: Any) -> Interval | None:
     if isinstance(value, (int, float)):
         return Interval(value, value)
     return value if isinstance(value, Interval) else None
 
 
 def _arithmetic(op: ast.operator, left: Any, right: Any) -> Any:
-    if not (_is_vague(left) or _is_vague(right)):
+    if not (_is_uncertain(left) or _is_uncertain(right)):
         return ARITHMETIC[type(op)](left, right)
-    a, b = _wide(left), _wide(right)
+    a, b = _as_interval(left), _as_interval(right)
     if a is None or b is None:
         return UNKNOWN
     divides = isinstance(op, (ast.Div, ast.FloorDiv))
@@ -152,20 +158,20 @@ def _arithmetic(op: ast.operator, left: Any, right: Any) -> Any:
     if divides and b.low <= 0 <= b.high:
         return UNKNOWN
     if divides or safe_power or isinstance(op, (ast.Add, ast.Sub, ast.Mult)):
-        return _hull(lambda x, y: ARITHMETIC[type(op)](x, y), a, b)
+        return _corner_range(lambda x, y: ARITHMETIC[type(op)](x, y), a, b)
     return UNKNOWN
 
 
-def _hull(function: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
-    """Of a function that is monotonic in each argument: its extremes are at the corners."""
+def _corner_range(function: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
+    """The range of a function that is monotonic in each argument: its extremes are at corners."""
     corners = [function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return Interval(min(corners), max(corners))
 
 
 def _call(name: str, values: list[Any]) -> Any:
-    if not any(map(_is_vague, values)):
+    if not any(map(_is_uncertain, values)):
         return FUNCTIONS[name][0](*values)
-    ranges = [r for r in map(_wide, values) if r is not None]
+    ranges = [r for r in map(_as_interval, values) if r is not None]
     if len(ranges) < len(values):
         return UNKNOWN
     first = ranges[0]
@@ -185,9 +191,9 @@ def _call(name: str, values: list[Any]) -> Any:
 def _logic(node: ast.BoolOp, known: Known) -> Any:
     decisive = isinstance(node.op, ast.Or)  # one true part decides `or`, one false part `and`
     values = [_bound(part, known) for part in node.values]
-    if any(not _is_vague(v) and bool(v) is decisive for v in values):
+    if any(not _is_uncertain(v) and bool(v) is decisive for v in values):
         return decisive
-    return UNKNOWN if any(map(_is_vague, values)) else not decisive
+    return UNKNOWN if any(map(_is_uncertain, values)) else not decisive
 
 
 def _compare(node: ast.Compare, known: Known) -> Any:
@@ -201,9 +207,9 @@ def _compare(node: ast.Compare, known: Known) -> Any:
 
 
 def _pair(op: ast.cmpop, left: Any, right: Any) -> Any:
-    if not (_is_vague(left) or _is_vague(right)):
+    if not (_is_uncertain(left) or _is_uncertain(right)):
         return bool(COMPARISONS[type(op)](left, right))
-    a, b = _wide(left), _wide(right)
+    a, b = _as_interval(left), _as_interval(right)
     if a is None or b is None:
         return UNKNOWN
     if isinstance(op, (ast.Gt, ast.GtE)):

@@ -1,4 +1,4 @@
-"""Constraints on what a trial reports (`peak_memory_gb <= 40`): by how much one is broken."""
+"""Constraints on reported metrics (`peak_memory_gb <= 40`), and by how much one is violated."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def check_outcome_constraints(constraints: Sequence[str]) -> None:
-    """Refuse what is no formula that is true or false of metrics.
+    """Refuse texts that are not a true-or-false formula of metrics.
 
     Raises:
         ValidationError: every mistake, each at its index.
     """
-    problems = FieldErrors()
-    for expression in parse_constraints(constraints, None, problems):
+    errors = FieldErrors()
+    for expression in parse_constraints(constraints, None, errors):
         if not expression.names:
-            problems.add((constraints.index(expression.text),), "speaks of no metric")
-    problems.raise_if_any("outcome_constraints")
+            errors.add((constraints.index(expression.text),), "names no metric")
+    errors.raise_if_any("outcome_constraints")
 
 
 def violations(constraints: Sequence[str], metrics: Mapping[str, float]) -> dict[str, float]:
-    """By how much each constraint is broken: zero or less where it holds.
+    """By how much each constraint is violated; zero or less where it holds.
 
-    The unit is that of the compared sides. A constraint that is no comparison, or of a metric that
-    was never reported or is no finite number, is broken by 1.
+    The unit is that of the compared sides. The violation is 1 if the constraint is not a
+    comparison, or if a metric was never reported or is not finite.
     """
     return {text: _violation(parse(text), metrics) for text in constraints}
 
@@ -51,7 +51,7 @@ def _violation(constraint: Expression, metrics: Mapping[str, float]) -> float:
 
 
 def _distance(constraint: Expression, metrics: Mapping[str, float]) -> float | None:
-    """How far apart the sides of a comparison are; None for another formula, or sides that meet."""
+    """The distance between the sides of an ordering; None for other formulas or if not finite."""
     tree = constraint.tree
     if not (isinstance(tree, ast.Compare) and len(tree.ops) == 1):
         return None

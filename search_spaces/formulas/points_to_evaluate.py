@@ -1,4 +1,4 @@
-"""Configurations to try first: whole ones, or parts of which the searcher fills the rest."""
+"""The `points` section: configurations to try first. The searcher completes partial ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.errors import suggest
 from search_spaces.expressions import Expression, parse
-from search_spaces.formulas.constraints import Tree, broken
+from search_spaces.formulas.constraints import Tree, violated_constraint
 from search_spaces.formulas.feasibility import excluded_by
 from search_spaces.nested import KeyPath, show
 
@@ -20,24 +20,24 @@ Point = dict[str, Any]
 def check_points(
     points: Sequence[Mapping[str, Any]], space: Tree, fixed: Tree, constraints: Sequence[str]
 ) -> list[Point]:
-    """The points with dotted names, and with the options that their parameters belong to.
+    """Points by dotted names, with the options that their parameters belong to.
 
     Raises:
-        ValidationError: a value that its domain cannot take, a name that is not searched, what is
-            not active together, or what breaks a constraint; each at its path.
+        ValidationError: a value outside its domain, a name that is not searched, parameters that
+            are not active together, or a violated constraint; each at its path.
     """
-    problems, parsed = FieldErrors(), [parse(text) for text in constraints]
+    errors, parsed = FieldErrors(), [parse(text) for text in constraints]
     leaves: dict[str, list[Parameter]] = {}
     for leaf in parameters(space):
         if isinstance(leaf.leaf, Domain):
             leaves.setdefault(leaf.name, []).append(leaf)
     if points and all(domain.kind == "grid_search" for domain in domains_by_name(space).values()):
-        problems.add((), "a space of grids alone tries every point anyway")
-    checked = [_Checker(i, leaves, problems).point(raw, space) for i, raw in enumerate(points)]
+        errors.add((), "a space of grids alone tries every point anyway")
+    checked = [_Checker(i, leaves, errors).point(raw, space) for i, raw in enumerate(points)]
     for i, point in enumerate(checked):
-        if not problems and (text := _breaks(point, space, fixed, constraints, parsed)):
-            problems.add((i,), f"breaks the constraint {text}")
-    problems.raise_if_any("points")
+        if not errors and (text := _violation_of(point, space, fixed, constraints, parsed)):
+            errors.add((i,), f"violates the constraint {text}")
+    errors.raise_if_any("points")
     return checked
 
 
@@ -45,21 +45,21 @@ class _Checker:
     """Checks one point, the `index`th of the list."""
 
     def __init__(
-        self, index: int, leaves: Mapping[str, list[Parameter]], problems: FieldErrors
+        self, index: int, leaves: Mapping[str, list[Parameter]], errors: FieldErrors
     ) -> None:
-        self.index, self.leaves, self.problems = index, leaves, problems
+        self.index, self.leaves, self.errors = index, leaves, errors
 
     def point(self, raw: Mapping[str, Any], space: Tree) -> Point:
         given = dict(self.flat(raw))
         point = {name: value for name, (_, value) in given.items()}
         for name in given:
-            if len(self.leaves[name]) == 1:  # then it says by itself which options it belongs to
+            if len(self.leaves[name]) == 1:  # then it determines the options that it belongs to
                 point = {**dict(self.leaves[name][0].when), **point}
         walked = walk_active(space, lambda name, _: point.get(name))
         domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
         for name, (path, value) in given.items():
             if (fault := self.fault(name, value, domains)) is not None:
-                self.problems.add(path, fault)
+                self.errors.add(path, fault)
             elif isinstance(domains[name].lower, float) and isinstance(value, int):
                 point[name] = float(value)
         return {name: point[name] for name in domains if name in point}
@@ -74,7 +74,7 @@ class _Checker:
             elif isinstance(value, Mapping):
                 yield from self.flat(value, f"{name}.", here)
             else:
-                self.problems.add(here, f"'{name}' is not searched{suggest(name, self.leaves)}")
+                self.errors.add(here, f"'{name}' is not searched{suggest(name, self.leaves)}")
 
     def fault(self, name: str, value: Any, domains: Mapping[str, Domain]) -> str | None:
         if name not in domains:
@@ -89,15 +89,15 @@ class _Checker:
         return None
 
 
-def _breaks(
+def _violation_of(
     point: Point,
     space: Tree,
     fixed: Tree,
     constraints: Sequence[str],
     parsed: Sequence[Expression],
 ) -> str | None:
-    """The constraint that a point breaks; of a part of a configuration, whatever the rest is."""
+    """The constraint that a point violates; for a partial point, whatever the other values are."""
     walked = walk_active(space, lambda name, _: point.get(name))
     if all(name in point for name, leaf, _ in walked if isinstance(leaf, Domain)):
-        return broken(constraints, space, fixed, point)
+        return violated_constraint(constraints, space, fixed, point)
     return excluded_by(parsed, space, fixed, point)

@@ -1,1 +1,1 @@
-"""From a sweep file to a checked spec that knows its lines, and back."""
+"""Reads a sweep file into a validated spec with line numbers, and writes it back."""

@@ -1,4 +1,4 @@
-"""Pydantic's errors in plain words: where, which key, the rule, the value, the nearest name."""
+"""Turns pydantic's errors into messages: position, key, rule, value, nearest valid name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Schema = Mapping[str, Any]
 
 
 def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, Problem]]:
-    """One problem for each path that pydantic objected to."""
+    """Yield one problem for each path at which pydantic found an error."""
     schema = SweepSpec.model_json_schema()
     seen: set[KeyPath] = set()
     for details in error.errors(include_url=False):
@@ -28,7 +28,7 @@ def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, P
 
 
 def _path(details: ErrorDetails, schema: _Schema) -> KeyPath:
-    """The path in the file: pydantic adds the branches of a union, which are not keys."""
+    """The path in the file, without the union branches that pydantic adds to it."""
     loc = details["loc"]
     if "path" in details.get("ctx", {}):  # found while another key was checked
         return tuple(details["ctx"]["path"])
@@ -60,7 +60,7 @@ def _text(details: ErrorDetails, path: KeyPath, schema: _Schema) -> str:
 
 
 def _names_of(field: _Schema) -> list[str]:
-    """The names that a field may be, where it is one of several."""
+    """The valid names of a field that takes one of several."""
     found: list[str] = list(field.get("enum", []))
     return found or [name for branch in field.get("anyOf", []) for name in _names_of(branch)]
 
@@ -96,7 +96,7 @@ _NAMES = {
 
 
 def rule(field: _Schema, schema: _Schema) -> str:
-    """What a field accepts, said in words from its JSON Schema."""
+    """What a field accepts, in words, from its JSON Schema."""
     field = _resolve(field, schema)
     if "anyOf" in field:
         branches = [rule(branch, schema) for branch in field["anyOf"]]

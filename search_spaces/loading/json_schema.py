@@ -1,32 +1,32 @@
-"""The JSON Schema of a sweep file, by which editors complete and check it while one types."""
+"""The JSON Schema of a sweep file, with which editors complete and check it."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from search_spaces.domains.domain import KINDS, LISTS, arguments, optional
+from search_spaces.domains.domain import KINDS, LISTS, arguments, optional_arguments
 from search_spaces.domains.normal import SPREAD
 from search_spaces.spec.sweep import SweepSpec
 
 _MEANING = {
     "uniform": "Any number from lower to upper.",
     "quniform": "A multiple of q from lower to upper.",
-    "loguniform": "A number from lower to upper, even in its logarithm.",
-    "qloguniform": "A multiple of q from lower to upper, even in its logarithm.",
+    "loguniform": "A number from lower to upper, uniform in its logarithm.",
+    "qloguniform": "A multiple of q from lower to upper, uniform in its logarithm.",
     "randint": "A whole number from lower up to, not including, upper.",
     "qrandint": "A whole multiple of q from lower to upper, both included.",
-    "lograndint": "A whole number from lower up to, not including, upper, even in its log.",
-    "qlograndint": "A whole multiple of q from lower to upper, both included, even in its log.",
+    "lograndint": "A whole number from lower up to, not including, upper, uniform in its log.",
+    "qlograndint": "A whole multiple of q from lower to upper, both included, uniform in its log.",
     "randn": f"A number drawn normally, within {SPREAD} sd of the mean (0 and 1 if left out).",
     "qrandn": f"A multiple of q, drawn normally, within {SPREAD} sd of the mean.",
     "choice": "One of the listed values.",
-    "ordinal": "One of the listed values, whose order means something: neighbours are alike.",
-    "grid_search": "Each of the listed values in turn, in every combination.",
+    "ordinal": "One of the listed values, which are in order: neighbours are similar.",
+    "grid_search": "Every listed value, in every combination with other grids.",
 }
 _OPTIONS = {
     "type": "object",
-    "description": "Each value with the parameters that come with it.",
+    "description": "Each value with the parameters that belong to it.",
     "minProperties": 1,
     "additionalProperties": {"type": ["object", "null"]},
 }
@@ -48,7 +48,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def json_schema_text() -> str:
-    """`sweep.schema.json` as it ships."""
+    """The content of the shipped `sweep.schema.json`."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
@@ -96,7 +96,7 @@ def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "sd": number | {"exclusiveMinimum": 0},
     }
     names = arguments(kind)
-    required = [name for name in names if name not in optional(kind)]
+    required = [name for name in names if name not in optional_arguments(kind)]
     items = {"type": "array", "prefixItems": [rules[name] for name in names], "items": False}
     positional = items | {"minItems": len(required), "maxItems": len(names)}
     return positional, _keywords({name: rules[name] for name in names}, required)

@@ -1,4 +1,4 @@
-"""`--set a.b=c`: one value of the sweep file replaced on the command line, under the same rules."""
+"""`--set a.b=c`: replaces one value of the sweep file on the command line, under the same rules."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Override:
 
 
 def apply_overrides(document: Document, texts: Iterable[str]) -> Document:
-    """The document with every `--set` applied, the last one winning for each key.
+    """A copy of the document with every `--set` applied; the last one for a key counts.
 
-    What is wrong with an override joins the document's problems.
+    Mistakes in an override are added to the document's problems.
     """
     document = replace(document, data=copy.deepcopy(document.data), problems=[*document.problems])
     by_key = {text.partition("=")[0].strip(): text for text in texts}
@@ -45,12 +45,12 @@ def parse(text: str, label: str | None = None, form: str = "--set budget.trials=
     """Split `a.b=c` and read `c` as YAML 1.2.
 
     Args:
-        text: as it was given.
-        label: what messages call it.
-        form: what they say that it should have looked like.
+        text: as given.
+        label: its name in messages; default: `--set TEXT`.
+        form: a valid example for messages.
 
     Raises:
-        UserError: there is no `=`, an empty key, or no YAML behind it.
+        UserError: there is no `=`, a key is empty, or the value is not YAML.
     """
     label = label or f"--set {text}"
     key, equals, value = text.partition("=")
@@ -73,7 +73,7 @@ def _apply(document: Document, override: Override) -> Any:
 
 
 def _into_space(data: dict[str, Any], override: Override) -> Override:
-    """A domain takes the place of what was there, a constant moves the parameter to `fixed`."""
+    """A domain replaces the old entry; a constant moves the parameter to `fixed`."""
     twin = ("fixed", *override.path[1:])
     if isinstance(override.value, dict):
         _remove(data, twin)
@@ -81,7 +81,7 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
     if (pinned := _pin_option(data, override)) is not None:
         return pinned
     if _domain_above(data, override.path[:-1]):
-        return override  # inside an option, where plain values may stand
+        return override  # inside an option, where plain values are allowed
     old = _get(data, override.path)
     if (is_domain_form(old) or is_formula(old)) and not isinstance(override.value, list):
         _remove(data, override.path)
@@ -94,7 +94,7 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
 
 
 def _pin_option(data: dict[str, Any], override: Override) -> Override | None:
-    """A choice whose options hold parameters is left with the one option that is named."""
+    """Reduce a conditional choice to the one option that the override names."""
     above = _domain_above(data, override.path)
     raw = _get(data, above) if above else None
     if above is None or not is_conditional_choice(raw):
@@ -126,7 +126,7 @@ def _refuse_searched(document: Document, override: Override) -> None:
 
 
 def _domain_above(data: dict[str, Any], path: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The path, or the parent of it, at which the space has a domain."""
+    """The path, or its parent, at which the space has a domain; None if there is none."""
     prefixes = (path[:end] for end in range(2, len(path) + 1))
     found = (prefix for prefix in prefixes if is_domain_form(_get(data, prefix)))
     return next(found, None) if path[0] == "space" else None
@@ -153,7 +153,7 @@ def _put(data: dict[str, Any], override: Override) -> None:
 
 
 def _remove(data: dict[str, Any], path: tuple[str, ...]) -> None:
-    """Drop a key, and the groups that are empty without it; the section itself stays."""
+    """Delete a key, and groups that become empty, but not the section itself."""
     if _get(data, path) is _ABSENT:
         return
     del _get(data, path[:-1])[path[-1]]

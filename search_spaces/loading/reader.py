@@ -1,5 +1,5 @@
-"""Reading YAML 1.2 into plain data that remembers its lines. Only data: tags that would build
-objects are refused, and so are duplicate keys, which YAML libraries settle in silence."""
+"""Reads YAML 1.2 into plain data with line numbers. Refuses tags that construct objects, and
+duplicate keys, which YAML libraries accept silently."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from search_spaces.positions import Problem, Source
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null"}
-_TEXT = {"timestamp", "value", "merge"}  # YAML 1.1's ideas: text in 1.2
-_MAX_NODES = 100_000  # an alias of aliases grows without bound
+_TEXT = {"timestamp", "value", "merge"}  # tags of YAML 1.1; plain text in 1.2
+_MAX_NODES = 100_000  # nested aliases grow exponentially
 
 
 @dataclass
 class Document:
-    """A YAML file as plain data, with what is wrong in it so far.
+    """A YAML file as plain data, with the problems found so far.
 
     Attributes:
-        data: plain; None stands for values that were refused.
+        data: plain data; None in place of a refused value.
         source: file and lines.
         problems: found so far.
-        refused: paths that a problem speaks of already.
+        refused: paths that already have a problem.
     """
 
     data: Any
@@ -44,7 +44,7 @@ def read_file(path: Path) -> Document:
     """Read a sweep file.
 
     Raises:
-        UserError: there is no readable YAML mapping in it.
+        UserError: the file is not readable, not valid YAML, or not a mapping.
     """
     name = path.name
     node = _compose(_text(path), name)
@@ -56,11 +56,11 @@ def read_file(path: Path) -> Document:
 
 
 def read_value(text: str, label: str) -> Any:
-    """The plain value of a `--set`.
+    """Parse the value of a `--set`.
 
     Args:
         text: YAML, in one line.
-        label: what messages call it.
+        label: the override's name in messages.
 
     Raises:
         UserError: it is not YAML.
@@ -70,7 +70,7 @@ def read_value(text: str, label: str) -> Any:
         return None
     document = _Reader(label).document(node)
     if document.problems:
-        texts = (p.line.removeprefix(f"{label}:1: ") for p in document.problems)
+        texts = (p.message.removeprefix(f"{label}:1: ") for p in document.problems)
         raise UserError(*(f"{label}: {text}" for text in texts))
     return document.data
 
@@ -211,7 +211,7 @@ class _Reader:
         return None
 
     def refuse(self, node: Node, path: KeyPath, text: str) -> Any:
-        """Note a problem; the value is None from here on."""
+        """Record a problem; the value becomes None."""
         self.refused.add(path)
         self.problems.append(self.source.problem(path, text, _line(node)))
         return None

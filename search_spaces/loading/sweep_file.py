@@ -1,4 +1,4 @@
-"""From a sweep file to a checked `SweepSpec` that knows its lines, and back."""
+"""Reads a sweep file into a validated `SweepSpec` with line numbers, and writes it back."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["LoadedSweep", "Source", "dump_sweep", "json_schema", "json_schema_te
 
 @dataclass(frozen=True)
 class LoadedSweep:
-    """A checked sweep, and where each of its values came from.
+    """A validated sweep, and the position of each value.
 
     Attributes:
-        spec: what the file and the overrides say together.
+        spec: the file with the overrides applied.
         source: file and line of every key.
-        path: of the file.
+        path: path of the file.
         overrides: the `--set` texts, as given.
     """
 
@@ -44,14 +44,14 @@ class LoadedSweep:
 
 
 def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
-    """Read and check a sweep file.
+    """Read and validate a sweep file.
 
     Args:
         path: of the YAML file.
         overrides: `a.b=c` texts, applied before validation.
 
     Raises:
-        UserError: every mistake at once, a line each, in file order.
+        UserError: all mistakes at once, one line each, in file order.
     """
     document = apply_overrides(read_file(path), overrides)
     spec = _validate(document)
@@ -61,14 +61,14 @@ def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
 def _validate(document: Document) -> SweepSpec:
     stray = dict(_stray_references(document))
     problems = [*document.problems, *stray.values()]
-    told = document.refused | stray.keys()
+    reported = document.refused | stray.keys()
     try:
         spec = SweepSpec.model_validate(document.data)
     except ValidationError as error:
         found = explain(error, document.source)
-        problems += [problem for path, problem in found if path not in told]
+        problems += [problem for path, problem in found if path not in reported]
     if problems:
-        raise UserError(*(problem.line for problem in sorted(problems, key=lambda p: p.order)))
+        raise UserError(*(problem.message for problem in sorted(problems, key=lambda p: p.order)))
     return spec
 
 
@@ -81,14 +81,14 @@ def _stray_references(document: Document) -> Iterator[tuple[KeyPath, Problem]]:
 
 
 def dump_sweep(spec: SweepSpec) -> str:
-    """YAML that `load_sweep` reads back to an equal spec.
+    """Write a spec as YAML that `load_sweep` reads back to an equal spec.
 
-    `${ENV}` stays as the file had it: what it expands to may be a secret.
+    `${ENV}` is not expanded, because the value may be a secret.
     """
     yaml = YAML()
     yaml.default_flow_style = False
-    yaml.allow_unicode = False  # line separators of other scripts would not come back
-    yaml.width = 2**31  # never fold: folded lines do not always come back
+    yaml.allow_unicode = False  # some Unicode line separators would not be read back
+    yaml.width = 2**31  # never fold: some folded lines would not be read back
     yaml.representer.ignore_aliases = lambda _: True
     text = io.StringIO()
     data = spec.model_dump()

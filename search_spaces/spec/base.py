@@ -1,4 +1,4 @@
-"""What every section of a sweep file is made of."""
+"""Base class and field types of the sections of a sweep file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EnvText = Annotated[
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotation of a text field that takes one of these names: a `Literal` of a dict's keys."""
+    """Annotation of a text field that takes one of these names: a `Literal` made from a dict."""
 
     names: tuple[str, ...]
 
@@ -50,7 +50,7 @@ class OneOf:
 
 
 class Section(BaseModel):
-    """Keys that belong together: frozen, unknown ones refused, nothing converted."""
+    """A section of the file: immutable, unknown keys are refused, values are not converted."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True

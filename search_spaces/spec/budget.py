@@ -7,19 +7,19 @@ from pydantic import Field
 from search_spaces.spec.base import Seconds, Section
 
 HARD = ("trials", "time", "cpu_hours", "gpu_hours")
-"""Limits that every sweep reaches; one of them is needed."""
+"""Limits that every sweep reaches; at least one of them is required."""
 ONE_OBJECTIVE = ("target", "patience", "min_improvement")
-"""Limits that speak of a best value; of several objectives there is none."""
+"""Limits that refer to the best value, which several objectives do not have."""
 
 
 class BudgetSpec(Section):
-    """When the search ends: at whichever limit comes first."""
+    """When the search ends: at the first limit that is reached."""
 
     trials: int | None = Field(
-        None, ge=1, description="Trials in all; a space of only grid_search gives its own (trials)."
+        None, ge=1, description="Trials in total; a space of grids alone sets it itself (trials)."
     )
     time: Seconds | None = Field(
-        None, description="Wall-clock time over all runs of the sweep (seconds, or '90s', '2h')."
+        None, description="Wall-clock time of all runs of the sweep (seconds, or '90s', '2h')."
     )
     cpu_hours: float | None = Field(
         None, gt=0, description="CPU cores times the hours that trials held them (core-hours)."
@@ -31,7 +31,7 @@ class BudgetSpec(Section):
         None, description="The search ends when a trial's metric is this good (metric's unit)."
     )
     patience: int | None = Field(
-        None, ge=1, description="Trials that may end without a new best one (trials)."
+        None, ge=1, description="Trials that may end in a row without a new best value (trials)."
     )
     min_improvement: float | None = Field(
         None,
@@ -42,5 +42,5 @@ class BudgetSpec(Section):
 
     @property
     def bounded(self) -> bool:
-        """Whether a limit is set that the sweep is sure to reach."""
+        """Whether a limit is set that every sweep reaches."""
         return any(getattr(self, name) is not None for name in HARD)

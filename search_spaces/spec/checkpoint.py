@@ -15,7 +15,7 @@ class CheckpointSpec(Section):
     every: int = Field(1, ge=1, description="Steps between checkpoints (steps).")
     mode: Literal["async", "sync"] = Field(
         "async",
-        description="async: training waits only while its state is copied; sync: until it is kept.",
+        description="async: training waits while its state is copied; sync: until it is saved.",
     )
     wait_for_room: Seconds = Field(
         300.0,
@@ -24,12 +24,12 @@ class CheckpointSpec(Section):
     )
     mirror: EnvText | None = Field(
         None,
-        description="Object storage in which checkpoints and records are kept too, for when the "
+        description="Object storage for a second copy of checkpoints and records, in case the "
         "machine and its disk are lost: s3://bucket/prefix, gs://bucket/prefix; ${ENV} allowed.",
     )
     keep: int = Field(2, ge=1, description="Newest checkpoints kept of each trial (checkpoints).")
     keep_best: int = Field(
-        0, ge=0, description="Best checkpoints kept beside the newest, by the metric (checkpoints)."
+        0, ge=0, description="Best checkpoints by the metric, kept beside the newest (checkpoints)."
     )
     keep_rungs: bool = Field(
         False, description="Save and keep a checkpoint at each rung of the scheduler."

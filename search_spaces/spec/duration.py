@@ -11,7 +11,7 @@ PATTERN = r"^(?=.)" + "".join(rf"({_NUMBER}{unit})?" for unit in _UNITS) + "$"
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a duration.
+    """Convert a duration to seconds.
 
     Args:
         value: seconds as a number, or text with the units d, h, m, s, largest first.

@@ -1,5 +1,5 @@
-"""`${ENV}` in the few fields that allow it. What it expands to may be a secret, so it is never
-written down: the text of the file travels along and is what every dump and repr shows."""
+"""`${ENV}` in the few fields that allow it. The value may be a secret, so it is never written to a
+file: the original text is kept with it, and every dump and repr shows that text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[
 
 
 class ExpandedText(str):
-    """Text in which `${ENV}` was expanded; `raw` is what the file says."""
+    """Text in which `${ENV}` was expanded; `raw` is the text of the file."""
 
     __slots__ = ("raw",)
     raw: str
 
     def __new__(cls, value: str, raw: str) -> ExpandedText:
-        """Pair the expanded value with the text it came from."""
+        """Pair the expanded value with its original text."""
         text = super().__new__(cls, value)
         text.raw = raw
         return text
@@ -58,5 +58,5 @@ def _value(match: re.Match[str], environ: Mapping[str, str]) -> str:
 
 
 def original(text: str | None) -> str | None:
-    """What the file says, with `${ENV}` still in it."""
+    """The text of the file, in which `${ENV}` is not expanded."""
     return text.raw if isinstance(text, ExpandedText) else text

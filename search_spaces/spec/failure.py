@@ -1,4 +1,4 @@
-"""What happens to a trial that breaks."""
+"""What happens to a trial that fails."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ RemedyName = Literal[
 
 
 class FailureSpec(Section):
-    """What happens to a trial that breaks."""
+    """What happens to a trial that fails."""
 
     max_retries: int = Field(
-        2, ge=0, description="New attempts after failures that its own code is to blame for."
+        2, ge=0, description="New attempts after failures of the trial's own code (attempts)."
     )
     max_preemptions: int | None = Field(
         None, ge=0, description="New attempts after preemptions (attempts); none: no limit."
     )
     max_infrastructure: int = Field(
-        5, ge=0, description="New attempts after a process or a machine was lost (attempts)."
+        5, ge=0, description="New attempts after the loss of a process or a machine (attempts)."
     )
     on_oom: Literal["shrink", "infeasible", "fail_trial"] = Field(
         "shrink",
-        description="When memory is not enough; shrink: half the micro-batch, the same batch.",
+        description="When memory is exhausted; shrink: half the micro-batch, the same batch.",
     )
     on_log: dict[str, RemedyName] = Field(
         default_factory=dict,
-        description="Regular expression, searched in error and log, to what is to follow.",
+        description="Regular expression to a remedy, applied when error or log match it.",
     )
     diverged_above: float | None = Field(
-        None, description="Value of the metric above which a trial has diverged; nan always has."
+        None, description="Value of the metric above which a trial has diverged; nan always does."
     )
     hang_timeout: Seconds = Field(
-        600.0, description="Longest silence of a rank before its trial is restarted (or '10m')."
+        600.0, description="Longest time without a sign of a rank before a restart (or '10m')."
     )
     start_timeout: Seconds = Field(
         120.0, description="Longest wait for a trial's workers to start (seconds, or '2m')."
@@ -51,5 +51,5 @@ class FailureSpec(Section):
             try:
                 re.compile(pattern)
             except re.error as e:
-                raise ValueError(f"'{pattern}' is no regular expression ({e})") from e
+                raise ValueError(f"'{pattern}' is not a regular expression ({e})") from e
         return on_log

@@ -24,14 +24,14 @@ class Objective:
 
 
 def objectives(metrics: Metrics, modes: Modes) -> tuple[Objective, ...]:
-    """Pair metrics with modes; one mode holds for all metrics."""
+    """Pair metrics with modes; a single mode applies to all metrics."""
     names = [metrics] if isinstance(metrics, str) else metrics
     goals: list[Mode] = modes if isinstance(modes, list) else [modes] * len(names)
     return tuple(Objective(n, g) for n, g in zip(names, goals, strict=True))
 
 
 def check_pairs(metrics: Metrics, modes: Modes) -> None:
-    """Refuse lists that do not fit together.
+    """Refuse lists that do not match.
 
     Raises:
         ValueError: a metric is named twice, or modes and metrics differ in number.

@@ -1,4 +1,4 @@
-"""What one trial takes."""
+"""What one trial needs: workers, CPUs, GPUs, and how many trials run at once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from search_spaces.spec.base import Seconds, Section
 
 
 class WorkerRange(Section):
-    """A trial has as many workers as there is room for, within a range."""
+    """The number of workers follows the free resources, within a range."""
 
     min: int = Field(1, ge=1, description="Fewest ranks of a trial (processes).")
     max: int = Field(ge=1, description="Most ranks of a trial (processes).")
     grow_after: Seconds = Field(
         60.0,
-        description="How long room must be unused before a trial grows into it (or '5m').",
+        description="How long resources must be unused before a trial takes them (or '5m').",
     )
 
     @model_validator(mode="after")
@@ -30,7 +30,7 @@ class WorkerRange(Section):
 
 
 def _in_words(value: object) -> object:
-    """One line for whatever is wrong with a number of workers."""
+    """Validate a number of workers or a range; every mistake gives the same one-line message."""
     if isinstance(value, WorkerRange):
         return value
     if isinstance(value, Mapping):
@@ -56,11 +56,11 @@ def _whole_or_shared(gpus: float) -> float:
 
 
 class ResourcesSpec(Section):
-    """What one trial takes, and how many run at once."""
+    """What one trial needs, and how many run at once."""
 
     workers: Workers = Field(
         1,
-        description="Ranks of a trial (processes); {min: 1, max: 4}: as many as there is room for.",
+        description="Ranks of a trial (processes); {min: 1, max: 4}: as many as fit the cluster.",
     )
     cpus_per_worker: float = Field(1, gt=0, description="CPU cores of one worker (cores).")
     gpus_per_worker: (
@@ -74,7 +74,7 @@ class ResourcesSpec(Section):
         "auto", description="Trials at once (trials); auto: as many as the cluster can place."
     )
     isolation: Literal["lane", "trial"] = Field(
-        "lane", description="lane: processes take trial after trial; trial: fresh ones for each."
+        "lane", description="lane: processes run trial after trial; trial: new ones for each."
     )
     max_trials_per_lane: int | None = Field(
         None,
@@ -84,8 +84,8 @@ class ResourcesSpec(Section):
     max_lane_growth: int = Field(
         512,
         ge=1,
-        description="Memory, of the host or of a GPU, that a process may hold beyond what it held "
-        "after its lane's first trial; beyond it the lane is replaced (MiB).",
+        description="Memory of the host or a GPU that a process may hold in addition to what it "
+        "held after its lane's first trial; with more, the lane is replaced (MiB).",
     )
 
     @property
@@ -105,5 +105,5 @@ class ResourcesSpec(Section):
 
     @property
     def grow_after_s(self) -> float:
-        """Seconds for which room must be unused before a trial grows into it."""
+        """Seconds for which resources must be unused before a trial takes them."""
         return self.workers.grow_after if isinstance(self.workers, WorkerRange) else math.inf

@@ -1,4 +1,4 @@
-"""Which trials are stopped early, paused, or go on from another's weights."""
+"""Which trials are stopped early, paused, or continued from another trial's weights."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
 
 
 class SchedulerSpec(Section):
-    """Which trials are stopped early, paused, or go on from another's weights."""
+    """Which trials are stopped early, paused, or continued from another trial's weights."""
 
     name: Annotated[str, OneOf(("auto", *SCHEDULERS))] = Field(
         "auto",
         description="Scheduler; auto picks one and says which and why; none stops no trial.",
     )
     time_attr: str = Field(
-        "step", min_length=1, description="What of a report counts progress; its unit is a step."
+        "step", min_length=1, description="The reported value that counts steps of progress."
     )
     grace_period: int = Field(
         1, ge=1, description="Steps before a trial may be stopped; the first rung (steps)."
@@ -42,19 +42,19 @@ class SchedulerSpec(Section):
         None,
         ge=1,
         validate_default=True,
-        description="Step at which a trial is complete; none and median can do without (steps).",
+        description="Step at which a trial is complete; optional for none and median (steps).",
     )
     reduction_factor: float = Field(
-        3, gt=1, description="One trial in this many goes on at each rung; rungs grow by it."
+        3, gt=1, description="One trial in this many continues at each rung; steps grow by it."
     )
     interval: int | None = Field(
         None, ge=1, description="pbt, pb2: a generation; default: a tenth of max_t (steps)."
     )
     quantile: float = Field(
-        0.25, gt=0, le=0.5, description="pbt, pb2: share that takes weights from as many others."
+        0.25, gt=0, le=0.5, description="pbt, pb2: worst share, which copies weights of the best."
     )
     resample: float = Field(
-        0.25, ge=0, le=1, description="pbt: chance to draw a parameter anew instead of moving it."
+        0.25, ge=0, le=1, description="pbt: chance to resample a parameter, else it is perturbed."
     )
     mutate: list[str] | None = Field(
         None, description="pbt, pb2: parameters that may change; default: the real numbers."
@@ -72,7 +72,8 @@ class SchedulerSpec(Section):
 
 
 def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
-    """Refuse a scheduler that does not fit the rest of the sweep, as far as it is known.
+    """Refuse a scheduler that does not fit the sweep's other fields, as far as these are valid.
+
 
     Raises:
         ValueError: one line, with the rule and the value.

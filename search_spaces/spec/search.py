@@ -45,16 +45,16 @@ class SearchSpec(Section):
         False, description="tpe: model parameters jointly, in groups that occur together."
     )
     constant_liar: bool = Field(
-        False, description="tpe: count running trials as bad; for many at once without early stops."
+        False, description="tpe: treat running trials as bad; for many at once without scheduler."
     )
     population: int = Field(20, ge=2, description="nsga2, nsga3: size of a generation (trials).")
     warm_start: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list,
-        description="Sweeps whose trials are evidence from the start: names, or folders.",
+        description="Earlier sweeps that the searcher learns from: names, or folders.",
     )
     reuse: bool = Field(
         False,
-        description="Take a completed trial of those sweeps instead of running it again, where "
+        description="Copy a completed trial of those sweeps instead of running it again, if "
         "configuration, seed, code and data are the same.",
     )
 

@@ -12,13 +12,13 @@ from search_spaces.spec.objectives import Mode
 
 
 class SelectSpec(Section):
-    """Which trial is the winner: by which value, and of several objectives by which rule."""
+    """Which trial is the winner: by which value and, with several objectives, by which rule."""
 
     at: Literal["last", "best", "smoothed"] = Field(
         "last",
         description="The value that counts: the last, the best of any step, or the last of the "
-        "exponential moving average. Only the last is surely of weights that still exist; "
-        "checkpoint.keep_best keeps the best ones too.",
+        "exponential moving average. Only the weights of the last value are always kept; "
+        "checkpoint.keep_best keeps those of the best too.",
     )
     smoothing: float = Field(
         0.6, ge=0, lt=1, description="Weight of the past in the moving average (0 to 1)."
@@ -31,11 +31,11 @@ class SelectSpec(Section):
     )
     rule: Literal["knee", "weighted"] = Field(
         "knee",
-        description="Which of the front: knee is nearest to the best of each objective; weighted "
-        "has the least weighted sum. Each objective is scaled to 0..1 over the front.",
+        description="Choice from the front: knee is nearest to the best of each objective; "
+        "weighted has the least weighted sum. Each objective is scaled to 0..1 over the front.",
     )
     weights: dict[str, float] = Field(
-        default_factory=dict, description="Of the weighted rule, by objective; others weigh 1."
+        default_factory=dict, description="Weights of the weighted rule by objective; default 1."
     )
 
     @field_validator("objectives")
@@ -45,7 +45,7 @@ class SelectSpec(Section):
             raise ValueError("needs two metrics or more, got one; the sweep's own is metric:")
         if objectives and info.data.get("at") == "best":
             raise ValueError(
-                "are not compared at their best, which is at different steps for each: "
+                "cannot be compared at their best, which is at different steps for each: "
                 "set select.at to last or smoothed"
             )
         return objectives

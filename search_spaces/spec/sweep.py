@@ -1,4 +1,4 @@
-"""The sweep file's schema: what may stand in the YAML, with types, defaults and descriptions."""
+"""The sweep file's schema: sections and keys with types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.fixed import check_fixed
 from search_spaces.domains.grid import as_grids
 from search_spaces.domains.parser import parse_space
-from search_spaces.formulas.constraints import broken, configuration
+from search_spaces.formulas.constraints import build_configuration, violated_constraint
 from search_spaces.formulas.feasibility import check_constraints, feasible_grid_points
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
@@ -50,7 +50,6 @@ __all__ = [
 ENV_FIELDS = frozenset({("storage",), ("tracking", "uri"), ("checkpoint", "mirror")})
 """The only fields in which `${ENV}` is expanded."""
 
-
 _SECTIONS = (
     "search",
     "scheduler",
@@ -64,7 +63,7 @@ _SECTIONS = (
 
 
 class SweepSpec(Section):
-    """One search over one space: what a sweep file says."""
+    """One search over one space: the content of a sweep file."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
@@ -81,28 +80,28 @@ class SweepSpec(Section):
         alias="metric", description="The reported metric to optimise, or a list of several."
     )
     modes: Modes = Field(
-        "min", alias="mode", description="Whether less or more is better; or one for each metric."
+        "min", alias="mode", description="Whether less or more is better; or one per metric."
     )
     space: Annotated[dict[str, Any], PlainValidator(parse_space)] = Field(
-        description="What is searched: parameters, nested as you like, each with a domain."
+        description="Searched parameters, nested as you like, each with a domain."
     )
     fixed: dict[str, Any] = Field(
-        default_factory=dict, description="What is not searched: parameters with plain values."
+        default_factory=dict, description="Parameters that are not searched, with plain values."
     )
     constraints: Annotated[list[str], Field(validate_default=True)] = Field(
         default_factory=list,
-        description="What every configuration keeps: formulas like num_layers * width <= 4096.",
+        description="Formulas that every configuration satisfies: num_layers * width <= 4096.",
     )
     outcome_constraints: list[str] = Field(
         default_factory=list,
-        description="What a trial's metrics keep, or it cannot win: like peak_memory_gb <= 40.",
+        description="Formulas that a winner's metrics satisfy: peak_memory_gb <= 40.",
     )
     points: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="Configurations to try first; what one leaves out is sampled.",
+        description="Configurations to try first; missing parameters are sampled.",
     )
     replicates: int = Field(
-        1, ge=1, description="Seeds under which each configuration is tried (trials)."
+        1, ge=1, description="Seeds with which each configuration is tried (trials)."
     )
     search: SearchSpec = Field(default_factory=SearchSpec)
     scheduler: SchedulerSpec
@@ -115,12 +114,12 @@ class SweepSpec(Section):
     storage: EnvText = Field(
         "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."
     )
-    seed: int = Field(0, ge=0, description="From which all randomness of the sweep derives.")
+    seed: int = Field(0, ge=0, description="Seed of all random numbers of the sweep.")
 
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        """A section without keys (all commented out, say) is a section of defaults."""
+        """Replace a section without keys (all commented out, say) by its defaults."""
         if not isinstance(data, Mapping):
             return data
         empty: dict[str, Any] = {key: {} for key in _SECTIONS if data.get(key) is None}
@@ -142,7 +141,7 @@ class SweepSpec(Section):
     @field_validator("select")
     @classmethod
     def _by_all_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
-        """Several objectives of the search are those of the selection, unless it has its own."""
+        """Select by the search's objectives, unless the selection has its own."""
         metrics, modes = info.data.get("metrics"), info.data.get("modes")
         if not isinstance(metrics, list) or modes is None or select.objectives:
             return select
@@ -200,7 +199,7 @@ class SweepSpec(Section):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """What is optimised, in the file's order; most sweeps have one."""
+        """What is optimised, in the file's order; most sweeps have one objective."""
         return objectives(self.metrics, self.modes)
 
     @property
@@ -218,20 +217,21 @@ class SweepSpec(Section):
         return domains_by_name(self.space)
 
     def grid(self) -> dict[str, Domain]:
-        """The `grid_search` domains, of which every combination is tried."""
+        """The `grid_search` domains; every combination of them is tried."""
         return {name: d for name, d in self.domains().items() if d.kind == "grid_search"}
 
     def grid_points(self) -> list[dict[str, Any]]:
-        """Every combination of the grids that the constraints leave; `[{}]` without grids."""
+        """Every combination of the grids that the constraints allow; `[{}]` without grids."""
         space = as_grids(self.space) if self.search.name == "grid" else self.space
         return feasible_grid_points(self.constraints, space, self.fixed)
 
     def nest(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """A trial's configuration: `fixed`, the searched values by dotted name, and what follows
-        from them: the constants of the options that were chosen, computed values.
+        """A trial's nested configuration: `fixed`, the searched values (given by dotted name), the
+        constants of chosen options, and computed values.
         """
-        return configuration(self.space, self.fixed, params)
+        return build_configuration(self.space, self.fixed, params)
 
-    def broken(self, params: Mapping[str, Any]) -> str | None:
-        """The first constraint that a configuration breaks; None when it keeps them all."""
-        return broken(self.constraints, self.space, self.fixed, params)
+    def violated_constraint(self, params: Mapping[str, Any]) -> str | None:
+        """The first constraint that a configuration violates; None if it satisfies all."""
+
+        return violated_constraint(self.constraints, self.space, self.fixed, params)

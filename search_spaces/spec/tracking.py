@@ -14,6 +14,6 @@ class TrackingSpec(Section):
 
     name: Literal["mlflow", "none"] = Field("mlflow", description="Tracker.")
     uri: EnvText | None = Field(
-        None, description="Tracking server, ${ENV} allowed; default: a database in the storage."
+        None, description="Tracking server, ${ENV} allowed; default: a database in storage."
     )
     experiment: str | None = Field(None, description="Experiment's name; default: the sweep's.")

@@ -160,7 +160,7 @@ def test_a_domain_is_frozen_and_cannot_be_made_wrong() -> None:
         Domain(kind="quniform", lower=0, upper=1)
     with pytest.raises(ValidationError, match="randn takes mean, sd"):
         Domain(kind="randn", lower=-6, upper=6)
-    with pytest.raises(ValidationError, match="that its mean and sd give"):
+    with pytest.raises(ValidationError, match="that follow from its mean and sd"):
         Domain(kind="randn", lower=-1, upper=1, mean=0.0, sd=1.0)
     with pytest.raises(ValidationError, match="uniform takes lower, upper"):
         Domain(kind="uniform", lower=0, upper=1, mean=0.0, sd=1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.domains.domain import Domain
 from search_spaces.expressions import InactiveError, UndefinedError, evaluate, parse
-from search_spaces.formulas.constraints import broken, configuration
+from search_spaces.formulas.constraints import build_configuration, violated_constraint
 from search_spaces.formulas.intervals import UNKNOWN, Interval, evaluate_range, partition
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "flag": True, "nothing": None, "odd-name": 7}
@@ -76,16 +76,19 @@ def test_names_that_are_not_there() -> None:
 
 def test_a_constraint_on_what_is_not_active_does_not_apply() -> None:
     space = {"a": Domain.model_validate({"uniform": [0, 1]})}
-    assert broken(["m > 3", "a < 1"], space, {}, {"a": 0.5}) is None
-    assert broken(["a < 0.1"], space, {}, {"a": 0.5}) == "a < 0.1"
-    assert broken(["a / 0 < 3"], space, {}, {"a": 0.5}) == "a / 0 < 3"
-    assert broken(["a < 1 and m > 3", "a > 1 and m > 3"], space, {}, {"a": 0.5}) is not None
+    assert violated_constraint(["m > 3", "a < 1"], space, {}, {"a": 0.5}) is None
+    assert violated_constraint(["a < 0.1"], space, {}, {"a": 0.5}) == "a < 0.1"
+    assert violated_constraint(["a / 0 < 3"], space, {}, {"a": 0.5}) == "a / 0 < 3"
+    assert (
+        violated_constraint(["a < 1 and m > 3", "a > 1 and m > 3"], space, {}, {"a": 0.5})
+        is not None
+    )
 
 
 def test_computed_values_in_the_order_of_need() -> None:
     fixed = {"c": "= b * 2", "b": "= a + steps", "steps": 120, "warm": {"up": "= 0.1 * steps"}}
     space = {"a": Domain.model_validate({"randint": [1, 4]})}
-    config = configuration(space, {**fixed, "gone": "= 2 * momentum"}, {"a": 2})
+    config = build_configuration(space, {**fixed, "gone": "= 2 * momentum"}, {"a": 2})
     assert config == {"a": 2, "b": 122, "c": 244, "steps": 120, "warm": {"up": 12}}
     assert isinstance(config["warm"]["up"], int)
 

@@ -40,7 +40,7 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
     if found:
         problems = [loaded.source.problem(path, text) for path, text in found]
-        raise UserError(*(p.line for p in sorted(problems, key=lambda p: p.order)))
+        raise UserError(*(p.message for p in sorted(problems, key=lambda p: p.order)))
     return sampled
 
 
@@ -124,7 +124,9 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
                 sampled += [] if found is None else [found]
     lowest = draw(spec.space, lambda _, domain: _extremes(domain)[0])
     highest = draw(spec.space, lambda _, domain: _extremes(domain)[-1])
-    return sampled + [corner for corner in (lowest, highest) if spec.broken(corner) is None]
+    return sampled + [
+        corner for corner in (lowest, highest) if spec.violated_constraint(corner) is None
+    ]
 
 
 def _drawn(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
@@ -134,7 +136,7 @@ def _drawn(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[s
         return given[name] if name in given else draw_value(domain, rng)
 
     drawn = (draw(spec.space, pick) for _ in range(_DRAWS))
-    return next((params for params in drawn if spec.broken(params) is None), None)
+    return next((params for params in drawn if spec.violated_constraint(params) is None), None)
 
 
 def _extremes(domain: Domain) -> list[Any]:

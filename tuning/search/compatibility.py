@@ -70,7 +70,7 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
     if problems:
         raise UserError(*problems)
     needed = {name for name, leaf in there.items() if isinstance(leaf, Domain)}
-    if params.keys() >= needed and (rule := spec.broken(params)):
+    if params.keys() >= needed and (rule := spec.violated_constraint(params)):
         raise UserError(f"constraints: the configuration breaks {rule}")
 
 
@@ -98,7 +98,7 @@ def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
     if params.keys() != leaves.keys():
         return False
     inside = all(leaf.contains(params[name]) for name, leaf in leaves.items())
-    return inside and spec.broken(params) is None
+    return inside and spec.violated_constraint(params) is None
 
 
 def _value(params: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Any:

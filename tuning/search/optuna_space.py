@@ -161,7 +161,7 @@ class OptunaSpace:
         given = frozen.system_attrs.get("fixed_params", {})
         for attempt in _drafts(study, trial, frozen, given):
             params = draw(self._spec.space, partial(self._pick, attempt))
-            if attempt.agrees and self._spec.broken(params) is None:
+            if attempt.agrees and self._spec.violated_constraint(params) is None:
                 attempt.write()
                 return params
         raise UserError(

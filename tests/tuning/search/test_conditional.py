@@ -56,7 +56,7 @@ def check(spec: SweepSpec, params: dict[str, Any]) -> None:
     domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
     assert list(params) == list(domains)
     assert all(domains[name].contains(value) for name, value in params.items())
-    assert spec.broken(params) is None
+    assert spec.violated_constraint(params) is None
 
 
 @pytest.mark.parametrize("name", sorted({*SEARCHERS, "auto"} - {"grid"}))  # it lists everything
