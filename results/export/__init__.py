@@ -1,1 +1,20 @@
-"""A model for the world outside: written in another's format, and judged by the other's runtime."""
+"""Export a model to the formats of other runtimes, and verify the copy with those runtimes."""
+
+from results.export.exportable import Exportable, ModelSource, TokenSample
+from results.export.folder import ModelCard, export_model
+from results.export.format import FORMATS, Format, Runtime, make_format
+from results.export.verify import Verification, verify_export
+
+__all__ = [
+    "FORMATS",
+    "Exportable",
+    "Format",
+    "ModelCard",
+    "ModelSource",
+    "Runtime",
+    "TokenSample",
+    "Verification",
+    "export_model",
+    "make_format",
+    "verify_export",
+]

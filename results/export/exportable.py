@@ -1,9 +1,11 @@
-"""A trained model in the form in which other runtimes take it, as a trainable hands it over."""
+"""A trained model as a trainable hands it over for export."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenSample:
-    """Text and the token ids that it had in training, by which an exported tokenizer is judged."""
+    """A text and its token ids in training, to check the tokenizer of an exported copy."""
 
     text: str
     ids: tuple[int, ...]
@@ -20,17 +22,18 @@ class TokenSample:
 
 @dataclass(frozen=True)
 class Exportable:
-    """A model, and inputs by which an exported copy of it is judged.
+    """A model, and the inputs on which an exported copy is compared with it.
 
     Attributes:
-        module: in eval mode, float32, on the CPU; takes one tensor, gives one tensor.
-        input_name: what the input is called in the exported model.
-        output_name: likewise the output.
-        examples: inputs of several shapes; each dimension of the first is at least 2, since
-            exporters take a size of 1 for a constant.
-        dynamic: dimension of the input → its name; these may have any size.
-        tokens: of a language model.
-        classes: whether the output's last dimension counts classes, of which the largest is meant.
+        module: in eval mode, float32, on the CPU; takes one tensor and returns one tensor.
+        input_name: name of the input in the exported model.
+        output_name: name of the output in the exported model.
+        examples: inputs of several shapes; each dimension of the first one is at least 2, because
+            exporters treat a size of 1 as a constant.
+        dynamic: dimension of the input → its name; these dimensions may have any size.
+        tokens: only for a language model.
+        classes: whether the output's last dimension counts classes, so that the largest value is
+            the prediction.
     """
 
     module: torch.nn.Module
@@ -40,3 +43,21 @@ class Exportable:
     dynamic: Mapping[int, str] = field(default_factory=lambda: {0: "batch"})
     tokens: TokenSample | None = None
     classes: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The two ways in which an export format gets a model.
+
+    Attributes:
+        load: returns the model; raises `NotImplementedError` when the trainable cannot.
+        write_hf: writes a folder that `transformers` loads; raises the same.
+    """
+
+    load: Callable[[], Exportable]
+    write_hf: Callable[[Path], None]
+
+    @cached_property
+    def exportable(self) -> Exportable:
+        """The model, loaded once."""
+        return self.load()

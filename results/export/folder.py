@@ -1,4 +1,4 @@
-"""A model folder for the world outside: whole or not there, with a card that says whence."""
+"""Write an exported model as a folder that appears whole or not at all, with a model card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.checkpoints.commit import MANIFEST, CheckpointError, commit, create_staging, verify
-from results.export.formats import FORMATS, Model
+from results.export.exportable import ModelSource
+from results.export.format import Format, make_format
 from results.export.verify import Verification, verify_export, write_report
 from search_spaces.errors import UserError
 
@@ -19,17 +20,17 @@ _WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelCard:
     """What the model card says.
 
     Attributes:
         sweep: its name.
         metric: name of the metric.
-        value: the model's own value of it; None when it was not judged.
-        parents: ids of the trials whose weights are in it.
-        params: of the first parent, flat; what varied in the sweep.
-        data: lines about what it was trained on, and why it was chosen.
-        where: on which data `value` was measured.
+        value: the model's own value of the metric; None when it was not measured.
+        parents: ids of the trials whose weights are in the model.
+        params: of the first parent, flat; the parameters that varied in the sweep.
+        data: lines about the training data, and why the model was chosen.
+        where: the data on which `value` was measured.
     """
 
     sweep: str
@@ -41,36 +42,36 @@ class Card:
     where: str = ""
 
 
-def export(
+def export_model(
     source: Path,
     target: Path,
     name: str,
-    model: Model,
-    card: Card,
+    model: ModelSource,
+    card: ModelCard,
     *,
     check: bool = True,
     force: bool = False,
 ) -> tuple[Verification, ...]:
-    """Write a model in a format, and judge it before anybody can find it.
+    """Write a model in a format, and verify the copy before it appears at its target.
 
     Args:
-        source: the checkpoint or soup that the model is read from; verified first.
+        source: the checkpoint or soup from which the model is read; its hashes are verified first.
         target: the folder; appears complete, with a `README.md` model card, by a rename.
         name: of the format.
-        model: see `Model`.
+        model: see `ModelSource`.
         card: for the README.
         check: run the copy in fresh processes and compare (`export_report.json`).
         force: replace an earlier export at `target`. Other folders are never replaced.
 
     Returns:
-        The verdicts of all runtimes that are there, passed ones; none without `check`.
+        The passed verifications of all installed runtimes; none without `check`.
 
     Raises:
-        UserError: the source is damaged, the target is there already, packages are missing, or
-            the copy does not give what the original gives: then nothing is left of it.
-        NotImplementedError: the trainable has no such form.
+        UserError: the source is damaged, the target exists, packages are missing, or the copy's
+            outputs differ from the original's; no file is left then.
+        NotImplementedError: the trainable does not support the format.
     """
-    form = FORMATS[name]
+    form = make_format(name)
     form.check_installed(name)
     try:
         verify(source)
@@ -81,38 +82,37 @@ def export(
     create_staging(folder)
     try:
         form.write(model, folder)
-        (folder / "README.md").write_text(_readme(folder, card, name, form.how(folder)))
-        verdicts = _judged(folder, name, model) if check else ()
+        (folder / "README.md").write_text(_readme(folder, card, name, form.load_line(folder)))
+        found = _verify(folder, name, form, model) if check else ()
         commit(folder, target, step=0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return verdicts
+    return found
 
 
-def _judged(folder: Path, name: str, model: Model) -> tuple[Verification, ...]:
-    """What the runtimes say, written to `export_report.json`; the first that objects ends it."""
-    verdicts = []
-    for runtime in FORMATS[name].runtimes:
-        if not runtime.there:
+def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[Verification, ...]:
+    """Verify by each installed runtime; write `export_report.json`; stop at the first failure."""
+    found = []
+    for runtime in form.runtimes:
+        if not runtime.installed:
             continue
-        verdicts.append(verify_export(folder, runtime, model.exportable))
-        if not verdicts[-1].passed:
-            summary = verdicts[-1].summary
-            raise UserError(f"--to {name}: not exported, the copy differs: {summary}")
-    write_report(folder, verdicts)
-    return tuple(verdicts)
+        found.append(verify_export(folder, runtime, model.exportable))
+        if not found[-1].passed:
+            raise UserError(f"--to {name}: not exported, the copy differs: {found[-1].summary}")
+    write_report(folder, found)
+    return tuple(found)
 
 
 def _check_target(target: Path, force: bool) -> None:
     if not target.exists():
         return
     if not force:
-        raise UserError(f"{target}: is there already; replace it with --force")
+        raise UserError(f"{target}: exists already; replace it with --force")
     if not (target / MANIFEST).is_file():
-        raise UserError(f"{target}: is no earlier export, so --force does not replace it")
+        raise UserError(f"{target}: is not an earlier export, so --force does not replace it")
 
 
-def _readme(folder: Path, card: Card, form: str, how: str) -> str:
+def _readme(folder: Path, card: ModelCard, form: str, load_line: str) -> str:
     value = "not measured" if card.value is None else f"{card.value:.6g} {card.where}".rstrip()
     files = sorted(p for p in folder.iterdir() if p.suffix in _WEIGHTS)
     weights = [f"- `{p.name}`: `{_sha256(p)}`" for p in files]
@@ -125,7 +125,7 @@ def _readme(folder: Path, card: Card, form: str, how: str) -> str:
         f"- trials: {', '.join(f'`{p}`' for p in card.parents)}",
         f"- `{card.metric}`: {value}",
         *(f"- {line}" for line in card.data),
-        f"- load: `{how.format(folder='.')}`",
+        f"- load: `{load_line.format(folder='.')}`",
         "",
         f"## Hyperparameters of `{card.parents[0]}`",
         "",

@@ -1,4 +1,4 @@
-"""Judging an exported model: an independent runtime, a fresh process, the same inputs."""
+"""Verify an exported model: an independent runtime in a fresh process, on the same inputs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from results.export.exportable import Exportable
-from results.export.formats import Runtime
+from results.export.format import Runtime
 
 REPORT = "export_report.json"
 RUNTIMES = Path(__file__).parent / "runtimes"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-_TAIL = 2000  # characters of what a runtime said, for the message
+_MESSAGE_CHARS = 2000
+"""Characters of a runtime's stderr that a message quotes."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,20 @@ class Case:
 
     @property
     def error(self) -> float:
-        """Largest difference, as a part of the largest output (at least 1)."""
+        """Largest difference, relative to the largest output (or to 1 if that is smaller)."""
         return self.max_abs_error / max(1.0, self.max_abs_output)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What one runtime says of a copy, as in `export_report.json`.
+    """The result of one runtime, as in `export_report.json`.
 
     Attributes:
         runtime: what ran the copy, with its version.
         tolerance: see `Runtime`.
         cases: one for each example input.
-        tokens_equal: whether the copy's tokenizer gives the same ids; None for no tokenizer.
-        problem: why there are no numbers: the runtime's own words.
+        tokens_equal: whether the copy's tokenizer gives the same ids; None without a tokenizer.
+        problem: why there are no numbers, in the runtime's own words.
     """
 
     runtime: str
@@ -55,7 +56,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether the copy may be used for the original."""
+        """Whether the copy's outputs and token ids are those of the original."""
         close = all(case.error <= self.tolerance for case in self.cases)  # false for NaN
         return bool(self.cases) and close and self.tokens_equal is not False
 
@@ -73,9 +74,9 @@ class Verification:
         )
 
 
-def write_report(folder: Path, verdicts: Iterable[Verification]) -> None:
-    """Write `export_report.json`: who judged the copy, and the numbers."""
-    judges = [{**asdict(v), "passed": v.passed} for v in verdicts]
+def write_report(folder: Path, verifications: Iterable[Verification]) -> None:
+    """Write `export_report.json`: which runtimes verified the copy, and the numbers."""
+    judges = [{**asdict(v), "passed": v.passed} for v in verifications]
     report = {"passed": all(j["passed"] for j in judges), "judges": judges}
     (folder / REPORT).write_text(json.dumps(report, indent=1))
 
@@ -88,54 +89,57 @@ def verify_export(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 600,
 ) -> Verification:
-    """Run an exported model in a fresh process that has nothing of ours, and compare.
+    """Run an exported model in a fresh process that cannot import this project, and compare.
 
     Args:
-        where: folder of the export, or what else the runtime takes.
-        runtime: that judges it.
+        where: folder of the export, or another address that the runtime takes.
+        runtime: runs the copy.
         model: the original.
-        environment: for the fresh process, beside what is there.
+        environment: variables for the fresh process, added to those of this one.
         timeout_s: seconds for the fresh process.
     """
     import numpy as np
 
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
-        given: dict[str, Any] = {
-            str(i): example.numpy() for i, example in enumerate(model.examples)
-        }
-        if model.tokens is not None:
-            given["text"] = np.array(model.tokens.text)
-        np.savez(inputs, **given)
+        _write_inputs(inputs, model)
         script = RUNTIMES / runtime.script
-        # -I: neither our package nor the folder of the script can be imported.
+        # -I: neither this project nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]
-        # Code that comes with a model is copied before it is run: not to the user's own cache.
-        own = {"HF_MODULES_CACHE": str(Path(scratch, "modules"))}
-        env = {**os.environ, **_OFFLINE, **own, **(environment or {})}
+        # transformers copies model code before it runs it: not into the user's own cache.
+        modules = {"HF_MODULES_CACHE": str(Path(scratch, "modules"))}
+        env = {**os.environ, **_OFFLINE, **modules, **(environment or {})}
         try:
-            said = subprocess.run(
+            done = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
             )
         except subprocess.TimeoutExpired:
-            return Verification(
-                runtime.script, runtime.tolerance, problem=f"no answer in {timeout_s:g} s"
-            )
-        if said.returncode:
-            problem = f"{runtime.script} failed: {said.stderr.strip()[-_TAIL:]}"
+            problem = f"no answer in {timeout_s:g} s"
+            return Verification(runtime.script, runtime.tolerance, problem=problem)
+        if done.returncode:
+            problem = f"{runtime.script} failed: {done.stderr.strip()[-_MESSAGE_CHARS:]}"
             return Verification(runtime.script, runtime.tolerance, problem=problem)
         with np.load(outputs) as found:
-            return _judge(runtime, model, dict(found))
+            return _compare(runtime, model, dict(found))
 
 
-def _judge(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verification:
+def _write_inputs(path: Path, model: Exportable) -> None:
+    import numpy as np
+
+    inputs: dict[str, Any] = {str(i): example.numpy() for i, example in enumerate(model.examples)}
+    if model.tokens is not None:
+        inputs["text"] = np.array(model.tokens.text)
+    np.savez(path, **inputs)
+
+
+def _compare(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verification:
     import numpy as np
     import torch
 
     cases = []
     for i, example in enumerate(model.examples):
         with torch.no_grad():
-            expected = runtime.sees(model.module(example)).double().numpy()
+            expected = runtime.comparable(model.module(example)).double().numpy()
         got = np.asarray(found[str(i)], dtype=np.float64)
         error = np.abs(got - expected).max() if got.shape == expected.shape else np.inf
         cases.append(Case(tuple(example.shape), float(error), float(np.abs(expected).max())))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.export.exportable import Exportable
-from results.export.formats import Runtime
-from results.export.silence import quiet
+from results.export.format import Runtime
+from results.export.quiet import quiet_exporters
 from results.export.verify import Verification, verify_export
 from results.tracking.client import connect, experiment_id
 from search_spaces.errors import UserError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CANDIDATE, CHAMPION = "candidate", "champion"
-_RUNTIME = Runtime("run_mlflow.py", 1e-3)
+RUNTIME = Runtime("run_mlflow.py", 1e-3)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Registered:
 
     name: str
     version: str
-    verdict: Verification
+    verification: Verification
 
     def uri(self, alias: str) -> str:
         """What `mlflow.pyfunc.load_model` takes."""
@@ -68,14 +68,14 @@ def register(
     client = connect(uri)
     version = _log(client, artifact_root, experiment, onnx, name, model, tags)
     tracking = {"MLFLOW_TRACKING_URI": uri}
-    verdict = verify_export(f"models:/{name}/{version}", _RUNTIME, model, environment=tracking)
-    if not verdict.passed:
+    verification = verify_export(f"models:/{name}/{version}", RUNTIME, model, environment=tracking)
+    if not verification.passed:
         client.delete_model_version(name, version)
-        raise UserError(f"--to mlflow: not registered, the copy differs: {verdict.summary}")
+        raise UserError(f"--to mlflow: not registered, the copy differs: {verification.summary}")
     client.set_registered_model_alias(name, CANDIDATE, version)
     if champion:
         client.set_registered_model_alias(name, CHAMPION, version)
-    return Registered(name, version, verdict)
+    return Registered(name, version, verification)
 
 
 def _log(
@@ -92,7 +92,7 @@ def _log(
 
     where = experiment_id(client, experiment, artifact_root)
     run = client.create_run(where, tags=dict(tags), run_name=f"{name} {onnx.name}")
-    with quiet(), tempfile.TemporaryDirectory() as scratch:
+    with quiet_exporters(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         _save(onnx, folder, model)
         client.log_artifacts(run.info.run_id, str(folder), "model")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.export.formats import Runtime
+from results.export.format import Runtime
 from results.paths import Storage, SweepPaths
 from results.tracking import model_registry
 from search_spaces.loading.sweep_file import LoadedSweep, Source
@@ -142,7 +142,7 @@ def test_digits_all_the_way(tune: Tune, own: Path) -> None:
 def test_a_copy_that_differs_is_not_registered(
     tune: Tune, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_registry, "_RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
+    monkeypatch.setattr(model_registry, "RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
     assert "not registered, the copy differs" in tune.refused("export", "digits", "--to", "mlflow")
     from mlflow import MlflowClient
 
@@ -173,7 +173,7 @@ def test_formats_that_are_not_there(tune: Tune, monkeypatch: pytest.MonkeyPatch)
         "--to onxn: no such format (did you mean 'onnx'?)\n"
     )
     assert tune.refused("export", "digits", "--to", "gguf") == (
-        "--to gguf: knows LlamaForCausalLM, not DigitsForImageClassification\n"
+        "--to gguf: supports LlamaForCausalLM, not DigitsForImageClassification\n"
     )
     monkeypatch.setattr(Digits, "implementation", ())
     assert tune.refused("export", "digits", "--to", "hf") == (

@@ -19,7 +19,7 @@ from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset
 from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
-from trainables.common.silence import quiet
+from results.export.quiet import quiet_transformers
 
 INIT_SCALE = 0.5
 """Of initial weights, times width^-1/2: gives GPT-2's 0.02 at width 625, and lets narrow ones learn
@@ -28,7 +28,7 @@ several times faster than 0.02 does."""
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     """The model at step 0: pretrained, or random from `init_seed` and nothing else. float32."""
-    with quiet():
+    with quiet_transformers():
         if config.model_name_or_path is not None:
             return _pretrained(config.model_name_or_path)
         with torch.random.fork_rng(devices=[]):
@@ -42,7 +42,7 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
     Raises:
         UserError: the weights are of another model.
     """
-    with quiet():
+    with quiet_transformers():
         architecture = _architecture(config, dataset)
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(architecture) if alone else None
@@ -83,7 +83,7 @@ def save_model(
         weights: a copy of the model's state that is written in its place.
     """
     hf: Any = model
-    with quiet():
+    with quiet_transformers():
         hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
         save_tokenizer(config, dataset, folder)
 

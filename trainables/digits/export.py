@@ -8,8 +8,8 @@ from typing import Any
 from safetensors.torch import load_model
 
 from results.export.exportable import Exportable
+from results.export.quiet import quiet_transformers
 from trainables.base import Split
-from trainables.common.silence import quiet
 from trainables.digits.config import DigitsConfig
 from trainables.digits.loop import WEIGHTS, images_of, load_network
 
@@ -32,5 +32,5 @@ def export_hf(config: DigitsConfig, weights: Path, target: Path, cache: Path) ->
     model_class.register_for_auto_class("AutoModelForImageClassification")
     model = model_class(config_class(config.hidden_units, config.num_layers, config.batch_norm))
     load_model(model.layers, weights / WEIGHTS)
-    with quiet():
+    with quiet_transformers():
         model.save_pretrained(target)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from results.export.folder import Card
+    from results.export import ModelCard
     from results.paths import SweepPaths
     from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
@@ -64,7 +64,7 @@ def cache_of(paths: SweepPaths) -> Path:
     return Storage(paths.root.parent).cache
 
 
-_Found = tuple["Path", str, "Card", bool, str]
+_Found = tuple["Path", str, "ModelCard", bool, str]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SelectedModel:
     name: str
     source: Path
     config: TrainableConfig
-    card: Card
+    card: ModelCard
     confirmed: bool
     unconfirmed_reason: str
 
@@ -117,7 +117,7 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
     from results.analysis.leaderboard import summaries
     from results.analysis.selection import select_winner
     from results.checkpoints.commit import newest_intact
-    from results.export.folder import Card
+    from results.export import ModelCard
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find_trial
 
@@ -133,7 +133,7 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
     found = newest_intact(paths.trial(entry.record.id))
     if found is None:
         raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
-    card = Card(
+    card = ModelCard(
         spec.name,
         spec.metric,
         entry.value,
@@ -157,7 +157,7 @@ def _data(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
 
 def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     from results.averaging.soup import read_soup
-    from results.export.folder import Card
+    from results.export import ModelCard
     from search_spaces.errors import UserError, suggest
     from tuning.controller.sweep_dir.folder import sweep_argument
 
@@ -173,7 +173,7 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     made = read_soup(folder)
     first = record_of(paths, made.trial_id)
     value = made.scores[made.method].mean
-    card = Card(
+    card = ModelCard(
         spec.name,
         spec.metric,
         value,

@@ -1,19 +1,17 @@
-"""Exports appear whole, and replace nothing they should not."""
+"""An export appears whole, with its model card, and replaces only an earlier export."""
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from results.checkpoints.commit import commit, create_staging, verify
-from results.export.folder import Card, export
-from results.export.formats import FORMATS, Model
+from results.export import ModelCard, ModelSource, export_model
 from search_spaces.errors import UserError
 
-CARD = Card(
+CARD = ModelCard(
     "llm-1",
     "eval_loss",
     1.25,
@@ -42,21 +40,20 @@ def export_hf(
     source: Path,
     target: Path,
     writer: Callable[[Path], None],
-    card: Card = CARD,
     force: bool = False,
 ) -> Path:
     def load() -> NoReturn:
-        raise AssertionError("nothing to judge")
+        raise AssertionError("nothing to verify")
 
-    export(source, target, "hf", Model(load, writer), card, check=False, force=force)
+    export_model(source, target, "hf", ModelSource(load, writer), CARD, check=False, force=force)
     return target
 
 
-def test_the_card_says_whence(source: Path, tmp_path: Path) -> None:
-    target = export_hf(source, tmp_path / "out" / "hf", write, CARD)
+def test_model_card_names_sweep_trials_and_weights(source: Path, tmp_path: Path) -> None:
+    target = export_hf(source, tmp_path / "out" / "hf", write)
     text = (target / "README.md").read_text()
     assert text.startswith("---\nlibrary_name: transformers\n---\n")
-    for said in (
+    for expected in (
         "llm-1",
         "`t0003`, `t0001`",
         "`eval_loss`: 1.25 on the test split",
@@ -64,49 +61,38 @@ def test_the_card_says_whence(source: Path, tmp_path: Path) -> None:
         "`lr`: `0.001`",
         "`[1, 2]`",
     ):
-        assert said in text
+        assert expected in text
     assert hashlib.sha256(b"weights").hexdigest() in text
     assert sorted(verify(target).files) == ["README.md", "config.json", "model.safetensors"]
     assert [p.name for p in target.parent.iterdir()] == ["hf"]
 
 
-def test_a_format_whose_packages_are_missing_says_what_to_install() -> None:
-    there = replace(FORMATS["onnx"], needs=("json",))
-    there.check_installed("onnx")
-    missing = replace(FORMATS["onnx"], needs=("json", "no_such_package"))
-    with pytest.raises(UserError) as told:
-        missing.check_installed("onnx")
-    assert str(told.value) == (
-        "--to onnx: needs no_such_package; install with: pip install 'tune-platform[export]'"
-    )
-
-
-def test_a_target_is_replaced_only_by_force_and_only_an_export(
+def test_export_replaces_only_an_earlier_export_and_only_with_force(
     source: Path, tmp_path: Path
 ) -> None:
-    target = export_hf(source, tmp_path / "hf", write, CARD)
+    target = export_hf(source, tmp_path / "hf", write)
     with pytest.raises(UserError, match="--force"):
-        export_hf(source, target, write, CARD)
-    export_hf(source, target, lambda f: write(f), CARD, force=True)
+        export_hf(source, target, write)
+    export_hf(source, target, write, force=True)
     own = tmp_path / "own"
     own.mkdir()
     (own / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="no earlier export"):
-        export_hf(source, own, write, CARD, force=True)
+    with pytest.raises(UserError, match="not an earlier export"):
+        export_hf(source, own, write, force=True)
     assert (own / "thesis.tex").exists()
 
 
-def test_a_writer_that_fails_leaves_nothing(source: Path, tmp_path: Path) -> None:
+def test_failed_writer_leaves_no_files(source: Path, tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         write(folder)
         raise NotImplementedError("no transformers form")
 
     with pytest.raises(NotImplementedError):
-        export_hf(source, tmp_path / "out" / "hf", fail, CARD)
+        export_hf(source, tmp_path / "out" / "hf", fail)
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_damaged_weights_are_not_exported(source: Path, tmp_path: Path) -> None:
+def test_export_refuses_damaged_weights(source: Path, tmp_path: Path) -> None:
     (source / "model.safetensors").write_text("WEIGHTS")
     with pytest.raises(UserError, match="another SHA-256"):
-        export_hf(source, tmp_path / "hf", write, CARD)
+        export_hf(source, tmp_path / "hf", write)

@@ -1,4 +1,4 @@
-"""Every format, judged by an independent runtime in a fresh process, on models trained here."""
+"""Every export format, verified by an independent runtime in a fresh process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from results.checkpoints.commit import newest_intact, verify
-from results.export.folder import Card, export
-from results.export.formats import FORMATS, Model
-from results.export.verify import REPORT, verify_export
+from results.export import FORMATS, ModelCard, ModelSource, export_model, verify_export
+from results.export.formats.gguf import Gguf
+from results.export.formats.hf import HuggingFace
+from results.export.verify import REPORT
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
@@ -21,7 +22,15 @@ from trainables.registry import resolve
 
 pytestmark = pytest.mark.slow
 
-CARD = Card("sweep", "loss", 1.0, ("t0000",))
+CARD = ModelCard("sweep", "loss", 1.0, ("t0000",))
+TRAINABLES = {
+    "hf": ("causal_lm", "digits"),
+    "onnx": ("causal_lm", "digits"),
+    "pt2": ("causal_lm", "digits"),
+    "gguf": ("causal_lm",),
+}
+"""Format → the trainables whose models it takes. A new format is one line here."""
+WITH_TOKENIZER = ("hf", "gguf")
 
 
 @pytest.fixture(scope="module")
@@ -33,76 +42,89 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {n: newest_intact(TrialPaths(root / n)).folder for n in ("causal_lm", "digits")}
 
 
-def model_of(name: str, weights: Path) -> Model:
+def model_of(name: str, weights: Path) -> ModelSource:
     trainable = resolve(name)
     config = trainable.Config.model_validate(EXAMPLES[name].config)
     cache = weights.parents[3] / "cache"
-    return Model(
+    return ModelSource(
         lambda: trainable.exportable(config, weights, cache),
         lambda folder: trainable.export_hf(config, weights, folder, cache),
     )
 
 
-CAN = [("causal_lm", form) for form in FORMATS] + [("digits", f) for f in ("hf", "onnx", "pt2")]
+def test_every_format_has_an_example() -> None:
+    assert TRAINABLES.keys() == FORMATS.keys()
 
 
-@pytest.mark.parametrize(("name", "form"), CAN)
+@pytest.mark.parametrize(
+    ("name", "form"), [(name, form) for form, names in TRAINABLES.items() for name in names]
+)
 class TestConformance:
-    """What every format keeps: the copy gives what the original gives, at every shape."""
+    """What every format keeps: the copy's outputs are the original's, at every input shape."""
 
-    def test_the_copy_is_the_original(
+    def test_copy_gives_the_outputs_of_the_original(
         self, trained: dict[str, Path], tmp_path: Path, name: str, form: str
     ) -> None:
         source = trained[name]
         target = tmp_path / "out"
-        verdicts = export(source, target, form, model_of(name, source), CARD)
+        verifications = export_model(source, target, form, model_of(name, source), CARD)
         report = json.loads((target / REPORT).read_text())
         assert report["passed"]
-        assert [judge["runtime"] for judge in report["judges"]] == [v.runtime for v in verdicts]
-        for verdict, judge in zip(verdicts, report["judges"], strict=True):
-            assert verdict.passed
+        assert [judge["runtime"] for judge in report["judges"]] == [
+            one.runtime for one in verifications
+        ]
+        for one, judge in zip(verifications, report["judges"], strict=True):
+            assert one.passed
             assert len({tuple(case["shape"]) for case in judge["cases"]}) == 3
-            reads_text = name == "causal_lm" and form in ("hf", "gguf")
-            assert verdict.tokens_equal is (True if reads_text else None)
+            has_tokenizer = name == "causal_lm" and form in WITH_TOKENIZER
+            assert one.tokens_equal is (True if has_tokenizer else None)
         assert {"README.md", REPORT} < set(verify(target).files)
 
 
-def test_a_gguf_file_is_judged_by_llama_cpp_where_it_is_installed(
+READER, LLAMA_CPP = Gguf.runtimes
+
+
+class WithoutLlamaCpp(Gguf):
+    """GGUF on a machine that has no llama.cpp."""
+
+    runtimes = (READER, replace(LLAMA_CPP, needs="no_such_module"))
+
+
+def test_gguf_is_verified_by_llama_cpp_where_it_is_installed(
     trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By transformers' reader in any case; and both notice a wrong weight."""
+    """By transformers' reader in any case; and llama.cpp notices a wrong weight."""
     source = trained["causal_lm"]
     model = model_of("causal_lm", source)
-    both = export(source, tmp_path / "both", "gguf", model, CARD)
+    both = export_model(source, tmp_path / "both", "gguf", model, CARD)
     assert [v.runtime.split()[0] for v in both] == ["transformers", "llama.cpp"]
-    reader, llama_cpp = FORMATS["gguf"].runtimes
-    absent = replace(FORMATS["gguf"], runtimes=(reader, replace(llama_cpp, needs="no_such_thing")))
-    monkeypatch.setitem(FORMATS, "gguf", absent)
-    assert len(export(source, tmp_path / "one", "gguf", model, CARD)) == 1
+    monkeypatch.setitem(FORMATS, "gguf", f"{__name__}:WithoutLlamaCpp")
+    assert len(export_model(source, tmp_path / "one", "gguf", model, CARD)) == 1
 
     other = model_of("causal_lm", source)
     weight = next(other.exportable.module.parameters())
     weight.data[:, 5] += 1
-    found = verify_export(tmp_path / "one", llama_cpp, other.exportable)
+    found = verify_export(tmp_path / "one", LLAMA_CPP, other.exportable)
     assert found.tokens_equal
     assert not found.passed
 
 
-def test_a_copy_that_differs_is_not_exported(
-    trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The writer changes one weight; only the independent runtime can notice."""
-    sound = FORMATS["hf"]
+class Damaging(HuggingFace):
+    """A writer that changes one weight."""
 
-    def damaged(model: Model, folder: Path) -> None:
-        sound.write(model, folder)
+    def write(self, model: ModelSource, folder: Path) -> None:
+        super().write(model, folder)
         file = folder / "model.safetensors"
         tensors = load_file(file)
         tensors["model.embed_tokens.weight"][5] += 1
         save_file(tensors, file, {"format": "pt"})
 
-    monkeypatch.setitem(FORMATS, "hf", replace(sound, write=damaged))
+
+def test_export_refuses_a_copy_that_differs(
+    trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FORMATS, "hf", f"{__name__}:Damaging")
     source = trained["causal_lm"]
     with pytest.raises(UserError, match=r"the copy differs: transformers .*largest error"):
-        export(source, tmp_path / "out", "hf", model_of("causal_lm", source), CARD)
+        export_model(source, tmp_path / "out", "hf", model_of("causal_lm", source), CARD)
     assert list(tmp_path.iterdir()) == []

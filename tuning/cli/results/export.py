@@ -12,8 +12,7 @@ from tuning.cli.options import Soup, StorageDir, Sweep, Trial
 from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
 
 if TYPE_CHECKING:
-    from results.export.formats import Model
-    from results.export.verify import Verification
+    from results.export import ModelSource, Verification
 
 
 def export(
@@ -56,7 +55,7 @@ def _formats(to: str) -> list[str]:
     Raises:
         UserError: unknown format, or its packages are missing.
     """
-    from results.export.formats import FORMATS
+    from results.export import FORMATS, make_format
     from search_spaces.errors import UserError, suggest
 
     known = [*FORMATS, "mlflow"]
@@ -66,15 +65,15 @@ def _formats(to: str) -> list[str]:
     for name in names:
         if name not in known:
             raise UserError(f"--to {name}: no such format{suggest(name, known)}")
-        FORMATS["onnx" if name == "mlflow" else name].check_installed(name)
+        make_format("onnx" if name == "mlflow" else name).check_installed(name)
     return names
 
 
-def _model(picked: SelectedModel) -> Model:
-    from results.export.formats import Model
+def _model(picked: SelectedModel) -> ModelSource:
+    from results.export import ModelSource
 
     cache = cache_of(picked.paths)
-    return Model(
+    return ModelSource(
         lambda: picked.trainable.exportable(picked.config, picked.source, cache),
         lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
     )
@@ -85,35 +84,35 @@ class _Export:
     """Exports one model to several formats."""
 
     picked: SelectedModel
-    model: Model
+    model: ModelSource
     verify: bool
     force: bool
 
     def write(self, name: str) -> Path:
         """Write a folder and print its path."""
-        from results.export.formats import FORMATS
+        from results.export import make_format
 
         target, checks = self._export(name, self.force)
         typer.echo(f"exported {self.picked.name} to {target}")
         for check in checks:
             typer.echo(f"verified   {check.summary}")
-        form = FORMATS[name]
+        form = make_format(name)
         for runtime in form.runtimes if self.verify else ():
-            if not runtime.there:
+            if not runtime.installed:
                 typer.echo(
                     f"not run    {runtime.needs}; to verify with it: pip install {runtime.needs}"
                 )
-        typer.echo(f"load       {form.how(target).format(folder=target)}")
+        typer.echo(f"load       {form.load_line(target).format(folder=target)}")
         return target
 
     def _export(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
-        from results.export.folder import export as write
+        from results.export import export_model
         from search_spaces.errors import UserError
 
         picked = self.picked
         target = picked.paths.exports / f"{picked.name}-{name}"
         try:
-            checks = write(
+            checks = export_model(
                 picked.source,
                 target,
                 name,
@@ -147,7 +146,7 @@ class _Export:
         )
         alias = CHAMPION if picked.confirmed else CANDIDATE
         typer.echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
-        typer.echo(f"verified   {made.verdict.summary}")
+        typer.echo(f"verified   {made.verification.summary}")
         typer.echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
         if not picked.confirmed:
             typer.echo(f"not @champion: {picked.unconfirmed_reason}")

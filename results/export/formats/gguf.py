@@ -1,7 +1,7 @@
-"""GGUF, the format of llama.cpp, for the architectures that are trained here: Llama.
+"""GGUF, the format of llama.cpp, for the one architecture that is trained here: Llama.
 
-Names, the order of the rotary pairs and the tokenizer's fields are those of llama.cpp's own
-converter (`convert_hf_to_gguf.py`); weights stay float32.
+Names, the order of the rotary pairs and the tokenizer's fields follow llama.cpp's own converter
+(`convert_hf_to_gguf.py`); weights stay float32.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.export.exportable import ModelSource
+from results.export.format import Format, Runtime
+from results.export.formats.hf import TRANSFORMERS
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from results.export.formats import Model
+    import torch
 
 _BLOCK = {
     "self_attn.q_proj": "attn_q",
@@ -33,33 +35,51 @@ _BLOCK = {
 _OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(model: Model, folder: Path) -> None:
-    """Write `model.gguf`.
+def last_token(logits: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities [sequences, vocabulary] of the last token, given those before it."""
+    return logits[:, -2].double().log_softmax(-1)
 
-    Raises:
-        UserError: the model is no Llama, or its tokenizer no byte-level BPE.
-    """
+
+class Gguf(Format):
+    """`model.gguf`, written from the `transformers` folder of the model."""
+
+    runtimes = (TRANSFORMERS, Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp"))
+    needs = ("gguf", "accelerate")
+
+    def write(self, model: ModelSource, folder: Path) -> None:
+        """See the base class.
+
+        Raises:
+            UserError: the model is not a Llama, or its tokenizer is not byte-level BPE.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            model.write_hf(Path(scratch))
+            _convert(Path(scratch), folder / "model.gguf")
+
+    def load_line(self, folder: Path) -> str:
+        """See the base class."""
+        return 'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")'
+
+
+def _convert(hf: Path, target: Path) -> None:
     from gguf import GGUFWriter
     from safetensors.numpy import load_file
 
-    with tempfile.TemporaryDirectory() as scratch:
-        hf = Path(scratch)
-        model.write_hf(hf)
-        config = json.loads((hf / "config.json").read_text())
-        if config.get("architectures") != ["LlamaForCausalLM"]:
-            found = ", ".join(config.get("architectures") or ["a model of no known kind"])
-            raise UserError(f"--to gguf: knows LlamaForCausalLM, not {found}")
-        writer = GGUFWriter(folder / "model.gguf", "llama")
-        try:
-            _settings(writer, config)
-            _vocabulary(writer, json.loads((hf / "tokenizer.json").read_text()), config)
-            for name, tensor in load_file(hf / "model.safetensors").items():
-                writer.add_tensor(_renamed(name), _reordered(name, tensor, config))
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-        finally:
-            writer.close()
+    config = json.loads((hf / "config.json").read_text())
+    if config.get("architectures") != ["LlamaForCausalLM"]:
+        found = ", ".join(config.get("architectures") or ["an unknown architecture"])
+        raise UserError(f"--to gguf: supports LlamaForCausalLM, not {found}")
+    writer = GGUFWriter(target, "llama")
+    try:
+        _settings(writer, config)
+        _vocabulary(writer, json.loads((hf / "tokenizer.json").read_text()), config)
+        for name, tensor in load_file(hf / "model.safetensors").items():
+            writer.add_tensor(_renamed(name), _reordered(name, tensor, config))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
 
 
 def _settings(writer: Any, config: dict[str, Any]) -> None:
@@ -83,7 +103,7 @@ def _vocabulary(writer: Any, tokenizer: dict[str, Any], config: dict[str, Any]) 
 
     bpe = tokenizer["model"]
     if bpe["type"] != "BPE":
-        raise UserError(f"--to gguf: knows byte-level BPE tokenizers, not {bpe['type']}")
+        raise UserError(f"--to gguf: supports byte-level BPE tokenizers, not {bpe['type']}")
     by_id = {i: token for token, i in bpe["vocab"].items()}
     special = {t["id"]: t["content"] for t in tokenizer["added_tokens"]}
     by_id.update(special)
@@ -112,7 +132,7 @@ def _renamed(name: str) -> str:
 def _reordered(
     name: str, tensor: npt.NDArray[np.float32], config: dict[str, Any]
 ) -> npt.NDArray[np.float32]:
-    """Rotary halves side by side, as llama.cpp turns them; `transformers` keeps them apart."""
+    """Interleave the rotary halves, as llama.cpp expects; `transformers` stores them apart."""
     heads = config["num_attention_heads"]
     if "q_proj" in name:
         pairs = heads

@@ -1,0 +1,104 @@
+"""What an export format is: how it writes a model, and which runtimes verify the copy."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from results.export.exportable import ModelSource
+from search_spaces.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    import torch
+
+FORMATS: dict[str, str] = {
+    "hf": "results.export.formats.hf:HuggingFace",
+    "onnx": "results.export.formats.torch_export:Onnx",
+    "pt2": "results.export.formats.torch_export:TorchExport",
+    "gguf": "results.export.formats.gguf:Gguf",
+}
+"""Name after `--to` → `module:Class`. A new format is one line here.
+
+`mlflow` is made of `onnx`: see `results.tracking.model_registry`.
+"""
+
+EXTRA = "tune-platform[export]"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A program that runs an exported copy, so that its outputs can be compared.
+
+    Attributes:
+        script: in `runtimes/` beside this file; runs the copy in a fresh process that cannot
+            import this project.
+        tolerance: largest allowed difference of an output, relative to the largest output (or to 1
+            if that is smaller).
+        comparable: maps the original's output to what the script returns.
+        needs: module that not every installation has; without it the runtime is skipped.
+    """
+
+    script: str
+    tolerance: float
+    comparable: Callable[[torch.Tensor], torch.Tensor] = lambda output: output
+    needs: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can run here."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+
+class Format(ABC):
+    """Writes a model in one format. Stateless; made by `make_format`."""
+
+    runtimes: ClassVar[tuple[Runtime, ...]]
+    """Runtimes that verify the copy; at least one of them is always installed."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Modules that `tune-platform[export]` installs."""
+
+    @abstractmethod
+    def write(self, model: ModelSource, folder: Path) -> None:
+        """Write the model's files into an empty folder.
+
+        Raises:
+            UserError: the format cannot hold this model.
+            NotImplementedError: the trainable does not support the format.
+        """
+
+    @abstractmethod
+    def load_line(self, folder: Path) -> str:
+        """One line of Python that loads a written folder; `{folder}` stands for its path."""
+
+    def check_installed(self, name: str) -> None:
+        """Refuse a format whose packages are missing.
+
+        Args:
+            name: of the format, as the user gave it.
+
+        Raises:
+            UserError: says what to install.
+        """
+        missing = [m for m in self.needs if importlib.util.find_spec(m) is None]
+        if missing:
+            raise UserError(
+                f"--to {name}: needs {', '.join(missing)}; install with: pip install '{EXTRA}'"
+            )
+
+
+def make_format(name: str) -> Format:
+    """A format by its name.
+
+    Raises:
+        UserError: there is no such format.
+    """
+    if name not in FORMATS:
+        raise UserError(f"--to {name}: no such format{suggest(name, FORMATS)}")
+    module, _, cls = FORMATS[name].partition(":")
+    found: type[Format] = getattr(import_module(module), cls)
+    return found()

@@ -1,0 +1,1 @@
+"""Export formats; `results.export.format.FORMATS` lists them."""
