@@ -147,8 +147,8 @@ class WorkerManager:
         that is gone; called all the time.
         """
         running = self._sizes.values()
-        needed = 0 if self._capacity.is_idle else self._capacity.trials() - len(running)
-        self._crew.keep(max(0, needed))
+        most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
+        self._crew.keep(max(0, most - len(running)))
         if self._capacity.is_overcommitted(running):
             self._crew.recall()
         self._capacity.track_free_slots(running)

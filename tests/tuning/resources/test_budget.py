@@ -1,4 +1,4 @@
-"""Limits of a budget: which one ends a sweep, what was spent before a resume, and the forecast."""
+"""Limits of a budget, what was spent before a resume, and the forecast."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.paths import SweepPaths
-from results.records.trial import Attempt, TrialRecord, TrialState
+from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
@@ -19,6 +19,7 @@ from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, 
 from tuning.controller.resources.placement import Node, compute_placement
 from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
 from tuning.search.schedulers import Decision
+from tuning.search.study import SweepStudy
 
 HOUR = 3600.0
 
@@ -39,18 +40,18 @@ def trial(number, hours=1.0, state=TrialState.COMPLETED, ended=None, cpus=2.0, g
 
 
 def limit(budget, values, *, mode="min", elapsed=0.0, gain=None, records=None):
-    """The limit that trials with these values reach; they ended in their order."""
+    """Key and hardness of the limit that trials with these values reach, ending in this order."""
     records = records or [trial(i) for i in range(len(values))]
-    tally = BudgetTracker(BudgetSpec(**budget), mode)
+    tracker = BudgetTracker(BudgetSpec(**budget), mode)
     for record, value in zip(records, values, strict=True):
         if value is not None:
-            tally.record_value(record.id, value)
-        tally.record_trial(record)
-    found = tally.limit(elapsed, lambda: gain)
+            tracker.record_value(record.id, value)
+        tracker.record_trial(record)
+    found = tracker.limit(elapsed, lambda: gain)
     return found and (found.key, found.hard)
 
 
-def test_each_limit_is_reached_where_it_says():
+def test_budget_tracker_reports_each_limit_at_its_threshold():
     four = [4.0, 2.0, 3.0, None]
     assert limit({"trials": 4}, four) == ("trials", False)
     assert limit({"trials": 5}, four) is None
@@ -68,11 +69,11 @@ def test_each_limit_is_reached_where_it_says():
     assert limit({"min_improvement": 0.1}, four, gain=None) is None
 
 
-def test_patience_counts_what_ended_since_the_best_did():
+def test_patience_counts_trials_that_ended_after_the_best():
     assert limit({"patience": 2}, [4.0, 2.0, 3.0, None]) == ("patience", False)
     assert limit({"patience": 3}, [4.0, 2.0, 3.0, None]) is None
     assert limit({"patience": 3}, [4.0, 2.0, 2.0, 2.0, 2.0]) == ("patience", False)
-    # as they ended, not as they began; what runs has not ended
+    # in the order of their ends, not of their starts; running trials do not count
     late = [trial(0, ended=9), trial(1, ended=1), trial(2, ended=2)]
     assert limit({"patience": 2}, [1.0, 2.0, 3.0], records=late) is None
     running = [trial(0), trial(1, state=TrialState.RUNNING), trial(2)]
@@ -81,32 +82,32 @@ def test_patience_counts_what_ended_since_the_best_did():
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_sums_that_run_along_are_those_of_all_trials(events):
+def test_budget_tracker_sums_equal_those_over_all_trials(events):
     """Trials report and end in any order, some of them after failures."""
-    tally = BudgetTracker(BudgetSpec(trials=99, patience=1, target=1.0), "min")
+    tracker = BudgetTracker(BudgetSpec(trials=99, patience=1, target=1.0), "min")
     records, values = {}, {}
-    for moment, (number, value, ends) in enumerate(events):
+    for hour, (number, value, ends) in enumerate(events):
         new = trial(number, state=TrialState.RUNNING).model_copy(update={"attempts": ()})
         before = records.get(number) or new
         if before.state.finished:
             continue
         values[number] = float(value)
-        tally.record_value(before.id, float(value))
+        tracker.record_value(before.id, float(value))
         bad = ends and value == 9
         state = TrialState.FAILED if bad else TrialState.COMPLETED if ends else before.state
         made = len(before.attempts) + 1
-        attempt = Attempt(number=made, started=0.0, ended=HOUR * (moment + 1), cpus=2.0)
+        attempt = Attempt(number=made, started=0.0, ended=HOUR * (hour + 1), cpus=2.0)
         attempts = (*before.attempts, attempt)
         records[number] = before.model_copy(update={"state": state, "attempts": attempts})
-        tally.record_trial(records[number])
-        assert tally.trials_since_best == waited(records, values)
-        assert tally.cost.cpu_hours == pytest.approx(total_cost(records.values()).cpu_hours)
+        tracker.record_trial(records[number])
+        assert tracker.trials_since_best == trials_since_best(records, values)
+        assert tracker.cost.cpu_hours == pytest.approx(total_cost(records.values()).cpu_hours)
         good = [f"t{n:04d}" for n, r in records.items() if r.eligible and values[n] <= 1.0]
-        limit = tally.hard_limit(0.0)
+        limit = tracker.hard_limit(0.0)
         assert limit.description == f"{min(good)} reached 1" if good else limit is None
 
 
-def waited(records, values):
+def trials_since_best(records, values):
     ended = [(r.attempts[-1].ended, n, r.eligible) for n, r in records.items() if r.state.finished]
     best, since = math.inf, 0
     for _, number, eligible in sorted(ended):
@@ -115,54 +116,54 @@ def waited(records, values):
     return since
 
 
-def test_a_failed_trial_reaches_no_target():
+def test_failed_trial_does_not_reach_the_target():
     records = [trial(0, state=TrialState.FAILED)]
     assert limit({"target": 2.0}, [1.0], records=records) is None
     assert limit({"patience": 1}, [1.0], records=records) == ("patience", False)
 
 
-def test_the_hard_limit_comes_first():
+def test_hard_limit_comes_before_soft_limit():
     assert limit({"trials": 1, "time": 1.0}, [1.0], elapsed=2.0) == ("time", True)
 
 
-def test_a_sweep_needs_a_limit_that_it_is_sure_to_reach():
+def test_budget_needs_a_limit_that_is_sure_to_be_reached():
     for budget in ({"cpu_hours": 1.0}, {"gpu_hours": 0.5}, {"time": "1h"}):
         assert make_spec(budget=budget).budget.bounded
     with pytest.raises(ValidationError, match="needs trials, time, cpu_hours or gpu_hours"):
         make_spec(budget={"target": 0.1, "patience": 3})
 
 
-def test_several_objectives_have_no_best_value():
+def test_patience_refuses_several_metrics():
     with pytest.raises(ValidationError, match="patience takes one metric, not several"):
         make_spec(metric=["loss", "size"], budget={"trials": 9, "patience": 3})
 
 
-def test_gpu_hours_that_nobody_spends_are_refused():
+def test_gpu_hours_are_refused_without_gpus():
     budget, resources = BudgetSpec(gpu_hours=2.0), ResourcesSpec()
     check_gpu_budget(budget, compute_placement(resources, [Node(cpus=2, gpus=1)]))
     with pytest.raises(UserError, match=r"a trial holds no GPU here \(1 CPU \(1 x 1 CPU\)\)"):
         check_gpu_budget(budget, compute_placement(resources, [Node(cpus=2, gpus=0)]))
 
 
-def test_the_target_ends_the_sweep(tmp_path):
+def test_target_ends_the_sweep(tmp_path):
     spec = make_spec(budget={"trials": 50, "target": 1.0})
     run = open_run(tmp_path / "s", spec)
     first, second = run.next_trial(), run.next_trial()
     assert train(run, second, upto=2, value=lambda c, s: 5.0) is Decision.CONTINUE
     assert train(run, first, value=lambda c, s: 3.0 - s) is Decision.STOP
-    assert not run.finished  # the other one has not heard of it yet
+    assert not run.finished  # the other trial has not reported since
     assert train(run, second, value=lambda c, s: 5.0) is Decision.STOP
     assert run.finished
     assert run.next_trial() is None
     assert [r.reason for r in run.records.values()] == ["target at step 2", "target at step 3"]
     assert run.limit.description == "t0000 reached 1"
-    # a resume begins nothing, a lower target does
+    # a resume starts no trial unless the target is lower
     assert open_run(tmp_path / "s", spec).finished
     lower = make_spec(budget={"trials": 50, "target": 0.5})
     assert open_run(tmp_path / "s", lower).next_trial().trial_id == "t0002"
 
 
-def test_patience_lets_what_runs_go_on(tmp_path):
+def test_patience_lets_running_trials_finish(tmp_path):
     run = open_run(tmp_path / "s", make_spec(budget={"trials": 50, "patience": 2}))
     jobs = [run.next_trial() for _ in range(4)]
     for job, level in zip(jobs, (1.0, 2.0, 3.0), strict=False):
@@ -170,23 +171,24 @@ def test_patience_lets_what_runs_go_on(tmp_path):
     assert run.limit.key == "patience"
     assert run.next_trial() is None
     assert not run.finished
-    train(run, jobs[3], value=lambda c, s: 0.5)  # it was the best: the search goes on
+    train(run, jobs[3], value=lambda c, s: 0.5)  # a new best: the search goes on
     assert run.limit is None
     assert run.next_trial() is not None
 
 
-def test_hours_count_over_sessions(tmp_path):
+def test_cpu_hours_count_over_sessions(tmp_path):
     spec = make_spec(budget={"cpu_hours": 1.0}, resources={"workers": 2})
     run = open_run(tmp_path / "s", spec)
     job = run.next_trial()
     train(run, job, upto=2)
+    run.interrupt()
+    run.release()
     record = run.records[job.trial_id]
     attempt = record.attempts[0]
     assert (attempt.cpus, attempt.gpus) == (2.0, 0.0)
     long_ago = attempt.model_copy(update={"started": attempt.started - HOUR})
-    run._save(record.model_copy(update={"attempts": (long_ago,)}))
-    run.interrupt()
-    run.release()
+    record = record.model_copy(update={"attempts": (long_ago,)})
+    write_trial(run.paths.trial(job.trial_id), record)
     again = open_run(tmp_path / "s", spec)
     assert again.next_trial() is None
     assert again.limit.description == "1 CPU-hours"
@@ -211,7 +213,7 @@ def test_patience_ends_a_resumed_sweep_as_an_uninterrupted_one(tmp_path, killed_
     assert outcome(resumed) == outcome(whole)
 
 
-def test_little_left_to_gain_ends_the_search(tmp_path):
+def test_min_improvement_ends_the_search(tmp_path):
     changes = {"scheduler": {"name": "none"}, "space": {"x": {"uniform": [-1.0, 1.0]}}}
     spec = make_spec(**changes, budget={"trials": 60, "min_improvement": 0.9})
     run = open_run(tmp_path / "s", spec)
@@ -220,14 +222,13 @@ def test_little_left_to_gain_ends_the_search(tmp_path):
         run.on_ended(job.trial_id)
     assert run.limit.key == "min_improvement"
     assert 20 <= len(run.records) < 60
-    bound = open_run(tmp_path / "s", spec)._study.regret_bound()
-    assert 0 <= bound < 0.9
+    assert 0 <= SweepStudy(run.paths.study, spec.name, spec).regret_bound() < 0.9
 
 
 EACH = TrialCost(HOUR, Cost(2.0, 1.0), 3)
 
 
-def test_what_a_trial_costs_is_the_mean_of_those_that_ended():
+def test_mean_trial_cost_is_over_ended_trials():
     records = [trial(0, hours=1), trial(1, hours=3), trial(2, hours=9, state=TrialState.RUNNING)]
     assert mean_trial_cost(records) == TrialCost(2 * HOUR, Cost(4.0, 2.0), 2)
     assert mean_trial_cost(records[2:]) is None
@@ -236,14 +237,14 @@ def test_what_a_trial_costs_is_the_mean_of_those_that_ended():
 @pytest.mark.parametrize(
     ("budget", "hours"),
     [
-        ({"trials": 10}, 3.5),  # 7 trials, two at once
+        ({"trials": 10}, 3.5),  # 7 trials, two at a time
         ({"trials": 10, "time": 5 * HOUR}, 1.0),
-        ({"cpu_hours": 10.0}, 1.0),  # 6 of them are spent
+        ({"cpu_hours": 10.0}, 1.0),  # 6 CPU-hours are spent
         ({"gpu_hours": 13.0}, 5.0),
         ({"trials": 3}, 0.0),
     ],
 )
-def test_the_forecast_ends_at_the_first_limit(budget, hours):
+def test_forecast_ends_at_the_first_limit(budget, hours):
     done = [trial(i) for i in range(3)]
     left = forecast(BudgetSpec(**budget), done, EACH, at_once=2, elapsed_s=4 * HOUR)
     assert left.seconds == pytest.approx(hours * HOUR)
@@ -251,19 +252,19 @@ def test_the_forecast_ends_at_the_first_limit(budget, hours):
     assert left.cost.gpu_hours == pytest.approx(hours * 2)
 
 
-def test_what_runs_is_half_done():
+def test_forecast_subtracts_what_a_running_trial_has_cost():
     running = trial(0, hours=0.5, state=TrialState.RUNNING)
     assert forecast(BudgetSpec(trials=1), [running], EACH, at_once=2) == Forecast(
         0.5 * HOUR, Cost(1.0, 0.5)
     )
 
 
-def test_nothing_known_nothing_foretold():
+def test_forecast_is_none_without_a_trial_cost():
     assert forecast(BudgetSpec(trials=9), [], None, at_once=2) is None
     assert not math.isnan(forecast(BudgetSpec(trials=9), [], EACH, at_once=2).seconds)
 
 
-def test_sessions_are_counted_together(tmp_path: Path):
+def test_session_time_adds_up_over_sessions(tmp_path: Path):
     paths = SweepPaths(tmp_path)
     write_state(paths, SweepState("mine", (), ()))
     with record_session_time(paths, NullFence()) as before:

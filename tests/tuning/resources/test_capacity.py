@@ -1,4 +1,4 @@
-"""Trials at once while machines come and go."""
+"""Concurrent trials while machines join and leave the cluster."""
 
 from search_spaces.spec.resources import ResourcesSpec
 from tuning.controller.resources.capacity import IDLE_S, Capacity
@@ -20,45 +20,45 @@ class Cluster:
 
     def later(self, *cpus):
         self.nodes, self.seconds = [Node(c, 0) for c in cpus], self.seconds + 10
-        return self.capacity.trials()
+        return self.capacity.max_concurrent_trials()
 
 
-def test_trials_at_once_follow_the_machines():
+def test_capacity_follows_the_machines():
     cluster = Cluster(ResourcesSpec(workers=2), 4, 4)
-    assert cluster.capacity.trials() == 4
+    assert cluster.capacity.max_concurrent_trials() == 4
     assert cluster.later(4) == 2
     assert cluster.later(4, 4, 8) == 8
-    assert cluster.later() == 1, "that nothing fits is found out by trying"
+    assert cluster.later() == 1, "a trial is tried even if none fits"
 
 
-def test_a_concurrency_that_was_asked_for_is_the_most():
+def test_capacity_never_exceeds_the_requested_concurrency():
     cluster = Cluster(ResourcesSpec(workers=2, concurrency=3), 8)
-    assert cluster.capacity.trials() == 3
+    assert cluster.capacity.max_concurrent_trials() == 3
     assert cluster.later(4) == 2
     assert cluster.later(80) == 3
 
 
-def test_the_cluster_is_not_asked_at_every_report():
+def test_capacity_lists_machines_only_every_few_seconds():
     cluster = Cluster(ResourcesSpec(), 2)
     for _ in range(1000):
-        cluster.capacity.trials()
+        cluster.capacity.max_concurrent_trials()
     assert cluster.looks == 0
     cluster.later(2)
     assert cluster.looks == 1
 
 
-def test_what_others_hold_is_left_to_them_until_the_cluster_changes():
+def test_cap_workers_holds_until_the_cluster_changes():
     cluster = Cluster(ResourcesSpec(), 4)
     cluster.capacity.cap_workers(2)
-    assert cluster.capacity.trials() == 2
+    assert cluster.capacity.max_concurrent_trials() == 2
     assert cluster.later(4) == 2
     assert cluster.later(4, 1) == 5
 
 
-def test_idle_is_a_while_without_a_trial():
+def test_capacity_is_idle_some_time_after_the_last_trial():
     cluster = Cluster(ResourcesSpec(), 4)
     cluster.seconds = IDLE_S
-    assert not cluster.capacity.is_idle, "before the first trial everything waits for it"
+    assert not cluster.capacity.is_idle, "no trial has started yet"
     cluster.capacity.mark_activity()
     cluster.seconds += IDLE_S - 1
     assert not cluster.capacity.is_idle
@@ -69,7 +69,7 @@ def test_idle_is_a_while_without_a_trial():
 ELASTIC = ResourcesSpec(workers={"min": 1, "max": 2, "grow_after": "30s"})
 
 
-def test_the_next_trial_gets_its_share_of_what_is_free():
+def test_next_trial_gets_a_fair_share_of_free_slots():
     cluster = Cluster(ELASTIC, 3)
     assert cluster.capacity.next_trial_workers([]) == 2
     assert cluster.capacity.next_trial_workers([2]) == 1
@@ -80,21 +80,21 @@ def test_the_next_trial_gets_its_share_of_what_is_free():
     assert fixed.capacity.next_trial_workers([2, 2]) is None
 
 
-def test_the_fewest_workers_are_tried_where_there_is_no_room():
+def test_fewest_workers_are_tried_on_a_full_cluster():
     cluster = Cluster(ELASTIC, 2)
     cluster.later()
     assert cluster.capacity.next_trial_workers([]) == 1
     assert cluster.capacity.next_trial_workers([1]) is None
 
 
-def test_a_cluster_that_shrank_is_overcommitted_while_it_holds_anything():
+def test_shrunken_cluster_is_overcommitted_while_a_trial_fits():
     cluster = Cluster(ELASTIC, 1, 1)
     assert not cluster.capacity.is_overcommitted([2])
     cluster.later(1)
     assert cluster.capacity.is_overcommitted([2])
     assert not cluster.capacity.is_overcommitted([1])
     cluster.later()
-    assert not cluster.capacity.is_overcommitted([2]), "whether there will be room, nobody knows"
+    assert not cluster.capacity.is_overcommitted([2]), "machines may join again"
 
 
 def none():
@@ -102,27 +102,27 @@ def none():
     return 0
 
 
-def test_a_trial_grows_into_room_that_nobody_took_for_a_while():
+def test_trial_grows_into_slots_that_stay_free():
     cluster = Cluster(ELASTIC, 1)
     later, capacity = cluster.later, cluster.capacity
     capacity.track_free_slots([1])
     assert not capacity.should_grow(1, none)
     later(1, 1)
     capacity.track_free_slots([1])
-    assert not capacity.should_grow(1, none), "it has just come"
+    assert not capacity.should_grow(1, none), "the machine has just joined"
     cluster.seconds += 29
     assert not capacity.should_grow(1, none)
     cluster.seconds += 1
-    assert not capacity.should_grow(2, none), "it has all it may have"
+    assert not capacity.should_grow(2, none), "the trial has the most workers"
     assert capacity.should_grow(1, none)
     assert not capacity.should_grow(1, none), "one at a time"
-    capacity.track_free_slots([])  # it has left, to come back larger
+    capacity.track_free_slots([])  # the trial restarts with more workers
     capacity.track_free_slots([2])
     cluster.seconds += 300
-    assert not capacity.should_grow(1, none), "the room is taken"
+    assert not capacity.should_grow(1, none), "the slots are taken"
 
 
-def test_room_that_another_trial_took_is_none():
+def test_trial_does_not_grow_after_another_took_the_slots():
     cluster = Cluster(ELASTIC, 2)
     cluster.capacity.track_free_slots([1])
     cluster.seconds += 20
@@ -132,7 +132,7 @@ def test_room_that_another_trial_took_is_none():
     assert not cluster.capacity.should_grow(1, none)
 
 
-def test_what_others_hold_in_the_cluster_is_no_room_to_grow_into():
+def test_trial_does_not_grow_into_slots_of_other_users():
     cluster = Cluster(ELASTIC, 1, 1)
     cluster.available_nodes = [Node(0.5, 0), Node(0.5, 0)]
     cluster.capacity.track_free_slots([1])
@@ -140,12 +140,12 @@ def test_what_others_hold_in_the_cluster_is_no_room_to_grow_into():
     assert not cluster.capacity.should_grow(1, none)
     cluster.capacity.track_free_slots([1])
     cluster.seconds += 29
-    assert not cluster.capacity.should_grow(1, lambda: 1), "it is looked at again after a while"
+    assert not cluster.capacity.should_grow(1, lambda: 1), "the delay starts again"
     cluster.seconds += 1
-    assert cluster.capacity.should_grow(1, lambda: 1), "our own processes that wait are given up"
+    assert cluster.capacity.should_grow(1, lambda: 1), "workers that wait can be released"
 
 
-def test_who_may_not_change_never_grows():
+def test_trial_of_fixed_size_never_grows():
     cluster = Cluster(ResourcesSpec(workers=1), 4)
     cluster.capacity.track_free_slots([1])
     cluster.seconds += 1e9

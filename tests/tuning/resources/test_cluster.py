@@ -1,4 +1,4 @@
-"""Which clusters are joined without a token."""
+"""Which Ray clusters are joined without a token."""
 
 import socket
 from pathlib import Path
@@ -10,7 +10,7 @@ from tuning.controller.resources.cluster import check_cluster_auth
 
 
 @pytest.fixture(autouse=True)
-def without_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -20,12 +20,12 @@ def without_a_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     "address",
     [None, "auto", "127.0.0.1:6379", "ray://localhost:10001", "[::1]:6379", socket.gethostname()],
 )
-def test_this_machine_needs_none(address: str | None) -> None:
+def test_cluster_on_this_machine_needs_no_token(address: str | None) -> None:
     check_cluster_auth(address, insecure=False)
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7:6379", "ray://head.example:10001", "0.0.0.0:6379"])
-def test_another_machine_does(
+def test_cluster_on_another_machine_needs_a_token(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="with a token only"):

@@ -1,4 +1,4 @@
-"""How many trials fit, and the arithmetic in the refusal."""
+"""How many trials fit a cluster, and the arithmetic in the error message."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,37 +9,37 @@ from search_spaces.spec.sweep import ResourcesSpec
 from tuning.controller.resources.placement import Node, compute_placement, workers_per_trial
 
 
-def test_concurrency_is_what_fits():
+def test_placement_uses_every_slot():
     placement = compute_placement(ResourcesSpec(workers=2), [Node(8, 0)])
     assert (placement.concurrency, placement.gpus_per_worker) == (4, 0)
 
 
-def test_auto_takes_a_gpu_a_worker_where_there_are_enough():
+def test_auto_gives_each_worker_a_gpu_if_there_are_enough():
     assert compute_placement(ResourcesSpec(workers=2), [Node(8, 2)]).gpus_per_worker == 1
     assert compute_placement(ResourcesSpec(workers=2), [Node(8, 1)]).gpus_per_worker == 0
     assert compute_placement(ResourcesSpec(workers=2), [Node(4, 1), Node(4, 1)]).concurrency == 1
 
 
-def test_a_worker_never_spans_machines():
+def test_worker_never_spans_machines():
     four = ResourcesSpec(workers=1, cpus_per_worker=4)
     assert compute_placement(four, [Node(6, 0), Node(6, 0)]).max_trials == 2
     with pytest.raises(UserError):
         compute_placement(four, [Node(3, 0), Node(3, 0)])
 
 
-def test_a_share_of_a_gpu_lies_on_one_device():
+def test_fraction_of_a_gpu_lies_on_one_device():
     third = ResourcesSpec(workers=1, gpus_per_worker=0.4)
     assert compute_placement(third, [Node(64, 2)]).max_trials == 4
 
 
-def test_concurrency_asked_for_is_capped():
+def test_requested_concurrency_is_capped_by_what_fits():
     assert compute_placement(ResourcesSpec(workers=1, concurrency=3), [Node(8, 0)]).concurrency == 3
     assert (
         compute_placement(ResourcesSpec(workers=1, concurrency=30), [Node(8, 0)]).concurrency == 8
     )
 
 
-def test_the_refusal_has_the_arithmetic():
+def test_error_shows_the_arithmetic():
     with pytest.raises(UserError) as e:
         compute_placement(ResourcesSpec(workers=4, gpus_per_worker=1), [Node(16, 2)])
     assert str(e.value) == (
@@ -49,7 +49,7 @@ def test_the_refusal_has_the_arithmetic():
     )
 
 
-def test_workers_times_fraction():
+def test_placement_of_workers_that_share_gpus():
     quarter = ResourcesSpec(workers=2, gpus_per_worker=0.25)
     placement = compute_placement(quarter, [Node(64, 1)])
     assert (placement.max_trials, placement.request_summary) == (
@@ -62,13 +62,11 @@ def test_workers_times_fraction():
         is None
     )
     assert compute_placement(quarter, [Node(64, 2), Node(64, 1)]).max_trials == 6
-    assert compute_placement(quarter, [Node(3, 8)]).max_trials == 1, (
-        "the CPUs are what there is too little of"
-    )
+    assert compute_placement(quarter, [Node(3, 8)]).max_trials == 1, "CPUs are short"
     assert compute_placement(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).max_trials == 10
 
 
-def test_a_fraction_that_cannot_be_placed_is_refused():
+def test_fraction_that_cannot_be_placed_is_refused():
     with pytest.raises(UserError) as e:
         compute_placement(ResourcesSpec(workers=3, gpus_per_worker=0.6), [Node(8, 2)])
     (line,) = e.value.problems
@@ -95,7 +93,7 @@ def elastic(least, most, **more):
         (ResourcesSpec(workers=2), 5, (2, 2)),
     ],
 )
-def test_elastic_trials_share_what_there_is(resources, cpus, expected):
+def test_elastic_trials_share_the_slots(resources, cpus, expected):
     assert compute_placement(resources, [Node(cpus, 0)]).workers_per_trial == expected
 
 
@@ -103,7 +101,7 @@ def test_elastic_trials_share_what_there_is(resources, cpus, expected):
 @given(
     st.integers(1, 4), st.integers(0, 4), st.integers(0, 40), st.integers(1, 9) | st.just("auto")
 )
-def test_every_share_is_allowed_and_none_is_lost(least, more, slots, concurrency):
+def test_every_share_is_allowed_and_no_slot_is_lost(least, more, slots, concurrency):
     resources = elastic(least, least + more, concurrency=concurrency)
     shares = workers_per_trial(resources, slots)
     assert all(least <= share <= least + more for share in shares)
@@ -114,7 +112,7 @@ def test_every_share_is_allowed_and_none_is_lost(least, more, slots, concurrency
         assert left < least or all(share == least + more for share in shares)
 
 
-def test_the_words_for_an_elastic_trial():
+def test_summaries_of_an_elastic_placement():
     placement = compute_placement(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
     assert placement.request_summary == "1 to 2 x 2 CPUs"
     assert placement.elastic_summary == "2, 1 to begin with; 1 to 2 as there is room"
@@ -123,6 +121,6 @@ def test_the_words_for_an_elastic_trial():
         compute_placement(elastic(2, 3), [Node(1, 0)])
 
 
-def test_gpus_for_the_fewest_workers_are_enough():
+def test_auto_needs_gpus_for_the_fewest_workers_only():
     assert compute_placement(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
     assert compute_placement(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0

@@ -1,1 +1,1 @@
-"""What a sweep may use: cluster, placement, capacity, budget."""
+"""The resources of a sweep: cluster, placement of trials, capacity, budget, forecast."""

@@ -17,7 +17,7 @@ from tuning.controller.resources.placement import Placement
 
 @dataclass(frozen=True)
 class Cost:
-    """What trials held, times how long they held it."""
+    """CPUs and GPUs that trials held, times the hours for which they held them."""
 
     cpu_hours: float = 0.0
     gpu_hours: float = 0.0
@@ -35,9 +35,9 @@ class Limit:
     """A limit that was reached.
 
     Attributes:
-        key: below `budget` in the sweep file.
-        description: what was reached, for the summary.
-        hard: whether it ends running trials.
+        key: its key below `budget` in the sweep file.
+        description: the value that was reached, in words.
+        hard: whether it also stops running trials.
     """
 
     key: str
@@ -46,36 +46,36 @@ class Limit:
 
     @property
     def summary(self) -> str:
-        """Why the sweep is over, in words."""
+        """Why the sweep ended, in words."""
         return self.description if self is USER_STOP else f"budget.{self.key}: {self.description}"
 
     @property
     def stop_reason(self) -> str:
-        """Why it stops a trial, for the trial's record."""
+        """Why a trial was stopped, as its record says it."""
         plain = self.key in ("target", USER_STOP.key)
         return self.key if plain else f"{self.key.replace('_', '-')} budget"
 
 
 USER_STOP = Limit("by hand", "tune stop", hard=True)
-"""Not a limit of the budget, but it ends a sweep in the same way."""
+"""`tune stop` is no limit of the budget, but ends a sweep in the same way."""
 
 
 def attempt_cost(attempt: Attempt) -> Cost:
-    """What an attempt costs, up to now while it runs."""
+    """The cost of an attempt; of a running one, until now."""
     hours = attempt.seconds / 3600
     return Cost(hours * attempt.cpus, hours * attempt.gpus)
 
 
 def total_cost(records: Iterable[TrialRecord]) -> Cost:
-    """What all attempts of the trials cost so far, running ones included."""
+    """The cost of all attempts of the trials so far, running ones included."""
     return sum((attempt_cost(a) for r in records for a in r.attempts), Cost())
 
 
 def check_gpu_budget(budget: BudgetSpec, placement: Placement) -> None:
-    """Refuse a budget in GPU-hours where trials hold no GPU: it would never be spent.
+    """Check that trials hold a GPU if the budget is in GPU-hours.
 
     Raises:
-        UserError: it is so.
+        UserError: trials hold no GPU, so the budget would never be spent.
     """
     if budget.gpu_hours is not None and not placement.gpus_per_worker:
         raise UserError(
@@ -85,10 +85,11 @@ def check_gpu_budget(budget: BudgetSpec, placement: Placement) -> None:
 
 
 class BudgetTracker:
-    """Running sums over a sweep's trials.
+    """Running sums over a sweep's trials: a check of the limits takes the same time after any
+    number of trials.
 
-    What it says depends on the newest record and value of each trial, not on the order in which it
-    was told of them: a resumed sweep's is that of an uninterrupted one.
+    The result depends on the newest record and value of each trial, not on the order of the calls:
+    a resumed sweep ends where an uninterrupted one does.
 
     Args:
         budget: the limits.
@@ -99,50 +100,50 @@ class BudgetTracker:
         self._budget = budget
         self._sign = 1.0 if mode == "max" else -1.0
         self._spent = Cost()
-        self._booked: dict[str, int] = {}
-        self._open: dict[str, Attempt] = {}
-        self._gains: dict[str, float] = {}
+        self._counted: dict[str, int] = {}  # ended attempts of each trial in `_spent`
+        self._running: dict[str, Attempt] = {}
+        self._scores: dict[str, float] = {}
         self._on_target: set[str] = set()
-        self._order: list[_Moment] = []
-        self._over: set[str] = set()
-        self._best: tuple[float, _Moment] | None = None
+        self._end_times: list[_EndTime] = []
+        self._finished: set[str] = set()
+        self._best: tuple[float, _EndTime] | None = None
 
     def record_value(self, trial_id: str, value: float) -> None:
-        """A trial's newest finite value of the metric."""
-        gain = self._gains[trial_id] = self._sign * value
+        """Record a trial's newest finite value of the metric."""
+        score = self._scores[trial_id] = self._sign * value
         target = self._budget.target
         if target is not None:
-            good = gain >= self._sign * target
-            (self._on_target.add if good else self._on_target.discard)(trial_id)
+            reached = score >= self._sign * target
+            (self._on_target.add if reached else self._on_target.discard)(trial_id)
 
     def record_trial(self, record: TrialRecord) -> None:
-        """A trial's newest record, told after its newest value."""
-        booked = self._booked.get(record.id, 0)
-        for attempt in record.attempts[booked:]:
+        """Record a trial's newest record; call it after `record_value` of its newest value."""
+        counted = self._counted.get(record.id, 0)
+        for attempt in record.attempts[counted:]:
             if attempt.ended is None:
-                self._open[record.id] = attempt
+                self._running[record.id] = attempt
                 break
-            self._open.pop(record.id, None)
+            self._running.pop(record.id, None)
             self._spent += attempt_cost(attempt)
-            booked += 1
-        self._booked[record.id] = booked
+            counted += 1
+        self._counted[record.id] = counted
         if not record.eligible:
             self._on_target.discard(record.id)
-        if record.state.finished and record.id not in self._over:
-            self._over.add(record.id)
-            self._ended(record)
+        if record.state.finished and record.id not in self._finished:
+            self._finished.add(record.id)
+            self._record_end(record)
 
     def limit(self, elapsed_s: float, gain: Callable[[], float | None]) -> Limit | None:
-        """The first limit that is reached, hard ones first.
+        """The first limit that is reached, hard limits first.
 
         Args:
             elapsed_s: wall-clock seconds of all sessions.
-            gain: what the search may still improve the metric by, where that is known.
+            gain: upper bound of the improvement that is still possible; None if it is unknown.
         """
         return self.hard_limit(elapsed_s) or next(self._soft(gain), None)
 
     def hard_limit(self, elapsed_s: float) -> Limit | None:
-        """The first limit that is reached and ends what runs, too."""
+        """The first hard limit that is reached."""
         return next(self._hard(elapsed_s), None)
 
     def _hard(self, elapsed_s: float) -> Iterator[Limit]:
@@ -154,11 +155,10 @@ class BudgetTracker:
             if limit is not None and getattr(self.cost, key) >= limit:
                 yield Limit(key, f"{limit:g} {key[:3].upper()}-hours", hard=True)
         if self._on_target:
-            said = f"{min(self._on_target)} reached {budget.target:g}"
-            yield Limit("target", said, hard=True)
+            yield Limit("target", f"{min(self._on_target)} reached {budget.target:g}", hard=True)
 
     def _soft(self, gain: Callable[[], float | None]) -> Iterator[Limit]:
-        budget, trials = self._budget, len(self._booked)
+        budget, trials = self._budget, len(self._counted)
         if budget.trials is not None and trials >= budget.trials:
             yield Limit("trials", f"{trials} trials")
         if budget.patience is not None and self.trials_since_best >= budget.patience:
@@ -170,33 +170,33 @@ class BudgetTracker:
 
     @property
     def cost(self) -> Cost:
-        """What all attempts cost so far, those that run (as many as there are lanes) included."""
-        return sum((attempt_cost(attempt) for attempt in self._open.values()), self._spent)
+        """The cost of all attempts so far, running ones included."""
+        return sum((attempt_cost(attempt) for attempt in self._running.values()), self._spent)
 
     @property
     def trials_since_best(self) -> int:
-        """How many trials ended, in the order in which they did, since the best one of them."""
+        """How many trials ended after the best one ended."""
         if self._best is None:
-            return len(self._order)
-        return len(self._order) - bisect_right(self._order, self._best[1])
+            return len(self._end_times)
+        return len(self._end_times) - bisect_right(self._end_times, self._best[1])
 
-    def _ended(self, record: TrialRecord) -> None:
+    def _record_end(self, record: TrialRecord) -> None:
         last = record.attempts[-1].ended if record.attempts else None
-        moment = last or record.created, record.number, record.replicate
-        insort(self._order, moment)
-        gain = self._gains.get(record.id)
-        if gain is not None and record.eligible and self._is_best(gain, moment):
-            self._best = gain, moment
+        time = last or record.created, record.number, record.replicate
+        insort(self._end_times, time)
+        score = self._scores.get(record.id)
+        if score is not None and record.eligible and self._is_best(score, time):
+            self._best = score, time
 
-    def _is_best(self, gain: float, moment: _Moment) -> bool:
-        """Better than the best one, or as good and earlier."""
+    def _is_best(self, score: float, time: _EndTime) -> bool:
+        """Whether a score is better than the best one, or equal and earlier."""
         if self._best is None:
             return True
-        return gain > self._best[0] or (gain == self._best[0] and moment < self._best[1])
+        return score > self._best[0] or (score == self._best[0] and time < self._best[1])
 
 
-_Moment = tuple[float, int, int]
-"""When a trial ended, in Unix seconds; its number and replicate tell apart what ended together."""
+_EndTime = tuple[float, int, int]
+"""When a trial ended, in Unix seconds; its number and replicate break ties."""
 
 
 def _hours(hours: float) -> str:

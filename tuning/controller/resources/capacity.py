@@ -1,5 +1,6 @@
-"""How many trials may run at once now, and how many workers each may have: machines leave a cluster
-and join it during a sweep.
+"""How many trials may run now, and with how many workers each.
+
+The answer follows the cluster: machines may leave it or join it during a sweep.
 """
 
 from __future__ import annotations
@@ -17,115 +18,116 @@ from tuning.controller.resources.placement import (
     worker_slots,
 )
 
-_LOOK_S = 5.0
+_REFRESH_S = 5.0
 IDLE_S = 60.0
-"""Seconds without a trial after which processes are given back to the cluster."""
+"""Seconds without a trial after which free processes are released."""
 
 
 class Capacity:
-    """Follows the cluster, looking at it every few seconds.
+    """Tracks the worker slots of the cluster, which it lists every few seconds.
 
     Args:
-        placement: how the sweep was placed at its start.
-        look: gives the machines there are.
-        unheld: gives what of them nobody holds, other users of the cluster included.
-        clock: seconds.
+        placement: of the sweep, computed at its start.
+        list_nodes: returns the machines with all their resources.
+        available_nodes: returns the machines with the resources that no process holds, of other
+            users of the cluster neither.
+        clock: returns seconds.
     """
 
     def __init__(
         self,
         placement: Placement,
-        look: Callable[[], Sequence[Node]],
+        list_nodes: Callable[[], Sequence[Node]],
         available_nodes: Callable[[], Sequence[Node]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.placement, self._resources = placement, placement.resources
-        self._look, self._available_nodes, self._clock = look, available_nodes, clock
-        self._looked, self._slots = clock(), placement.worker_slots
+        self._list_nodes, self._available_nodes, self._clock = list_nodes, available_nodes, clock
+        self._refreshed, self._slots = clock(), placement.worker_slots
         self._nodes: Sequence[Node] | None = None
         self._cap: int | None = None
-        self._used: float | None = None
+        self._last_activity: float | None = None
         self._unused_since: float | None = None
 
     def worker_slots(self) -> int:
-        """Workers at once."""
-        if self._clock() - self._looked >= _LOOK_S:
-            self._nodes = self._look()
-            now = self._slots_of(self._nodes)
-            self._cap = self._cap if now == self._slots else None
-            self._looked, self._slots = self._clock(), now
+        """How many workers fit at once."""
+        if self._clock() - self._refreshed >= _REFRESH_S:
+            self._nodes = self._list_nodes()
+            slots = self._slots_of(self._nodes)
+            self._cap = self._cap if slots == self._slots else None
+            self._refreshed, self._slots = self._clock(), slots
         return self._slots if self._cap is None else min(self._cap, self._slots)
 
     def slots_excluding(self, machines: Collection[str]) -> int:
-        """Workers at once on the other machines."""
-        return self._slots_of([n for n in self._machines() if n.id not in machines])
+        """How many workers fit at once on the other machines."""
+        return self._slots_of([n for n in self._known_nodes() if n.id not in machines])
 
     def present_machines(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
-        """Those that are part of the cluster, with the ids that they have now."""
+        """The machines that are part of the cluster, with the ids that they have now."""
         return tuple(
             {
                 n.id: m.model_copy(update={"id": n.id})
                 for m in machines
-                for n in self._machines()
+                for n in self._known_nodes()
                 if n.id == m.id or (n.address and n.address == m.address)
             }.values()
         )
 
-    def _machines(self) -> Sequence[Node]:
+    def _known_nodes(self) -> Sequence[Node]:
         if self._nodes is None:
-            self._nodes = self._look()
+            self._nodes = self._list_nodes()
         return self._nodes
 
     def _slots_of(self, nodes: Sequence[Node]) -> int:
         return worker_slots(self._resources, self.placement.gpus_per_worker, nodes)
 
     def refresh_soon(self) -> None:
-        """Something happened: the next question is answered by the cluster."""
-        self._looked = -math.inf
+        """List the machines again at the next question."""
+        self._refreshed = -math.inf
 
-    def trials(self) -> int:
-        """Trials at once: at least one, so that a cluster with no room is found out by trying."""
+    def max_concurrent_trials(self) -> int:
+        """How many trials may run at once: at least one, so that a full cluster is tried."""
         return max(1, max_concurrent_trials(self._resources, self.worker_slots()))
 
     def next_trial_workers(self, running: Collection[int]) -> int | None:
-        """How many workers another trial would get beside those that run; None for no room.
+        """How many workers another trial would get; None if there is no room for it.
 
         Args:
-            running: workers of each trial that runs.
+            running: the number of workers of each running trial.
         """
-        others = self.trials() - len(running)
+        others = self.max_concurrent_trials() - len(running)
         if others <= 0:
             return None
         fewest = self._resources.min_workers
-        size = fair_share(self._resources, self.worker_slots() - sum(running), others)
-        if size < fewest:
+        workers = fair_share(self._resources, self.worker_slots() - sum(running), others)
+        if workers < fewest:
             return None if running else fewest
-        return size
+        return workers
 
     def is_overcommitted(self, running: Collection[int]) -> bool:
-        """Whether the trials that run hold, or wait for, more than there is by now.
+        """Whether the running trials hold, or wait for, more workers than fit now.
 
-        Where there is no room for a single one, it is not known whether there will be any.
+        False if not even one trial fits: machines may join again.
         """
         return sum(running) > self.worker_slots() >= self._resources.min_workers
 
     def cap_workers(self, workers: int) -> None:
-        """Somebody else holds a part of the cluster: try no more until it changes."""
+        """Use no more workers until the cluster changes: other users hold the rest."""
         self._cap = workers
 
     def track_free_slots(self, running: Collection[int]) -> None:
-        """Note since when there is room that no trial takes; called all the time."""
+        """Note since when slots are free that no trial takes; call it often."""
         if sum(running) >= self.worker_slots():
             self._unused_since = None
         elif self._unused_since is None:
             self._unused_since = self._clock()
 
     def should_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
-        """Whether a trial of so many workers is to go on with more now; then no other is soon.
+        """Whether a trial is to restart with more workers; after True, False for a while.
 
         Args:
-            workers: of the trial.
-            waiting: gives the number of workers that are up and have no trial.
+            workers: the number of workers of the trial.
+            waiting: returns the number of workers that are up and have no trial.
         """
         if workers >= self._resources.max_workers or self._unused_since is None:
             return False
@@ -135,10 +137,10 @@ class Capacity:
         return self._slots_of(self._available_nodes()) + waiting() > 0
 
     def mark_activity(self) -> None:
-        """A trial was started or ended."""
-        self._used = self._clock()
+        """Note that a trial was started or ended."""
+        self._last_activity = self._clock()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no trial was started or ended for a while, so that free processes are unused."""
-        return self._used is not None and self._clock() - self._used >= IDLE_S
+        """Whether no trial was started or ended for `IDLE_S` seconds."""
+        return self._last_activity is not None and self._clock() - self._last_activity >= IDLE_S

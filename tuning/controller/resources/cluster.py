@@ -1,4 +1,4 @@
-"""Starts or joins a Ray cluster, quietly and with authentication, and says what it has."""
+"""Starts a local Ray cluster or joins one, with authentication, and lists its resources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from search_spaces.errors import UserError
 from tuning.controller.resources.placement import Node
 
-_QUIET = {
+_RAY_SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the sweep folder has our own records
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the CLI has its own
@@ -30,21 +30,24 @@ _QUIET = {
 
 @contextmanager
 def ray_cluster(address: str | None) -> Iterator[list[Node]]:
-    """A connection to Ray: joins `address`, or starts a cluster on this machine and ends it again.
+    """Join the Ray cluster at `address`, or start one on this machine while the block runs.
+
+    Yields:
+        The machines of the cluster.
 
     Raises:
         UserError: there is no cluster at the address.
     """
-    for name, value in _QUIET.items():
+    for name, value in _RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray
 
-    if ray.is_initialized():  # the caller's; theirs to end
+    if ray.is_initialized():  # by the caller, who also ends it
         yield cluster_nodes()
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
-        with _own_sigterm(), _bare_head():
+        with _unchanged_sigterm_handler(), _minimal_head_node():
             ray.init(
                 address=chosen or "local",
                 include_dashboard=None if chosen else False,
@@ -62,8 +65,8 @@ def ray_cluster(address: str | None) -> Iterator[list[Node]]:
 
 
 @contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """What SIGTERM does stays as it was: Ray would have the driver exit at once."""
+def _unchanged_sigterm_handler() -> Iterator[None]:
+    """Restore the SIGTERM handler: with Ray's own the driver would exit at once."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -73,11 +76,11 @@ def _own_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _bare_head() -> Iterator[None]:
-    """A cluster that is started within has no API server, log monitor or autoscaler.
+def _minimal_head_node() -> Iterator[None]:
+    """Start a cluster within the block without API server, log monitor and autoscaler.
 
-    Nobody asks the first, nobody listens to the second, and the third has no machines to add; each
-    imports for about a second before the first trial. There is no setting that leaves them out.
+    A sweep uses none of them, and each takes about a second of imports before the first trial. Ray
+    has no setting that leaves them out.
     """
     from ray._private.node import Node as Head
 
@@ -93,7 +96,7 @@ def _bare_head() -> Iterator[None]:
 
 
 def cluster_nodes() -> list[Node]:
-    """What the machines have that are part of the cluster now."""
+    """The machines of the cluster with all their resources."""
     import ray
 
     alive = [n for n in ray.nodes() if n["Alive"]]
@@ -101,7 +104,7 @@ def cluster_nodes() -> list[Node]:
 
 
 def available_nodes() -> list[Node]:
-    """What of them nobody holds now: neither this driver, nor anybody else in the cluster."""
+    """The machines of the cluster with the resources that no process holds now."""
     from ray._private.state import available_resources_per_node
 
     return [_node(has, name) for name, has in available_resources_per_node().items()]
@@ -112,7 +115,7 @@ def _node(has: Mapping[str, float], name: str, address: str = "") -> Node:
 
 
 def own_node_resource() -> str:
-    """The resource that only the machine has on which this process is; Ray gives each one of 1."""
+    """The name of the resource that only this machine has; Ray gives each machine one of size 1."""
     import ray
 
     own = ray.get_runtime_context().get_node_id()
@@ -121,30 +124,32 @@ def own_node_resource() -> str:
 
 
 def check_cluster_auth(address: str | None, insecure: bool) -> None:
-    """Refuse a cluster on another machine that would be joined without authentication.
+    """Check that a cluster on another machine is joined with authentication.
+
+    A Ray cluster can run code on every machine that joins it.
 
     Args:
-        address: as given to `--address`; None falls back to `$RAY_ADDRESS`.
-        insecure: the user insists.
+        address: as given to `--address`; None means `$RAY_ADDRESS`.
+        insecure: accept a cluster without a token.
 
     Raises:
-        UserError: the cluster is not on this machine, and there is no token.
+        UserError: the cluster is on another machine, and there is no token.
     """
     chosen = address or os.environ.get("RAY_ADDRESS")
     if insecure or chosen in (None, "", "auto", "local"):
         return
     host = urlsplit(chosen if "://" in chosen else f"ray://{chosen}").hostname or ""
-    if _here(host) or _has_token():
+    if _is_this_machine(host) or _has_token():
         return
     raise UserError(
-        f"--address {chosen}: a cluster on another machine is joined with a token only, for "
-        "without one anybody on the network can run code as you; set RAY_AUTH_TOKEN (or "
-        "RAY_AUTH_TOKEN_PATH), as on the cluster, or insist with --insecure"
+        f"--address {chosen}: a cluster on another machine is joined with a token only, because "
+        "without one anyone on the network can run code as you; set RAY_AUTH_TOKEN (or "
+        "RAY_AUTH_TOKEN_PATH) as on the cluster, or join it without a token by --insecure"
     )
 
 
 def _has_token() -> bool:
-    """Where Ray itself looks for one."""
+    """Whether there is a token in one of the places where Ray looks for it."""
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return False
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
@@ -152,8 +157,8 @@ def _has_token() -> bool:
     return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
 
 
-def _here(host: str) -> bool:
-    """Whether a host is this machine: a name of it, or an address that can be bound."""
+def _is_this_machine(host: str) -> bool:
+    """Whether a host is a name of this machine, or an address that can be bound here."""
     if host in ("localhost", socket.gethostname()):
         return True
     try:

@@ -1,4 +1,4 @@
-"""How long a sweep will take and what it will cost, from what its trials have cost so far."""
+"""Forecast of a sweep's duration and cost, from the cost of its trials so far."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tuning.controller.resources.budget import Cost, total_cost
 
 @dataclass(frozen=True)
 class TrialCost:
-    """The mean over trials that ended, those that were stopped early or are paused included.
+    """The mean cost of the trials that ended, were stopped early or are paused.
 
     Attributes:
-        seconds: in attempts.
-        cost: hours held.
-        trials: how many there were.
+        seconds: of all attempts of a trial.
+        cost: CPU-hours and GPU-hours of a trial.
+        trials: the number of trials in the mean.
     """
 
     seconds: float
@@ -32,7 +32,7 @@ class TrialCost:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is still to come, until the first limit of the budget that is sure to be reached.
+    """Remaining seconds and cost until the first limit that is sure to be reached.
 
     `target`, `patience` and `min_improvement` may end the sweep sooner.
     """
@@ -42,7 +42,7 @@ class Forecast:
 
 
 def mean_trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
-    """What a trial costs; None when none has ended after an attempt."""
+    """The mean cost of a trial; None if no trial has ended after an attempt."""
     ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
         return None
@@ -58,15 +58,15 @@ def forecast(
     at_once: int,
     elapsed_s: float = 0.0,
 ) -> Forecast | None:
-    """The time and the hours that are left.
+    """Predict the remaining time and cost; None if it is not known.
 
-    A trial that has not ended is taken to cost the mean, less what it had already.
+    A trial that has not ended is expected to cost the mean in all.
 
     Args:
         budget: the limits.
         records: every trial so far.
-        each: what a trial costs; nothing is foretold without it.
-        at_once: trials at once.
+        each: the mean cost of a trial, if it is known.
+        at_once: concurrent trials.
         elapsed_s: wall-clock seconds of all sessions.
     """
     if each is None or each.seconds <= 0:
@@ -92,7 +92,7 @@ def forecast(
 
 
 def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
-    """The newest sweep of the same file name and trainable that has trials which ended."""
+    """Name and mean trial cost of the newest sweep of the same file name and trainable."""
     same = re.compile(re.escape(spec.name) + r"(-\d+)?")
     sweeps = [p for p in storage.sweeps() if same.fullmatch(p.name) and p.state.exists()]
     for paths in sorted(sweeps, key=lambda p: p.state.stat().st_mtime, reverse=True):
@@ -100,6 +100,6 @@ def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCos
             each = mean_trial_cost(read_trials(paths))
             if each is not None and read_spec(paths).trainable == spec.trainable:
                 return paths.name, each
-        except UserError:  # a damaged sweep foretells nothing
+        except UserError:  # the sweep is damaged
             continue
     return None

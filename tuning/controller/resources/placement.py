@@ -1,4 +1,4 @@
-"""How many trials fit a cluster at once: arithmetic, so that nested resources never deadlock."""
+"""Computes how many trials fit a cluster at once, so that nested resources never deadlock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.spec.sweep import ResourcesSpec
 
 @dataclass(frozen=True)
 class Node:
-    """What one machine of the cluster has, or has left; the id that Ray gave it; its address."""
+    """CPUs and GPUs of one machine, all or those available; Ray's id of it; its address."""
 
     cpus: float
     gpus: float
@@ -23,13 +23,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What an attempt gets of the cluster.
+    """The resources of one attempt.
 
     Attributes:
-        workers: all of them.
-        cpus, gpus: what they hold together.
-        kept_off: machines of the cluster that it should not run on.
-        in_place: there is no other machine for it: it runs there nevertheless.
+        workers: number of workers.
+        cpus, gpus: that all workers hold together.
+        kept_off: machines that the attempt should avoid.
+        in_place: it runs on those machines nevertheless, because no others fit.
     """
 
     workers: int
@@ -40,23 +40,23 @@ class Allocation:
 
     @property
     def avoid(self) -> tuple[str, ...]:
-        """Ids of the machines that its workers must not be placed on."""
+        """Ids of the machines on which its workers must not be placed."""
         return () if self.in_place else tuple(m.id for m in self.kept_off)
 
 
 FindAllocation = Callable[[Collection[Machine]], Allocation | None]
-"""What a trial would get now that failed on some machines; None while it has to wait."""
+"""The allocation of a trial that failed on the given machines; None while it has to wait."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How a sweep's trials are placed.
+    """How the trials of a sweep share a cluster.
 
     Attributes:
-        resources: as the sweep asks for them.
+        resources: as the sweep file requests them.
         gpus_per_worker: resolved from `auto`.
-        places: workers that the cluster could hold at once.
-        sizes: workers of each of the trials at once, the most first; see `workers_per_trial`.
+        worker_slots: how many workers fit the cluster at once.
+        workers_per_trial: workers of each concurrent trial, the largest first.
     """
 
     resources: ResourcesSpec
@@ -66,22 +66,22 @@ class Placement:
 
     @property
     def concurrency(self) -> int:
-        """Trials at once."""
+        """Number of concurrent trials."""
         return len(self.workers_per_trial)
 
     @property
     def max_trials(self) -> int:
-        """How many trials the cluster could hold at once."""
+        """How many trials would fit the cluster at once, with the fewest workers each."""
         return self.worker_slots // self.resources.min_workers
 
     def allocation(self, workers: int) -> Allocation:
-        """What so many workers hold."""
+        """The resources that so many workers hold."""
         each = self.resources.cpus_per_worker
         return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
     @property
     def elastic_summary(self) -> str | None:
-        """How many workers the trials begin with, in words; None where it is always the same."""
+        """The number of workers of elastic trials, in words; None for a fixed number."""
         if not self.resources.elastic:
             return None
         least, most = self.resources.min_workers, self.resources.max_workers
@@ -90,7 +90,7 @@ class Placement:
 
     @property
     def gpu_sharing_summary(self) -> str | None:
-        """How workers share GPUs, in words; None where they do not."""
+        """How workers share GPUs, in words; None if they do not."""
         part = self.gpus_per_worker
         if not 0 < part < 1:
             return None
@@ -98,7 +98,7 @@ class Placement:
 
     @property
     def request_summary(self) -> str:
-        """What one trial holds, in words."""
+        """The resources of one trial, in words."""
         asked, each = self.resources, self.allocation(1)
         most, one = self.allocation(asked.max_workers), _amount(each.cpus, each.gpus)
         if not asked.elastic:
@@ -107,72 +107,72 @@ class Placement:
 
 
 def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
-    """Compute a placement from what the cluster has.
+    """Place the trials of a sweep on the machines of a cluster.
 
-    `gpus_per_worker: auto` is one GPU a worker where the cluster has enough for the fewest that a
-    trial may have, else none. Workers of one trial may sit on several machines; one worker does
-    not.
+    `gpus_per_worker: auto` is one GPU per worker if the cluster has enough for the fewest workers
+    of a trial, else none. Workers of one trial may run on several machines; one worker does not
+    span machines.
 
     Raises:
-        UserError: one trial does not fit; the line has the arithmetic.
+        UserError: not even one trial fits; the message shows the arithmetic.
     """
     gpus = resources.gpus_per_worker
     if gpus == "auto":
         gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.min_workers)
-    there = worker_slots(resources, gpus, nodes)
-    placement = Placement(resources, gpus, there, workers_per_trial(resources, there))
+    slots = worker_slots(resources, gpus, nodes)
+    placement = Placement(resources, gpus, slots, workers_per_trial(resources, slots))
     if not placement.workers_per_trial:
         raise UserError(_does_not_fit(placement, nodes))
     return placement
 
 
 def default_allocation(resources: ResourcesSpec) -> FindAllocation:
-    """What an attempt gets where no cluster is asked: the most workers, and no GPU."""
+    """Allocations without a cluster: always the most workers, and no GPU."""
     most = resources.max_workers
     allocation = Allocation(most, most * resources.cpus_per_worker, 0.0)
     return lambda blamed: allocation
 
 
 def worker_slots(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
-    """How many workers these machines could hold at once."""
+    """How many workers fit these machines at once."""
     return sum(_slots(n, resources.cpus_per_worker, gpus_per_worker) for n in nodes)
 
 
-def max_concurrent_trials(resources: ResourcesSpec, there: int) -> int:
-    """How many trials share so many workers' places: as few as use them all, or what is asked."""
-    fit, wanted = there // resources.min_workers, resources.concurrency
-    return min(fit, math.ceil(there / resources.max_workers) if wanted == "auto" else wanted)
+def max_concurrent_trials(resources: ResourcesSpec, slots: int) -> int:
+    """How many trials share the slots: as few as use all slots, or as many as requested."""
+    fit, wanted = slots // resources.min_workers, resources.concurrency
+    return min(fit, math.ceil(slots / resources.max_workers) if wanted == "auto" else wanted)
 
 
-def workers_per_trial(resources: ResourcesSpec, there: int) -> tuple[int, ...]:
-    """How many workers each trial at once gets of so many places, the most first."""
-    left, found = there, list[int]()
-    for others in range(max_concurrent_trials(resources, there), 0, -1):
-        found.append(fair_share(resources, left, others))
-        left -= found[-1]
+def workers_per_trial(resources: ResourcesSpec, slots: int) -> tuple[int, ...]:
+    """How many workers each concurrent trial gets, the largest first."""
+    free, found = slots, list[int]()
+    for trials in range(max_concurrent_trials(resources, slots), 0, -1):
+        found.append(fair_share(resources, free, trials))
+        free -= found[-1]
     return tuple(found)
 
 
 def fair_share(resources: ResourcesSpec, free: int, trials: int) -> int:
-    """How many workers the next trial gets of the free places, which so many are to share."""
+    """How many workers the next of some trials gets that share the free slots."""
     return min(resources.max_workers, math.ceil(free / trials))
 
 
 def describe_nodes(nodes: Sequence[Node]) -> str:
-    """What the cluster has, in words."""
+    """The resources of the cluster, in words."""
     machines = f"{len(nodes)} machine{'s' * (len(nodes) != 1)}"
     return f"{_amount(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))} on {machines}"
 
 
-def _does_not_fit(needed: Placement, nodes: Sequence[Node]) -> str:
-    fewest = needed.resources.min_workers
-    by_cpus = worker_slots(needed.resources, 0, nodes)
+def _does_not_fit(placement: Placement, nodes: Sequence[Node]) -> str:
+    fewest = placement.resources.min_workers
+    by_cpus = worker_slots(placement.resources, 0, nodes)
     short = "cpus" if by_cpus < fewest else "gpus"
     return (
-        f"resources: a trial needs {needed.request_summary}, but the cluster has "
-        f"{describe_nodes(nodes)}: room for {needed.worker_slots} of {fewest} workers; "
-        "lower resources.workers or "
-        f"resources.{short}_per_worker, or join a larger cluster with --address"
+        f"resources: a trial needs {placement.request_summary}, but the cluster has "
+        f"{describe_nodes(nodes)}: room for {placement.worker_slots} of {fewest} workers; "
+        f"lower resources.workers or resources.{short}_per_worker, or join a larger cluster "
+        "with --address"
     )
 
 
