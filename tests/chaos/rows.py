@@ -10,8 +10,8 @@ from tests.chaos import bad_input, driver_kills, machine_memory, power_loss
 from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
-FAULTS = "tests/ray/test_faults.py::test_a_fault_changes_no_curve_and_costs_one_interval"
-KILLED = "tests/ray/test_sweeps.py::test_a_killed_driver_is_resumed"
+FAULTS = "tests/ray/test_faults.py::test_fault_keeps_the_curve_and_costs_one_interval"
+KILLED = "tests/ray/test_sweeps.py::test_sweep_resumes_after_a_killed_driver"
 CHECKPOINT = "tests/results/checkpoints/test_commit.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
 FENCING = "tests/tuning/sweep_dir/test_fencing.py"
@@ -35,12 +35,12 @@ ROWS = {
     ),
     "3": row_of_tests(
         "a machine lost",
-        "tests/ray/test_machines.py::test_a_lost_machine_costs_its_trial_an_attempt",
-        "tests/ray/test_elastic.py::test_a_failed_trial_goes_to_another_machine",
+        "tests/ray/test_machines.py::test_lost_machine_costs_its_trial_an_attempt",
+        "tests/ray/test_elastic.py::test_retry_elsewhere_takes_another_machine",
     ),
     "4": row_of_tests(
         "Tune's actor, the broker or the tracking process killed",
-        "tests/ray/test_faults.py::test_processes_beside_the_workers_may_die",
+        "tests/ray/test_faults.py::test_death_of_actor_or_broker_costs_an_attempt",
         "tests/tuning/tracking/test_process_client.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
     ),
     "5": Row(
@@ -109,7 +109,7 @@ ROWS = {
     "machine": Row("a machine's memory used up", machine_memory.cases, machine_memory.exhausted),
     "13": row_of_tests(
         "a model that diverges",
-        "tests/ray/test_faults.py::test_what_diverged_is_never_the_winner",
+        "tests/ray/test_faults.py::test_diverged_trial_never_wins",
         f"{FAILING}::test_a_bound_of_divergence",
         f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
         "tests/trainables/checkpointing/test_saver.py::test_a_model_that_diverged_is_not_saved",
@@ -124,7 +124,7 @@ ROWS = {
         f"{PREEMPTION}::test_it_leaves_at_the_next_report_with_a_checkpoint",
         f"{PREEMPTION}::test_told_to_go_in_warm_up_training_or_evaluation",
         f"{PREEMPTION}::test_its_last_report_is_its_end_all_the_same",
-        "tests/ray/test_people.py::test_a_sweep_that_people_stop_in_every_way",
+        "tests/ray/test_stop_and_pause.py::test_sweep_resumes_after_every_kind_of_stop",
     ),
     "16": row_of_tests(
         "two drivers, frozen owners, orphans",
@@ -139,7 +139,7 @@ ROWS = {
     ),
     "17": row_of_tests(
         "a poison configuration",
-        "tests/ray/test_faults.py::test_a_poison_configuration_is_given_up_in_one_line",
+        "tests/ray/test_faults.py::test_repeated_error_ends_the_trial",
         f"{FAILING}::test_a_poison_configuration_is_given_up_with_one_line",
         f"{FAILING}::test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck",
     ),
@@ -166,7 +166,7 @@ ROWS = {
     ),
     "21": row_of_tests(
         "elastic: machines that go and come back",
-        "tests/ray/test_elastic.py::test_a_trial_shrinks_and_grows_with_its_cluster",
+        "tests/ray/test_elastic.py::test_elastic_trial_shrinks_and_grows",
     ),
     "mirror": row_of_tests(
         "the machine's disk lost, object storage kept",
@@ -175,7 +175,7 @@ ROWS = {
         "tests/results/checkpoints/test_trial_mirror.py::test_a_sender_that_is_killed_leaves_a_whole_one",
         "tests/trainables/checkpointing/test_uploads.py::test_a_trial_goes_on_where_its_folder_is_gone",
         "tests/tuning/sweep_dir/test_record_mirror.py::test_what_is_lost_goes_on_elsewhere",
-        "tests/ray/test_growth.py::test_a_sweep_that_people_step_into",
+        "tests/ray/test_mirror_restore.py::test_sweep_continues_from_its_mirror",
     ),
     "folders": Row("sweep folders damaged at random", numbered, bad_input.damaged_folders),
     "fuzz": Row("sweep files changed at random", numbered, bad_input.mutated_files),

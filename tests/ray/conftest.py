@@ -26,7 +26,7 @@ from tests.ray.machines import Machines
 from tests.ray.machines import machines as several_machines
 
 LONGEST_S = 900.0
-"""How long one thing may take where the machine has much else to do: ten times what it takes."""
+"""Limit for one command (seconds): ten times its duration on an idle machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,20 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def joined() -> Iterator[Cluster]:
-    """The cluster, which ends with the tests."""
+    """The cluster of all tests."""
     with cluster() as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def address(joined: Cluster) -> str:
-    """Where to join it."""
+    """Address of the cluster."""
     return joined.address
 
 
 @pytest.fixture(scope="session")
 def machines() -> Iterator[Machines]:
-    """Another cluster, whose machines may come and go; a test says how many it needs."""
+    """Another cluster, whose machines join and leave; a test requires a number of them."""
     with several_machines() as made:
         yield made
 
@@ -76,7 +76,7 @@ class Tune:
         )
 
     def __call__(self, *args: str | Path, code: int = 0) -> str:
-        """Run to the end; gives stdout, or stderr where a mistake is expected."""
+        """Run to the end; return stdout, or stderr where exit code 2 is expected."""
         process = self.start(*args)
         out, err = process.communicate(timeout=LONGEST_S)
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
@@ -101,7 +101,7 @@ class Tune:
         return read_reports(self.paths(sweep).trial(trial), record.end_step)
 
     def values(self, sweep: str) -> dict[str, list[tuple[int, dict[str, float]]]]:
-        """Every trial's curve, without what measures time."""
+        """Curves of all trials, without metrics that measure time."""
         return {
             r.id: [
                 (p.step, {k: v for k, v in p.metrics.items() if not k.endswith("_per_second")})
@@ -115,13 +115,13 @@ class Tune:
             return db.execute(query).fetchall()
 
     def leaks(self) -> list[Path]:
-        """Files of the storage that hold a secret, or that are not the user's alone.
+        """Files of the storage that contain a secret, or that other users may read.
 
-        Ray's own marker files have the mode that its cluster gives them, in a private folder.
+        Ray's own marker files have the cluster's mode, in a private folder.
         """
         found = []
         for file in (p for p in (self.cwd / "sweeps").rglob("*") if p.is_file()):
-            with suppress(FileNotFoundError):  # Ray's processes may still be at theirs
+            with suppress(FileNotFoundError):  # Ray's processes may still remove theirs
                 open_to_others = file.stat().st_mode & 0o077 and "ray" not in file.parts
                 if open_to_others or CANARY.encode() in file.read_bytes():
                     found.append(file)
@@ -138,7 +138,7 @@ def tune(tmp_path: Path, address: str) -> Tune:
 
 @pytest.fixture
 def survived(record_property: Callable[[str, object], None]) -> Callable[[SweepPaths], None]:
-    """Note what a sweep's faults cost it, for the table of `make chaos`."""
+    """Record the cost of a sweep's faults for the table of `make chaos`."""
 
     def note(paths: SweepPaths) -> None:
         record_property(LOST, lost_steps(paths))
@@ -148,18 +148,18 @@ def survived(record_property: Callable[[str, object], None]) -> Callable[[SweepP
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait for what another process does; fails when it ends first."""
+    """Wait for an effect of another process; fail when it ends before."""
     deadline = time.monotonic() + LONGEST_S
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             out, err = process.communicate()
-            pytest.fail(f"never happened; exit {process.returncode}\n{out}\n{err}")
+            pytest.fail(f"the condition never held; exit {process.returncode}\n{out}\n{err}")
         time.sleep(0.02)
 
 
 def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[int, str]:
-    """Send a signal and wait; gives the exit code and stdout."""
+    """Send a signal and wait; return the exit code and stdout."""
     process.send_signal(signum)
     out, _ = process.communicate(timeout=LONGEST_S)
     return process.returncode, out

@@ -1,4 +1,4 @@
-"""A trainable in which something goes wrong at its fourth step, once or always."""
+"""A trainable that injects a fault at its fourth step, once or always."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainables.worker import Worker
 
 
 def siblings() -> dict[psutil.Process, str]:
-    """The cluster's processes on this machine, and what they are called."""
+    """The cluster's processes on this machine, with their titles."""
     raylet, found = psutil.Process().parent(), {}
     for process in raylet.children() if raylet else ():
         with suppress(psutil.Error):  # it has just ended
@@ -32,8 +32,8 @@ def siblings() -> dict[psutil.Process, str]:
 class FaultyConfig(SteppingConfig):
     """Settings."""
 
-    kind: str = Field(description="what goes wrong: a method of the trainable")
-    marks: str = Field(description="folder in which it is noted that it went wrong")
+    kind: str = Field(description="the fault: a method of the trainable")
+    marks: str = Field(description="folder of files that mark injected faults")
     batch_size: int = Field(8, description="samples per step, of all workers together")
     micro_batch_size: int | None = Field(None, description="samples of one worker at once")
 
@@ -56,7 +56,7 @@ class Faulty(Stepping):
         return {"loss": float("nan") if bad else sum(past)}
 
     def once(self, config: Any) -> bool:
-        """True for the rank that asks, the first time only."""
+        """True at the first call for this fault, in any attempt."""
         mark = Path(config.marks) / f"{config.kind}.mark"
         new = not mark.exists()
         mark.touch()
@@ -89,18 +89,18 @@ class Faulty(Stepping):
             while not preemption_requested():
                 heard.wait(0.01)
 
-    def loses_its_listener(self, config: Any, worker: Worker) -> None:
+    def kills_tune_actor(self, config: Any, worker: Worker) -> None:
         self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
 
-    def loses_the_mailbox(self, config: Any, worker: Worker) -> None:
+    def kills_broker(self, config: Any, worker: Worker) -> None:
         self.kill("ray::Broker", config, worker)
 
     def kill(self, title: str, config: Any, worker: Worker) -> bool:
-        """Kill the cluster's processes of a title; True for the rank that did."""
+        """Kill the cluster's processes with a title; True on the rank that did."""
         if worker.rank != 0 or not self.once(config):
             return False
         titles = siblings()
-        found = [process for process, its in titles.items() if its.startswith(title)]
+        found = [process for process, name in titles.items() if name.startswith(title)]
         assert found, titles
         for process in found:
             process.kill()
@@ -123,7 +123,7 @@ class Faulty(Stepping):
             resource.setrlimit(resource.RLIMIT_AS, before)
 
     def damaged(self, config: Any, worker: Worker, damage: Callable[[Path], object]) -> None:
-        """Fail once, with a damaged newest checkpoint."""
+        """Damage the newest checkpoint, then fail; once."""
         first = worker.rank == 0 and self.once(config)
         if first:
             damage(worker.job.paths.checkpoint(3))

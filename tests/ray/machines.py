@@ -1,4 +1,4 @@
-"""A Ray cluster of several machines on this one: they come and go while a test runs."""
+"""A Ray cluster of several simulated machines, which join and leave while a test runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.chaos.cluster import ENV
 
-# Each has an address of its own: by this, Ray tells what is to be on one of them from the others.
+# Each machine has an address of its own: Ray's node resources are named by it.
 _HOLD = """
 import sys
 from itertools import count
@@ -29,27 +29,27 @@ cluster.shutdown()
 
 
 class Machines:
-    """Machines of one CPU each; the first is the head, on which the driver is."""
+    """Machines of one CPU each. The first is the head; the driver runs there."""
 
     def __init__(self, holder: subprocess.Popen[str]) -> None:
         self._holder, self._there = holder, 1
         self.address = self._answer()
 
-    def be(self, there: int) -> None:
-        """At least so many are there."""
-        while self._there < there:
+    def require(self, count: int) -> None:
+        """Add machines until there are at least `count`."""
+        while self._there < count:
             self.add()
 
     def add(self) -> None:
-        """Another one joins."""
+        """Add a machine."""
         self._order("add", 1)
 
     def remove(self) -> None:
-        """The newest leaves, with all its processes."""
+        """Remove the newest machine with all its processes."""
         self._order("remove", -1)
 
     def kill(self) -> None:
-        """The newest dies without a word; it takes Ray a while to notice."""
+        """Kill the newest machine. Ray notices after a while."""
         self._order("kill", -1)
 
     def _order(self, what: str, more: int) -> None:
@@ -65,7 +65,7 @@ class Machines:
 
 @contextmanager
 def machines() -> Iterator[Machines]:
-    """A cluster of one machine, which ends with the block."""
+    """A cluster of one machine for the duration of the block."""
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Trainables of the tests with Ray: a frame that counts steps, and what some do on their way."""
+"""Trainables of the tests with Ray: a base class that counts steps, and its subclasses."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trainables.worker import Worker
 
 STATE = "past.json"
 STEP_S = 1.0
-"""Of `Endless`."""
+"""Seconds of a step of `Endless`."""
 
 
 class SteppingConfig(TrainableConfig):
-    """Settings of the frame."""
+    """Settings of `Stepping`."""
 
-    steps: int = Field(6, description="how many there are")
+    steps: int = Field(6, description="number of steps")
 
 
 class Stepping(Trainable[Any]):
-    """Its curve is the sum of all steps, so that one that is lost or done twice is seen."""
+    """Reports the sum of all steps, so a lost or repeated step shows in the curve."""
 
     Config = SteppingConfig
 
@@ -51,15 +51,15 @@ class Stepping(Trainable[Any]):
             over = last or answer is not Answer.CONTINUE
 
     def step(self, number: int, config: Any, worker: Worker) -> float:
-        """Do a step; gives what it adds to the curve."""
+        """Do a step; return its summand."""
         return float(number)
 
     def is_last(self, number: int, config: Any, worker: Worker) -> bool:
-        """Whether a step, which was just done, is the last."""
+        """Whether the step that was just done is the last."""
         return bool(number == config.steps)
 
     def metrics(self, past: list[float], config: Any) -> dict[str, float]:
-        """What is reported after a step."""
+        """Metrics of the report after a step."""
         return {"loss": sum(past)}
 
     def save(self, folder: Path, past: list[float], worker: Worker) -> None:
@@ -72,7 +72,7 @@ class Stepping(Trainable[Any]):
 
 
 def wait_for_file(name: str) -> None:
-    """Until a file is there; somebody else ends the wait of who waits for ever."""
+    """Wait until a file exists; the test's time limit ends a wait that lasts."""
     while not Path(name).exists():
         threading.Event().wait(0.05)
 
@@ -80,12 +80,12 @@ def wait_for_file(name: str) -> None:
 class EndlessConfig(TrainableConfig):
     """Settings of `Endless`."""
 
-    x: float = Field(description="of no effect")
+    x: float = Field(description="has no effect")
     end: str = Field(description="a file: the training ends once it is there")
 
 
 class Endless(Stepping):
-    """Goes on until people have had enough; every rank saves a file of its own."""
+    """Trains until a file exists; every rank saves a file of its own."""
 
     Config = EndlessConfig
 
@@ -104,12 +104,12 @@ class Endless(Stepping):
 class PatientConfig(SteppingConfig):
     """Settings of `Patient`."""
 
-    index: int = Field(description="of no effect")
-    lost: str = Field(description="a file that is there once the machine is lost")
+    index: int = Field(description="has no effect")
+    lost: str = Field(description="a file that exists once the machine is lost")
 
 
 class Patient(Stepping):
-    """Waits in its middle until a machine is lost."""
+    """Waits at step 4 until a machine is lost."""
 
     Config = PatientConfig
 
@@ -122,11 +122,11 @@ class Patient(Stepping):
 class SickConfig(SteppingConfig):
     """Settings of `Sick`."""
 
-    index: int = Field(description="of no effect")
+    index: int = Field(description="has no effect")
 
 
 class Sick(Stepping):
-    """Fails twice, wherever it is."""
+    """Fails in its first two attempts."""
 
     Config = SickConfig
 
@@ -146,7 +146,7 @@ class CounterConfig(SteppingConfig):
 
 
 class Counter(Stepping):
-    """Its weights are the rates that it had."""
+    """Its weights are the list of its rates."""
 
     Config = CounterConfig
 
@@ -160,11 +160,11 @@ class Counter(Stepping):
 class GatedConfig(DigitsConfig):
     """Settings of `Gated`."""
 
-    gate: str = Field(description="file for which one worker waits")
+    gate: str = Field(description="file that one worker waits for")
 
 
 class Gated(Digits):
-    """Digits, which waits for its machine to go and to come back."""
+    """Digits that waits until its machine is lost, and until it is back."""
 
     Config = GatedConfig
 
@@ -174,7 +174,7 @@ class Gated(Digits):
         def gated(*, step: int, **said: Any) -> Answer:
             answer = report(step=step, **said)
             while worker.job.attempt == 1 and step == 3:
-                pause.wait(0.05)  # until its machine is gone
+                pause.wait(0.05)  # until its machine is lost
             if worker.world_size == 1 and step >= 6:
                 wait_for_file(config.gate)
                 pause.wait(0.5)  # the driver looks at the cluster every five seconds

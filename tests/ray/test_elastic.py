@@ -1,4 +1,4 @@
-"""Machines that go and come back while a trial runs: it goes on with as many workers as fit."""
+"""Machines leave and join while a trial runs; the trial continues with the workers that fit."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ tracking: {name: none}
 """
 
 
-def test_a_trial_shrinks_and_grows_with_its_cluster(
+def test_elastic_trial_shrinks_and_grows(
     machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
-    machines.be(2)
+    machines.require(2)
     tune = Tune(tmp_path, machines.address)
     gate = tmp_path / "gate"
     (tmp_path / "elastic.yaml").write_text(SWEEP.replace("GATE", str(gate)))
     files = tune.paths("elastic").trial("t0000")
 
-    def come_to(step: int) -> bool:
+    def has_reached(step: int) -> bool:
         return max((r.step for r in read_reports(files)), default=0) >= step
 
     process = tune.start("run", "elastic.yaml")
-    wait_for(lambda: come_to(3), process)
+    wait_for(lambda: has_reached(3), process)
     machines.remove()
-    wait_for(lambda: come_to(6), process)
+    wait_for(lambda: has_reached(6), process)
     machines.add()
     gate.touch()
     out, err = process.communicate(timeout=LONGEST_S)
@@ -81,10 +81,10 @@ def test_a_trial_shrinks_and_grows_with_its_cluster(
     survived(tune.paths("elastic"))
 
 
-def test_a_failed_trial_goes_to_another_machine(
+def test_retry_elsewhere_takes_another_machine(
     machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
-    machines.be(2)
+    machines.require(2)
     tune = Tune(tmp_path, machines.address)
     (tmp_path / "sick.yaml").write_text(SICK)
     out = tune("run", "sick.yaml")

@@ -1,4 +1,4 @@
-"""One sweep in which every trial meets another fault, for real, and what becomes of each."""
+"""One sweep in which each trial has another real fault; the outcome of each."""
 
 from __future__ import annotations
 
@@ -22,14 +22,19 @@ STEPS = 6
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
 SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
-BESIDE = ["loses_its_listener", "loses_the_mailbox"]
+BESIDE = ["kills_tune_actor", "kills_broker"]
 KINDS = ["well", "is_poison", "diverges", *SURVIVED, *BESIDE]
 
 
 @dataclass
 class Sweep:
-    """The sweep after its end: its program, what it printed, its trials by fault, and what was in
-    the cluster before.
+    """The finished sweep.
+
+    Attributes:
+        tune: the program that ran it.
+        out: its output.
+        trials: trial records by fault.
+        before: processes that were in the cluster before.
     """
 
     tune: Tune
@@ -42,12 +47,12 @@ class Sweep:
         return [(r.step, r.metrics["loss"]) for r in reports]
 
     def tried(self, kind: str) -> list[Attempt]:
-        """Attempts that began: one that was handed to a lane on its way out did not."""
+        """Attempts that began. One that was handed to a lane that was ending did not."""
         attempts = self.trials[kind].attempts
         return [a for a in attempts if a.error is not None or a is attempts[-1]]
 
     def logs(self, kind: str, index: int) -> list[str]:
-        """What each rank printed in an attempt that began, by its place among these."""
+        """Output of each rank in the attempt with this index in `tried`."""
         paths = self.tune.paths("faulty").trial(self.trials[kind].id)
         number = self.tried(kind)[index].number
         return [paths.log(number, rank).read_text() for rank in range(2)]
@@ -67,7 +72,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, joined: Cluster) -> Sweep:
     return Sweep(tune, out, {r.params["kind"]: r for r in tune.trials("faulty")}, before)
 
 
-def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
+def test_sweep_with_faults_finishes(sweep: Sweep) -> None:
     states = Counter(r.state for r in sweep.trials.values())
     assert states == {TrialState.COMPLETED: len(KINDS) - 2, TrialState.FAILED: 2}
     said = sweep.tune("show", "faulty")
@@ -76,7 +81,7 @@ def test_the_sweep_comes_to_its_end(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("kind", SURVIVED)
-def test_a_fault_changes_no_curve_and_costs_one_interval(
+def test_fault_keeps_the_curve_and_costs_one_interval(
     sweep: Sweep, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     record = sweep.trials[kind]
@@ -94,7 +99,7 @@ def test_a_fault_changes_no_curve_and_costs_one_interval(
 
 
 @pytest.mark.parametrize("kind", BESIDE)
-def test_processes_beside_the_workers_may_die(
+def test_death_of_actor_or_broker_costs_an_attempt(
     sweep: Sweep, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     record, paths = sweep.trials[kind], sweep.tune.paths("faulty")
@@ -115,21 +120,19 @@ def test_processes_beside_the_workers_may_die(
         ("rank_1_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
         ("rank_1_is_frozen", Remedy.RETRY, Cause.BUG),
-        ("loses_its_listener", Remedy.RETRY, Cause.INFRASTRUCTURE),
+        ("kills_tune_actor", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
         ("needs_much_memory", Remedy.SHRINK, Cause.BUG),
         ("diverges", Remedy.DIVERGED, Cause.BUG),
     ],
 )
-def test_each_failure_is_recorded_for_what_it_is(
-    sweep: Sweep, kind: str, remedy: Remedy, cause: Cause
-) -> None:
+def test_failure_is_classified(sweep: Sweep, kind: str, remedy: Remedy, cause: Cause) -> None:
     first = sweep.trials[kind].attempts[0]
     assert (first.remedy, first.cause) == (remedy, cause), first.error
 
 
-def test_a_hang_leaves_stacks(sweep: Sweep) -> None:
+def test_hang_writes_stacks_to_the_logs(sweep: Sweep) -> None:
     assert "hung: " in (sweep.trials["rank_1_hangs"].attempts[0].error or "")
     waits, hangs = sweep.logs("rank_1_hangs", 0)
     assert "in rank_1_hangs" in hangs
@@ -137,12 +140,12 @@ def test_a_hang_leaves_stacks(sweep: Sweep) -> None:
     assert "Timeout (0:00:15)" in waits + hangs
 
 
-def test_who_is_told_to_go_leaves_a_checkpoint_of_that_moment(sweep: Sweep) -> None:
+def test_preempted_trial_leaves_a_checkpoint(sweep: Sweep) -> None:
     assert "left after step 4" in (sweep.trials["is_preempted"].attempts[0].error or "")
     assert any("from step 4" in log for log in sweep.logs("is_preempted", 1))
 
 
-def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
+def test_repeated_error_ends_the_trial(sweep: Sweep) -> None:
     record = sweep.trials["is_poison"]
     assert record.state is TrialState.FAILED
     assert re.fullmatch(
@@ -153,9 +156,7 @@ def test_a_poison_configuration_is_given_up_in_one_line(sweep: Sweep) -> None:
     assert "bad shape" in log.read_text()
 
 
-def test_a_failure_of_its_own_costs_a_trial_no_process(sweep: Sweep) -> None:
-    """The next attempt, and the next trial, run where it ran."""
-
+def test_exception_keeps_the_process(sweep: Sweep) -> None:
     def pid(kind: str, index: int) -> str:
         return re.findall(r"^pid (\d+)", sweep.logs(kind, index)[1], re.MULTILINE)[0]
 
@@ -164,13 +165,12 @@ def test_a_failure_of_its_own_costs_a_trial_no_process(sweep: Sweep) -> None:
     assert pid("rank_1_is_killed", 0) != pid("rank_1_is_killed", 1)
 
 
-def test_no_file_holds_a_secret(sweep: Sweep) -> None:
-    """Each trial prints one."""
+def test_secrets_are_redacted_in_all_files(sweep: Sweep) -> None:
     assert all("token ***" in log for log in sweep.logs("well", 0))
     assert sweep.tune.leaks() == []
 
 
-def test_what_diverged_is_never_the_winner(sweep: Sweep) -> None:
+def test_diverged_trial_never_wins(sweep: Sweep) -> None:
     record = sweep.trials["diverges"]
     assert record.reason == "diverged: loss is nan"
     steps = sweep.tune.paths("faulty").trial(record.id).checkpoint_steps()
@@ -178,19 +178,19 @@ def test_what_diverged_is_never_the_winner(sweep: Sweep) -> None:
     assert sweep.tune.best("faulty")["trial"] != record.id
 
 
-def test_a_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
+def test_smaller_micro_batch_is_recorded(sweep: Sweep) -> None:
     record = sweep.trials["needs_much_memory"]
     assert record.adjusted == {"micro_batch_size": 2}
     assert "can't allocate memory" in (record.attempts[0].error or "")
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_a_damaged_checkpoint_is_put_aside_for_the_one_before(sweep: Sweep, kind: str) -> None:
+def test_damaged_checkpoint_is_quarantined(sweep: Sweep, kind: str) -> None:
     assert any("from step 2" in log for log in sweep.logs(kind, 1))
     assert "step_00000003.damaged" in sweep.tune("show", "faulty", sweep.trials[kind].id)
 
 
-def test_nothing_of_the_sweep_is_left(sweep: Sweep, joined: Cluster) -> None:
+def test_sweep_leaves_no_process_behind(sweep: Sweep, joined: Cluster) -> None:
     paths = sweep.tune.paths("faulty")
     case = Case(paths, None, interval=2, left=lambda: joined.left(sweep.before))
     assert violations(case) == []

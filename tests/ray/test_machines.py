@@ -1,4 +1,4 @@
-"""A machine is lost in mid-sweep: its trial goes on elsewhere, and fewer trials run at once."""
+"""A machine is lost during a sweep: its trial continues elsewhere, and fewer trials run at once."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ tracking: {{name: none}}
 """
 
 
-def test_a_lost_machine_costs_its_trial_an_attempt(
+def test_lost_machine_costs_its_trial_an_attempt(
     machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:
-    machines.be(2)
+    machines.require(2)
     tune = Tune(tmp_path, machines.address)
     lost = tmp_path / "lost"
     (tmp_path / "machines.yaml").write_text(SWEEP.format(lost=lost))
@@ -42,7 +42,9 @@ def test_a_lost_machine_costs_its_trial_an_attempt(
     wait_for(lambda: all(3 in t.checkpoint_steps() for t in first), sweep)
     machines.kill()
     pids = [_pid(trial, 1) for trial in first]
-    wait_for(lambda: not all(_runs(pid) for pid in pids), sweep)  # they outlive their raylet a bit
+    wait_for(
+        lambda: not all(_runs(pid) for pid in pids), sweep
+    )  # workers outlive their raylet for a moment
     lost.touch()
     out, err = sweep.communicate(timeout=LONGEST_S)
     assert sweep.returncode == 0, f"{out}\n{err}"
@@ -65,13 +67,13 @@ def test_a_lost_machine_costs_its_trial_an_attempt(
 
 
 def _heard(tune: Tune, record: TrialRecord) -> tuple[float, float]:
-    """When the first and the last report of a trial's last attempt came."""
+    """Times of the first and the last report of a trial's last attempt."""
     times = [p.time for p in tune.curve("machines", record.id) if p.attempt == len(record.attempts)]
     return times[0], times[-1]
 
 
 def _pid(trial: TrialPaths, attempt: int) -> int:
-    """Of the process in which an attempt ran."""
+    """Id of the process in which an attempt ran."""
     found = re.search(r"pid (\d+)", trial.log(attempt, 0).read_text())
     assert found is not None
     return int(found.group(1))

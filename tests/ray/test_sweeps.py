@@ -1,4 +1,4 @@
-"""A whole sweep on a real cluster, from a file to a winner; and once more, with a driver killed."""
+"""A sweep on a real cluster from file to winner, and again with a killed driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, address: str) -> Tune:
     return tune
 
 
-def test_from_a_file_to_a_winner(whole: Tune) -> None:
+def test_sweep_runs_from_file_to_winner(whole: Tune) -> None:
     out = (whole.cwd / "out.txt").read_text()
     assert re.search(r"t0000 started  .*optimizer=adam", out)
     assert "winner " in out
@@ -66,12 +66,12 @@ def test_from_a_file_to_a_winner(whole: Tune) -> None:
     assert whole.leaks() == []
 
 
-def test_what_ran_under_ray_comes_out_the_same_without_it(whole: Tune) -> None:
+def test_reproduce_without_ray_is_bit_identical(whole: Tune) -> None:
     said = whole("reproduce", "conditional", "t0000")
     assert said.startswith("t0000: bit-identical in all of ")
 
 
-def test_of_a_conditional_space_each_trial_gets_its_branch(whole: Tune) -> None:
+def test_conditional_space_gives_each_trial_its_branch(whole: Tune) -> None:
     records = whole.trials("conditional")
     for record in records:
         config = record.config
@@ -91,7 +91,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def test_a_killed_driver_is_resumed(
+def test_sweep_resumes_after_a_killed_driver(
     whole: Tune,
     joined: Cluster,
     server: str,
@@ -99,8 +99,8 @@ def test_a_killed_driver_is_resumed(
     monkeypatch: pytest.MonkeyPatch,
     survived: Callable[[SweepPaths], None],
 ) -> None:
-    """A second run of the file is a sweep of its own. Its driver dies in the middle of its longest
-    later trial; everything ends as if it had not, also what a tracking server holds of it.
+    """The driver of a second run dies in the middle of the longest later trial. The folder and the
+    tracking server end as if it had not.
     """
     monkeypatch.setitem(ENV, "MLFLOW_TRACKING_URI", server)
     before, killed = joined.here(), whole.paths("conditional-2")
@@ -115,8 +115,8 @@ def test_a_killed_driver_is_resumed(
     ran.write_text(re.sub(r'"torch": ?"[^"]*"', '"torch": "1.0"', ran.read_text()))
     files = [p for p in killed.ray.rglob("*") if p.is_file()]
     for at, file in enumerate(files):
-        with suppress(FileNotFoundError):  # orphans may be at it
-            os.truncate(file, 1) if at % 2 else file.unlink()  # Ray's own state: nobody reads it
+        with suppress(FileNotFoundError):  # orphans may write there
+            os.truncate(file, 1) if at % 2 else file.unlink()  # Ray's own state is not read
     out = whole("resume", "conditional-2")
     assert f"t{longest:04d} started attempt 2" in out
     assert "other versions: torch 1.0 then, " in out
@@ -136,7 +136,7 @@ def test_a_killed_driver_is_resumed(
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:
         runs = dict(db.execute("select name, status from runs").fetchall())
     assert runs == {"conditional-2" if n == "conditional" else n: s for n, s in _runs(whole)}
-    assert len(_runs(whole)) == 1 + 6, "the server's runs are the server's alone"
+    assert len(_runs(whole)) == 1 + 6, "the server's runs are not in the folder's database"
 
 
 def _runs(tune: Tune) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Trials that pause, go on and take over weights, on a real cluster."""
+"""Schedulers that pause trials and copy weights, on a real cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def counter(tune: Tune) -> Path:
     return file
 
 
-def test_a_population_takes_over_weights(tune: Tune, counter: Path) -> None:
+def test_pbt_copies_weights(tune: Tune, counter: Path) -> None:
     tune("run", counter)
     records = {r.id: r for r in tune.trials("counter")}
     assert {r.state for r in records.values()} == {TrialState.COMPLETED}
@@ -56,7 +56,7 @@ def test_a_population_takes_over_weights(tune: Tune, counter: Path) -> None:
     assert f"{clone.id} at step 2: rate " in tune("show", "counter")
 
 
-def test_two_objectives_with_trials_that_pause_and_go_on(tune: Tune, counter: Path) -> None:
+def test_asha_promote_with_two_objectives(tune: Tune, counter: Path) -> None:
     out = tune("run", counter, *(part for s in SEVERAL for part in ("--set", s)))
     assert "search sobol (as the sweep file says)" in out
     records = tune.trials("counter")
@@ -80,7 +80,7 @@ GROWING = [
 ]
 
 
-def test_a_longer_sweep_calls_a_paused_trial(tune: Tune, counter: Path) -> None:
+def test_extended_sweep_promotes_a_paused_trial(tune: Tune, counter: Path) -> None:
     tune("run", counter, *(part for s in GROWING for part in ("--set", s)))
     first, second = tune.trials("counter")
     assert (first.state, first.end_step) == (TrialState.COMPLETED, 4)

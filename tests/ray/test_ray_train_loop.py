@@ -1,4 +1,4 @@
-"""A train loop in the style of Ray Train's documentation, run unchanged as a trial."""
+"""A train loop from Ray Train's documentation runs unchanged as a trial."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ fixed: {epochs: 6, gate: GATE, seed: 0}
 scheduler: {name: asha, time_attr: epoch, grace_period: 1, max_t: 6}
 resources: {workers: 2, concurrency: 1}
 """
-"""The second trial learns nothing, and is stopped for it."""
+"""The second trial learns nothing, so the scheduler stops it."""
 
 
-def sealed(trial: TrialPaths) -> list[Manifest]:
-    """Of the whole checkpoints of its only attempt."""
+def verified(trial: TrialPaths) -> list[Manifest]:
+    """Manifests of the intact checkpoints of the trial's only attempt."""
     folders = trial.ray_train_attempt(1).glob("checkpoint_*/")
     manifests = {folder: trial.ray_train_manifest(folder) for folder in folders}
     return [verify(folder, manifest=m) for folder, m in manifests.items() if m.exists()]
 
 
-def test_runs_unchanged_is_resumed_and_stopped_early(
+def test_ray_train_loop_is_resumed_and_stopped_early(
     tune: Tune, joined: Cluster, record_property: Callable[[str, object], None]
 ) -> None:
     gate = tune.cwd / "gate"
@@ -97,10 +97,10 @@ def test_runs_unchanged_is_resumed_and_stopped_early(
     names = tune.mlflow("select name from runs order by name")
     assert names == [("loop",), ("t0000",), ("t0001",), ("t0002",)]
 
-    # Ray Train's own cleaner would keep the CPUs of a stopped run for ever.
+    # Ray Train's own clean-up would hold the CPUs of a stopped run for ever.
     assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
     assert third.attempts[0].error is None
-    assert sealed(paths.trial("t0001"))
+    assert verified(paths.trial("t0001"))
     decided = second.attempts[-1].ended
     free_s = min(at for at, cpus in joined.free() if at > decided and cpus == 2) - decided
     record_property("free_s", free_s)

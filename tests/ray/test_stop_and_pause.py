@@ -1,4 +1,4 @@
-"""One sweep that people stop in every way that there is."""
+"""`tune add`, `stop`, `pause`, SIGTERM and SIGINT, in the sessions of one sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
 from tests.ray.stepping import STEP_S
 
 SWEEP = """
-name: people
+name: stopped
 trainable: tests.ray.stepping:Endless
 metric: loss
 space: {{x: {{uniform: [0, 1]}}}}
@@ -31,17 +31,17 @@ checkpoint: {{every: 3}}
 tracking: {{name: none}}
 """
 IN_FLIGHT = 2
-"""Reports at most that come after a request: one was on its way, the next one is answered."""
+"""Most reports after a request: one was on its way, and the next one is answered."""
 Note = Callable[[str, object], None]
 
 
 @dataclass
-class People:
-    """Who steps into the sweep.
+class Sessions:
+    """The sessions of the sweep.
 
     Attributes:
-        tune: their program.
-        left: step of the second trial's newest checkpoint, after each session that they ended.
+        tune: the program.
+        left: step of the second trial's newest checkpoint, after each session.
     """
 
     tune: Tune
@@ -49,28 +49,28 @@ class People:
 
     @property
     def paths(self) -> SweepPaths:
-        return self.tune.paths("people")
+        return self.tune.paths("stopped")
 
     def curve(self, trial: str) -> list[Report]:
-        return self.tune.curve("people", trial)
+        return self.tune.curve("stopped", trial)
 
     def resumed(self, attempt: int) -> subprocess.Popen[str]:
-        """A new session, in which the second trial has reported."""
-        run = self.tune.start("resume", "people")
+        """Start a session and wait until the second trial reports in it."""
+        run = self.tune.start("resume", "stopped")
         wait_for(lambda: self.curve("t0001")[-1].attempt == attempt, run)
         return run
 
     def ended(self) -> None:
-        """A session was ended while the second trial ran, which is left to be gone on with."""
-        assert self.tune.trials("people")[1].state is TrialState.PENDING
+        """A session ended while the second trial ran. Check that the trial is left for a resume."""
+        assert self.tune.trials("stopped")[1].state is TrialState.PENDING
         self.left.append(self.paths.trial("t0001").checkpoint_steps()[-1])
 
     def stop_a_trial(self, run: subprocess.Popen[str], note: Note) -> TrialRecord:
-        self.tune("add", "people", "x=0.25")
-        self.tune("stop", "people", "t0000")
+        self.tune("add", "stopped", "x=0.25")
+        self.tune("stop", "stopped", "t0000")
         asked = time.time()
         wait_for(self.paths.trial("t0001").reports.exists, run)
-        stopped, added = self.tune.trials("people")
+        stopped, added = self.tune.trials("stopped")
         assert stopped.state is TrialState.STOPPED
         assert stopped.reason == f"by hand at step {stopped.end_step}"
         assert self.paths.trial("t0000").checkpoint_steps()[-1] == stopped.end_step
@@ -82,7 +82,7 @@ class People:
         return stopped
 
     def pause(self, run: subprocess.Popen[str]) -> None:
-        self.tune("pause", "people")
+        self.tune("pause", "stopped")
         asked = time.time()
         out, err = run.communicate(timeout=LONGEST_S)
         assert run.returncode == 130, f"{out}\n{err}"
@@ -91,49 +91,49 @@ class People:
         assert self.left[-1] == self.curve("t0001")[-1].step
 
     def terminate(self, run: subprocess.Popen[str]) -> str:
-        """As a cluster's manager would; gives what was said."""
+        """End a session by SIGTERM; return its output."""
         code, said = end(run, signal.SIGTERM)
         assert code == 130
-        assert "go on with: tune resume people" in said
+        assert "go on with: tune resume stopped" in said
         self.ended()
         assert self.left[-1] == self.curve("t0001")[-1].step
         return said
 
     def interrupt_twice(self, run: subprocess.Popen[str]) -> None:
-        """Twice ends it at once; what is on disk is whole all the same."""
+        """End a session at once by a second SIGINT."""
         run.send_signal(signal.SIGINT)
         code, _ = end(run, signal.SIGINT)
         assert code == 130
         self.left.append(self.paths.trial("t0001").checkpoint_steps()[-1])
 
 
-def test_a_sweep_that_people_stop_in_every_way(
+def test_sweep_resumes_after_every_kind_of_stop(
     tune: Tune, record_property: Note, survived: Callable[[SweepPaths], None]
 ) -> None:
-    enough, people = tune.cwd / "end", People(tune)
-    (tune.cwd / "people.yaml").write_text(SWEEP.format(end=enough))
-    run = tune.start("run", "people.yaml")
-    wait_for(lambda: bool(people.paths.trial("t0000").checkpoint_steps()), run)
-    assert "driven by process" in tune("resume", "people", code=2)
+    enough, sessions = tune.cwd / "end", Sessions(tune)
+    (tune.cwd / "stopped.yaml").write_text(SWEEP.format(end=enough))
+    run = tune.start("run", "stopped.yaml")
+    wait_for(lambda: bool(sessions.paths.trial("t0000").checkpoint_steps()), run)
+    assert "driven by process" in tune("resume", "stopped", code=2)
     assert [p.pid for p in psutil.process_iter() if CANARY in " ".join(_command(p))] == []
-    stopped = people.stop_a_trial(run, record_property)
-    people.pause(run)
-    said = people.terminate(people.resumed(attempt=2))
-    people.interrupt_twice(people.resumed(attempt=3))
+    stopped = sessions.stop_a_trial(run, record_property)
+    sessions.pause(run)
+    said = sessions.terminate(sessions.resumed(attempt=2))
+    sessions.interrupt_twice(sessions.resumed(attempt=3))
 
     enough.touch()
-    out = tune("resume", "people", "--trials", "+1")
+    out = tune("resume", "stopped", "--trials", "+1")
     assert "changed: budget.trials=3" in out
     assert "ended by budget.trials: 3 trials" in out
-    unchanged, longest, third = tune.trials("people")
+    unchanged, longest, third = tune.trials("stopped")
     assert unchanged == stopped
     assert (longest.state, len(longest.attempts)) == (TrialState.COMPLETED, 4)
     assert third.state is TrialState.COMPLETED
-    told = raw_reports(people.paths, longest)
+    told = raw_reports(sessions.paths, longest)
     began = [next(p.step for p in told if p.attempt == attempt) for attempt in (2, 3, 4)]
-    assert began == [step + 1 for step in people.left]
-    assert violations(Case(people.paths, None, interval=3, said=(said,))) == []
-    survived(people.paths)
+    assert began == [step + 1 for step in sessions.left]
+    assert violations(Case(sessions.paths, None, interval=3, said=(said,))) == []
+    survived(sessions.paths)
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a cluster has no room for, and what is only planned: nothing runs."""
+"""Trials that do not fit the cluster, and `tune plan`: nothing runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counted(tune: Tune) -> Path:
     return file
 
 
-def test_what_can_never_be_placed_fails_at_once(tune: Tune, counted: Path) -> None:
+def test_trial_larger_than_the_cluster_is_refused(tune: Tune, counted: Path) -> None:
     said = tune("run", counted, "--set", "resources.workers=4", code=2)
     assert said == (
         "resources: a trial needs 4 CPUs (4 x 1 CPU), but the cluster has 2 CPUs on 1 machine: room"
@@ -51,8 +51,7 @@ sys.stdin.read()
 """
 
 
-def test_workers_that_never_come_up_end_the_session(tune: Tune, counted: Path) -> None:
-    """Somebody else holds a CPU that the cluster counts."""
+def test_session_ends_when_workers_never_start(tune: Tune, counted: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD_A_CPU, tune.address],
         stdin=subprocess.PIPE,
@@ -71,7 +70,7 @@ def test_workers_that_never_come_up_end_the_session(tune: Tune, counted: Path) -
     assert record.state is TrialState.PENDING
 
 
-def test_a_plan_says_what_fits_and_leaves_nothing(tune: Tune, counted: Path) -> None:
+def test_plan_prints_capacity_and_writes_nothing(tune: Tune, counted: Path) -> None:
     out = tune("plan", counted, "--set", "budget.trials=3")
     assert "at once    1 of 1 that fit" in out
     assert "for 3 trials" in out
