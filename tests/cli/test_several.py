@@ -94,8 +94,8 @@ def test_the_live_views_have_every_objective() -> None:
         view.trial_started(record)
         said = Report(step=3, metrics={"loss": loss, "size": size}, attempt=1, time=0.0)
         view.trial_reported(record, said)
-    assert view.progress.best() == ["t0000", "t0001"]
-    assert view.progress.line(record) == "step 3  loss 0.3  size 1.5"
+    assert view.progress.leaders() == ["t0000", "t0001"]
+    assert view.progress.format_values(record.id) == "loss 0.3  size 1.5"
     console.print(view.render())
     view.session_ended(None)
     table, progress = out.getvalue().split("trials", 1)

@@ -129,8 +129,8 @@ def test_a_trial_is_the_same_first_later_after_failures_and_alone(tune: Tune, sw
     assert [r.params["index"] for r in records if leak_of(r)] == [LEAKING]
     assert "rank 1: " in leak_of(records[LEAKING])
     assert "MiB of host memory beyond the " in leak_of(records[LEAKING])
-    assert f"left memory behind, lanes replaced: {records[LEAKING].id} (rank 1: " in out
-    assert "left memory behind: rank 1: " in tune("show", "tidy", records[LEAKING].id)
+    assert f"memory leak, lane replaced: {records[LEAKING].id} (rank 1: " in out
+    assert "memory leak: rank 1: " in tune("show", "tidy", records[LEAKING].id)
 
     alone = ["--set", "trainable=tidy.py:Alone", "--set", "space.index={grid_search: [0, 2]}"]
     tune("run", sweep, "--name", "alone", *alone)

@@ -1,4 +1,4 @@
-"""The last words of a session: leaderboard, winner, why trials stopped, and what to do next."""
+"""What is printed when a session ends: leaderboard, winner, why trials stopped, next commands."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 def leaderboard_table(
     spec: SweepSpec, board: Sequence[TrialSummary], best: Collection[str], width: int
 ) -> Table:
-    """The leaderboard, or the head of it, in `width` characters; those in `best` are marked."""
+    """The rows of a leaderboard, at most `width` characters wide; those in `best` are marked."""
     others = [o.metric for o in spec.objectives[1:]]
     rows = [(e.record, e.step, [e.value, *map(e.values.get, others)]) for e in board]
     return trials_table(spec, rows, best, width, _means(board))
 
 
 def leaders(paths: SweepPaths, spec: SweepSpec) -> list[str]:
-    """The winner so far; of several objectives the trials on the Pareto front. May be empty."""
+    """Ids of the winner so far, or of the Pareto front if there are several objectives."""
     try:
         if len(spec.objectives) > 1:
             return [e.record.id for e in rank_candidates(paths, spec, spec.select)]
@@ -49,20 +49,20 @@ def leaders(paths: SweepPaths, spec: SweepSpec) -> list[str]:
 
 
 def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
-    """Of each configuration with several seeds, beside the first of its trials that is shown."""
+    """The mean of each configuration with several seeds, by the id of its first trial shown."""
     means: dict[str, str] = {}
     seen: set[str] = set()
     for line in board:
-        of = base_trial_id(line.record.id)
-        if line.mean is not None and of not in seen:
+        configuration = base_trial_id(line.record.id)
+        if line.mean is not None and configuration not in seen:
             spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
             means[line.record.id] = f"{number(line.mean)}{spread} of {line.seeds}"
-        seen.add(of)
+        seen.add(configuration)
     return means
 
 
-def summarise(run: SweepController, console: Console) -> None:
-    """Print the end of a session."""
+def print_summary(run: SweepController, console: Console) -> None:
+    """Print the outcome of a session and the next commands to try."""
     spec, paths = run.spec, run.paths
     board = summaries(paths, spec.metric, spec.mode)
     if board:
@@ -75,15 +75,15 @@ def summarise(run: SweepController, console: Console) -> None:
 
 
 def winner(paths: SweepPaths, spec: SweepSpec) -> TrialSummary | None:
-    """The winner so far, by the rule of the sweep; None while no trial has a value."""
+    """The winner so far, by the sweep's selection rule; None while no trial has a value."""
     try:
         return select_winner(paths, spec).line
     except UserError:
         return None
 
 
-def objectives(spec: SweepSpec, line: TrialSummary) -> str:
-    """A trial's value of every objective, in words."""
+def _format_objectives(spec: SweepSpec, line: TrialSummary) -> str:
+    """A trial's value of every objective."""
     others = [(o.metric, line.values.get(o.metric)) for o in spec.objectives[1:]]
     return ", ".join(f"{name} {number(v)}" for name, v in [(spec.metric, line.value), *others])
 
@@ -93,35 +93,35 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if best := winner(run.paths, run.spec):
         params = ", ".join(f"{k}={setting(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
-        value = f": {objectives(run.spec, best)} ({params})"
+        value = f": {_format_objectives(run.spec, best)} ({params})"
         yield Text.assemble(f"{name} ", (best.record.id, "bold"), value)
     states = Counter(e.record.state for e in board)
-    why = ", ".join(f"{count} {state}" for state, count in states.items())
-    done = sum(count for state, count in states.items() if state.finished)
-    yield f"trials {done} finished in {duration(run.elapsed_s)}: {why or 'none'}"
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    finished = sum(count for state, count in states.items() if state.finished)
+    yield f"trials {finished} finished in {duration(run.elapsed_s)}: {counts or 'none'}"
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
-        said = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
-        yield f"stopped early: {said}"
+        counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
+        yield f"stopped early: {counts}"
     for entry in board:
         if entry.record.state is TrialState.FAILED:
             log = run.paths.trial(entry.record.id).log(len(entry.record.attempts), 0)
-            said = f" {entry.record.id}: {entry.record.reason}; log {log}"
-            yield Text.assemble(("failed", "red"), said)
+            detail = f" {entry.record.id}: {entry.record.reason}; log {log}"
+            yield Text.assemble(("failed", "red"), detail)
     if not run.interrupted and (limit := run.limit):
         cost = total_cost(run.records.values())
         yield f"ended by {limit.summary}; spent {cost}"
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
-        yield Text(f"left memory behind, lanes replaced: {leaks[0]}{more}", style="yellow")
+        yield Text(f"memory leak, lane replaced: {leaks[0]}{more}", style="yellow")
     yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:
         yield Text(run.problem, style="yellow")
 
 
 def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:
-    """Commands to try: only those that can work on this sweep."""
+    """The next commands to try: only those that work on this sweep."""
     name, spec = sweep_argument(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")
     if run.interrupted:
@@ -137,18 +137,18 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
         if exports and run.paths.trial(best.record.id).newest_checkpoint():
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):
-        yield extension(run.paths, paused)
+        yield extension_line(run.paths, paused)
     yield f"inspect    tune show {name} {board[0].record.id if board else ''}".rstrip()
 
 
-def extension(paths: SweepPaths, paused: int) -> str:
-    """What a sweep that is over can still do with its paused trials."""
+def extension_line(paths: SweepPaths, paused: int) -> str:
+    """The command that continues the paused trials of a sweep that has ended."""
     which = "one paused trial" if paused == 1 else f"{paused} paused trials"
     return f"extend     tune resume {sweep_argument(paths)} --trials +{paused}  ({which} may go on)"
 
 
 def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:
-    """Whether trials started from the same weights: others have no meaningful average."""
+    """Whether the trials started from the same weights; otherwise an average makes no sense."""
     folders = [paths.trial(e.record.id).newest_checkpoint() for e in board]
     try:
         inits = [json.loads((f / LINEAGE).read_bytes())["init"] for f in folders if f]

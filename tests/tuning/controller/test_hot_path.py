@@ -184,7 +184,7 @@ def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
     files = {str(run.paths.trial(i).reports) for i in resumed.records}
     assert len(files) == FEW + 1
     assert {cost.names[file] for file in files} == {1}
-    assert {i: step for i, (step, _) in view.progress.last.items()} == {
+    assert {i: step for i, (step, _) in view.progress.newest_values.items()} == {
         i: resumed._last_step(i) for i in resumed.records
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def plan(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,

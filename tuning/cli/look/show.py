@@ -65,7 +65,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
 def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
     """Progress of a sweep, its driver or why it ended, and the command that continues it."""
     from results.records.trial import TrialState
-    from tuning.cli.summary import extension
+    from tuning.cli.summary import extension_line
     from tuning.controller.sweep_dir.folder import read_state, sweep_argument
     from tuning.controller.sweep_dir.lock import current_driver
 
@@ -80,7 +80,7 @@ def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) 
     if state == "interrupted":
         yield f"go on with: tune resume {sweep_argument(paths)}"
     elif state == "done" and paused:
-        yield extension(paths, paused)
+        yield extension_line(paths, paused)
 
 
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
@@ -134,7 +134,7 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     if attempt.blamed:
         yield f"  blamed on {', '.join(map(str, attempt.blamed))}"
     if attempt.leak:
-        yield f"  left memory behind: {attempt.leak}"
+        yield f"  memory leak: {attempt.leak}"
     yield f"  logs {files.attempt(attempt.number)}"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def trial(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     folder: Annotated[
         Path | None,
         typer.Option(

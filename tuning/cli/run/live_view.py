@@ -1,4 +1,4 @@
-"""What is seen while a sweep runs: a live table in a terminal, one line per event elsewhere."""
+"""What `tune run` prints: a live table in a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHER_LINES = 8
 
 
 class View(SweepEvents):
-    """Base of both views: keeps the progress, and prints messages that come before the session."""
+    """Base of both views: tracks the progress, and prints messages before the session starts."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -27,44 +27,44 @@ class View(SweepEvents):
 
     @property
     def progress(self) -> SweepProgress:
-        """Of the session, which has started."""
+        """The progress of the session, which must have started."""
         assert self._progress is not None, "no session has started"
         return self._progress
 
     def session_started(self, start: SessionStart) -> None:
-        """Begin with what earlier sessions recorded."""
+        """Start from the records of earlier sessions."""
         self._progress = progress_of(start)
 
     def message(self, text: str) -> None:
-        """Print a line, or show it with the sweep."""
+        """Print a line; during the session, show it in the view."""
         if self._progress is None:
             self.console.print(text, soft_wrap=True)
         else:
             self.show_message(text)
 
     def show_message(self, text: str) -> None:
-        """Show what happens outside of trials."""
+        """Show a message of the session."""
         raise NotImplementedError
 
     def concurrency_known(self, trials: int) -> None:
-        """The forecast depends on it."""
-        self.progress.at_once = trials
+        """Keep it for the forecast."""
+        self.progress.concurrency = trials
 
     def trial_started(self, record: TrialRecord) -> None:
-        """Keep its newest state."""
+        """Keep the newest state."""
         self.progress.trial_started(record)
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
-        """Keep its newest value."""
+        """Keep the newest values."""
         self.progress.trial_reported(record, report)
 
     def trial_ended(self, record: TrialRecord) -> None:
-        """Keep its newest state."""
+        """Keep the newest state."""
         self.progress.trial_ended(record)
 
 
 class LiveView(View):
-    """One table that is drawn anew: running trials first, then the best."""
+    """One table that is redrawn: running trials first, then the best."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -72,7 +72,7 @@ class LiveView(View):
         self._live: Live | None = None
 
     def session_started(self, start: SessionStart) -> None:
-        """Draw from now on."""
+        """Start drawing."""
         super().session_started(start)
         self._live = Live(
             console=self.console, get_renderable=self.render, refresh_per_second=4, transient=True
@@ -85,26 +85,26 @@ class LiveView(View):
             self._live.stop()
 
     def trial_started(self, record: TrialRecord) -> None:
-        """Show it as running, and no message."""
+        """Show the trial as running, and clear the message."""
         super().trial_started(record)
         self._message = ""
 
     def show_message(self, text: str) -> None:
-        """Show it below the table."""
+        """Show the message below the table."""
         self._message = text
 
     def render(self) -> RenderableType:
-        """The table, the bar and the newest message."""
+        """The table, the progress bar and the newest message."""
         parts: list[RenderableType] = [self._table(), self._bar()]
         if self._message:
             parts.append(Text(self._message, style="dim"))
         return Group(*parts)
 
     def _table(self) -> Table:
-        board = self.progress
-        room = max(5, self.console.height - _OTHER_LINES)
-        rows = [(r, *board.newest(r.id)) for r in self._order()[:room]]
-        return trials_table(board.spec, rows, board.best(), self.console.width)
+        progress = self.progress
+        num_rows = max(5, self.console.height - _OTHER_LINES)
+        rows = [(r, *progress.newest(r.id)) for r in self._order()[:num_rows]]
+        return trials_table(progress.spec, rows, progress.leaders(), self.console.width)
 
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.progress.spec.mode == "min" else -1
@@ -118,24 +118,24 @@ class LiveView(View):
                 0.0 if value is None or unknown else sign * value,
             )
 
-        return sorted(list(self.progress.rows.values()), key=key)
+        return sorted(list(self.progress.records.values()), key=key)
 
     def _bar(self) -> RenderableType:
-        board, budget = self.progress, self.progress.spec.budget
+        progress, budget = self.progress, self.progress.spec.budget
         total = budget.trials or 0
-        share = board.done / total if total else 0.0
+        share = progress.num_done / total if total else 0.0
         if budget.time:
-            share = max(share, board.total_s / budget.time)
+            share = max(share, progress.total_s / budget.time)
         of = f"/{total}" if total else ""
-        ahead = board.ahead
+        remaining = progress.remaining
         limit = f" of {duration(budget.time)}" if budget.time else ""
-        best = board.best()
-        text = f" {board.done}{of} trials  {duration(board.total_s)}{limit}"
-        if len(board.spec.objectives) > 1:
-            text += f"  {len(best)} on the Pareto front"
-        elif best:
-            text += f"  best {board.words(board.newest(best[0])[1])} ({best[0]})"
-        text += f"  {ahead}" * bool(ahead)
+        leaders = progress.leaders()
+        text = f" {progress.num_done}{of} trials  {duration(progress.total_s)}{limit}"
+        if len(progress.spec.objectives) > 1:
+            text += f"  {len(leaders)} on the Pareto front"
+        elif leaders:
+            text += f"  best {progress.format_values(leaders[0])} ({leaders[0]})"
+        text += f"  {remaining}" * bool(remaining)
         grid = Table.grid()
         grid.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=30), text)
         return grid
@@ -145,35 +145,35 @@ class LineView(View):
     """One plain line per event, for logs and pipes."""
 
     def trial_started(self, record: TrialRecord) -> None:
-        """Its configuration; on a retry or resume, which attempt."""
+        """Print the configuration, and the number of the attempt after a retry or resume."""
         super().trial_started(record)
         params = " ".join(f"{k}={setting(v)}" for k, v in record.params.items())
-        again = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
+        attempt = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
         if self.progress.spec.resources.elastic and record.attempts:
             ranks = record.attempts[-1].workers
-            again += f" with {ranks} worker{'s' * (ranks != 1)}"
+            attempt += f" with {ranks} worker{'s' * (ranks != 1)}"
         where = record.attempts[-1].where if record.attempts else ""
-        self.show_message(f"{record.id} started{again}  {params}{f' ({where})' * bool(where)}")
+        self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
-        """Its newest value."""
+        """Print the step and the values."""
         super().trial_reported(record, report)
-        self.show_message(f"{record.id} {self.progress.line(record)}")
+        values = self.progress.format_values(record.id)
+        self.show_message(f"{record.id} step {report.step}  {values}")
 
     def trial_ended(self, record: TrialRecord) -> None:
-        """Why it ended."""
+        """Print why the attempt ended."""
         super().trial_ended(record)
         if record.state is TrialState.PENDING:
             error = record.attempts[-1].error
-            said = f"failed, will be retried: {error}" if error else record.reason or "interrupted"
+            text = f"failed, will be retried: {error}" if error else record.reason or "interrupted"
         else:
-            said = f"{record.state}: {record.reason}"
-            ahead = self.progress.ahead
-            said += f"; {ahead}" * bool(ahead)
-        self.show_message(f"{record.id} {said}")
+            remaining = self.progress.remaining
+            text = f"{record.state}: {record.reason}{f'; {remaining}' * bool(remaining)}"
+        self.show_message(f"{record.id} {text}")
 
     def show_message(self, text: str) -> None:
-        """Print a line with the time since the start."""
+        """Print the message with the time since the start of the session."""
         self.console.print(
             f"[{duration(self.progress.elapsed_s):>7}] {text}",
             markup=False,
@@ -183,5 +183,5 @@ class LineView(View):
 
 
 def make_view(console: Console) -> View:
-    """A live table where there is a terminal, lines where there is none."""
+    """A live table in a terminal, lines elsewhere."""
     return LiveView(console) if console.is_terminal else LineView(console)

@@ -1,9 +1,8 @@
-"""What is known of a running sweep's trials: which is the best, how many are done, what is left."""
+"""The progress of a running sweep: newest values, leaders, and what remains."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from math import isfinite
 
 from results.analysis.pareto import front_numbers
@@ -15,87 +14,89 @@ from tuning.controller.resources.forecast import forecast, mean_trial_cost
 
 
 class SweepProgress:
-    """What is known of the sweep's trials, and which is the best: shared by both views.
+    """The trials of a sweep and their newest values, for both views.
 
     Attributes:
-        rows: the trials by id.
-        last: of each, the newest step and the newest value of each objective.
-        before_s: seconds of earlier sessions.
-        at_once: how many trials run at once.
+        spec: of the sweep.
+        records: the trials by id.
+        newest_values: by trial id, the newest step and the newest value of each objective.
+        spent_s: seconds of earlier sessions.
+        concurrency: number of trials that run at once.
     """
 
-    def __init__(self, spec: SweepSpec, before_s: float = 0.0) -> None:
+    def __init__(self, spec: SweepSpec, spent_s: float = 0.0) -> None:
         self.spec = spec
-        self.rows: dict[str, TrialRecord] = {}
-        self.last: dict[str, tuple[int, tuple[float | None, ...]]] = {}
+        self.records: dict[str, TrialRecord] = {}
+        self.newest_values: dict[str, tuple[int, tuple[float | None, ...]]] = {}
+        self.spent_s = spent_s
+        self.concurrency = 1
         self._names = [o.metric for o in spec.objectives]
-        self._nothing = 0, tuple(None for _ in self._names)
-        self._front: list[str] | None = None
-        self.before_s = before_s
-        self.at_once = 1
-        self._since = time.monotonic()
+        self._no_values = 0, tuple(None for _ in self._names)
+        self._leaders: list[str] | None = None
+        self._started = time.monotonic()
 
     def trial_started(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
-        self.rows[record.id] = record
-        self._front = None
+        self.records[record.id] = record
+        self._leaders = None
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """Keep a trial's newest report."""
-        known = self.newest(record.id)[1]
-        pairs = zip(self._names, known, strict=True)
+        before = self.newest(record.id)[1]
+        pairs = zip(self._names, before, strict=True)
         values = tuple(report.metrics.get(name, value) for name, value in pairs)
-        self.last[record.id] = report.step, values
-        self._front = None
+        self.newest_values[record.id] = report.step, values
+        self._leaders = None
 
     def newest(self, trial_id: str) -> tuple[int, tuple[float | None, ...]]:
         """A trial's newest step and values."""
-        return self.last.get(trial_id, self._nothing)
+        return self.newest_values.get(trial_id, self._no_values)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
-        self.rows[record.id] = record
-        self._front = None
+        self.records[record.id] = record
+        self._leaders = None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since this session began."""
-        return time.monotonic() - self._since
+        return time.monotonic() - self._started
 
     @property
     def total_s(self) -> float:
-        """Seconds that the sweep took so far, earlier sessions included."""
-        return self.before_s + self.elapsed_s
+        """Seconds of this session and all earlier ones."""
+        return self.spent_s + self.elapsed_s
 
     @property
-    def ahead(self) -> str:
-        """What is left to come, in words; empty while nothing is known."""
-        records = list(self.rows.values())
+    def remaining(self) -> str:
+        """A forecast of time and cost, such as `about 3m07s and 0.2 CPU-hours left`, or empty."""
+        records = list(self.records.values())
         each = mean_trial_cost(records)
-        left = forecast(self.spec.budget, records, each, self.at_once, self.total_s)
+        left = forecast(self.spec.budget, records, each, self.concurrency, self.total_s)
         return (
             f"about {duration(left.seconds)} and {left.cost} left" if left and left.seconds else ""
         )
 
     @property
-    def done(self) -> int:
-        """Trials that are finished, or paused."""
-        return sum(not r.state.active for r in self.rows.values())
+    def num_done(self) -> int:
+        """Number of trials that are finished or paused."""
+        return sum(not r.state.active for r in self.records.values())
 
-    def best(self) -> list[str]:
-        """The trial whose newest value is the best, or with several objectives those on the Pareto
-        front; failed ones do not count.
+    def leaders(self) -> list[str]:
+        """The trial with the best newest value; with several objectives, those on the Pareto front.
+
+        Failed trials do not count.
         """
-        if self._front is None:
-            self._front = self._leaders()
-        return self._front
+        if self._leaders is None:
+            self._leaders = self._find_leaders()
+        return self._leaders
 
-    def _leaders(self) -> list[str]:
+    def _find_leaders(self) -> list[str]:
         signs = [1 if o.mode == "max" else -1 for o in self.spec.objectives]
         scores = {
             trial_id: [sign * v for sign, v in zip(signs, values, strict=True) if v is not None]
-            for trial_id, (_, values) in self.last.items()
-            if self.rows[trial_id].eligible
+            for trial_id, (_, values) in self.newest_values.items()
+            if self.records[trial_id].eligible
         }
         known = {i: s for i, s in scores.items() if len(s) == len(signs) and all(map(isfinite, s))}
         if len(signs) == 1:
@@ -103,14 +104,9 @@ class SweepProgress:
         levels = front_numbers(list(known.values()))
         return [i for i, level in zip(known, levels, strict=True) if level == 0]
 
-    def line(self, record: TrialRecord) -> str:
-        """Step and value of a trial, in words."""
-        step, values = self.newest(record.id)
-        return f"step {step}  {self.words(values)}"
-
-    def words(self, values: Sequence[float | None]) -> str:
-        """Every objective with its value."""
-        pairs = zip(self._names, values, strict=True)
+    def format_values(self, trial_id: str) -> str:
+        """Every objective with the trial's newest value."""
+        pairs = zip(self._names, self.newest(trial_id)[1], strict=True)
         return "  ".join(f"{name} {number(value)}" for name, value in pairs)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def run(
     file: File,
-    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     name: Annotated[
         str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
     ] = None,
@@ -44,28 +44,30 @@ def run(
         observers=[view],
         interrupt=StopOnSignal(),
     )
-    _conclude(outcome, view.console)
+    _finish(outcome, view.console)
 
 
 def resume(
     sweep: Sweep,
     trials: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Trials in all, or +20 for 20 more.", show_default=False),
+        typer.Option(
+            metavar="N", help="Total number of trials, or +20 for 20 more.", show_default=False
+        ),
     ] = None,
     time: Annotated[
         str | None,
-        typer.Option(metavar="T", help="Time in all, or +2h for two hours more."),
+        typer.Option(metavar="T", help="Total time, or +2h for two hours more."),
     ] = None,
-    set_: Set = [],  # noqa: B006 - typer reads the default, nobody changes it
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
 ) -> None:
-    """Go on with a sweep: unfinished trials continue from their newest checkpoint.
+    """Continue a sweep: unfinished trials continue from their newest checkpoint.
 
-    A sweep that is finished goes on with a larger budget; what else is --set changes it for good.
-    One that is mirrored (checkpoint.mirror) goes on elsewhere: tune resume s3://bucket/prefix/llm
+    A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
+    mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
@@ -85,13 +87,13 @@ def resume(
         observers=[view],
         interrupt=StopOnSignal(),
     )
-    _conclude(outcome, view.console)
+    _finish(outcome, view.console)
 
 
-def _conclude(run: SweepController, console: Console) -> None:
+def _finish(run: SweepController, console: Console) -> None:
     """Print the summary; the exit code is 130 after an interrupt, 1 if no trial could run."""
-    from tuning.cli.summary import summarise
+    from tuning.cli.summary import print_summary
 
-    summarise(run, console)
+    print_summary(run, console)
     if run.interrupted:
         raise typer.Exit(1 if run.gave_up else 130)

@@ -36,8 +36,8 @@ class StopOnSignal(Interrupt):
             signal.signal(signum, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked:  # files on disk are whole at any moment: nothing has to be cleaned up
+        if self.asked:  # files on disk are complete at any moment: no cleanup is needed
             sys.stderr.write(_SHOW_CURSOR * sys.stderr.isatty())
             os._exit(128 + signum)
-        sys.stderr.write("\nstopping; checkpoints are kept. Once more to stop at once.\n")
+        sys.stderr.write("\nstopping; checkpoints are kept. Press again to stop at once.\n")
         self()
