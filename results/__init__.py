@@ -1,22 +1,31 @@
-"""What comes out of a sweep: records, checkpoints, comparison, averaging, export. No Ray."""
+"""What a sweep leaves behind: records, checkpoints, analysis, averages and exports. No Ray."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from results.analysis.dataframes import Results
 
+__all__ = ["Results", "load"]
+
 
 def load(path: Path | str) -> Results:
-    """A sweep folder as pandas tables, for a notebook: `load("sweeps/llm").trials`.
+    """Read a sweep folder into pandas tables, for a notebook: `load("sweeps/llm").trials`.
 
     Raises:
-        UserError: the folder is no sweep.
+        UserError: the folder is not a sweep.
     """
-    from results.analysis.dataframes import (
-        read_tables,  # what a worker imports of results stays light
-    )
+    from results.analysis.dataframes import read_tables
 
     return read_tables(path)
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Results` on first use: workers import this package, and must not load pandas."""
+    if name == "Results":
+        from results.analysis.dataframes import Results
+
+        return Results
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Every file name of a sweep folder, in one place; nothing else spells them."""
+"""Names of all files in a sweep folder. No other module spells them out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrialPaths:
 
     @property
     def reports(self) -> Path:
-        """`reports.jsonl`: append-only, one report a line."""
+        """`reports.jsonl`: append-only, one report per line."""
         return self.root / "reports.jsonl"
 
     @property
@@ -32,7 +32,7 @@ class TrialPaths:
         return self.root / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
-        """Folder of the checkpoint of one step."""
+        """Folder of one step's checkpoint."""
         return self.checkpoints / f"step_{step:08d}"
 
     def checkpoint_steps(self) -> list[int]:
@@ -44,11 +44,11 @@ class TrialPaths:
 
     @property
     def logs(self) -> Path:
-        """Folder of the logs; holds one folder per attempt."""
+        """Folder of the logs, with one folder per attempt."""
         return self.root / "logs"
 
     def attempt(self, number: int) -> Path:
-        """Folder of one attempt's logs; making it claims the attempt number."""
+        """Folder of one attempt's logs. Creating it claims the attempt number."""
         return self.logs / f"attempt_{number:04d}"
 
     def log(self, attempt: int, rank: int) -> Path:
@@ -56,16 +56,16 @@ class TrialPaths:
         return self.attempt(attempt) / f"rank_{rank}.log"
 
     def environment(self, attempt: int) -> Path:
-        """What one attempt ran with: code, data, versions, hardware."""
+        """Code, data, versions and hardware of one attempt."""
         return self.attempt(attempt) / "environment.json"
 
     def samples(self, attempt: int) -> Path:
-        """What rank 0 of one attempt took of the machine, a sample a line."""
+        """Resource usage of rank 0 in one attempt, one sample per line."""
         return self.attempt(attempt) / "system.jsonl"
 
     @property
     def ray_train(self) -> Path:
-        """Folder of Ray Train's own runs, for trainables written for its public API."""
+        """Folder of Ray Train's runs, for user code written for its public API."""
         return self.root / "ray_train"
 
     def ray_train_attempt(self, number: int) -> Path:
@@ -77,14 +77,14 @@ class TrialPaths:
         return sorted(self.ray_train.glob("attempt_*/"))
 
     def ray_train_manifest(self, folder: Path) -> Path:
-        """The manifest of a checkpoint that Ray Train keeps; beside it, for it is not ours."""
+        """Manifest of a checkpoint that Ray Train owns. It lies beside that folder, not in it."""
         return folder.with_name(f"{folder.name}.manifest.json")
 
     def newest_checkpoint(self) -> Path | None:
-        """Folder of the newest checkpoint (not verified): ours, or else Ray Train's."""
+        """Folder of the newest checkpoint (not verified): our own, otherwise Ray Train's."""
         if steps := self.checkpoint_steps():
             return self.checkpoint(steps[-1])
-        # Ray Train names them by the time at which they were made.
+        # Ray Train names them by creation time.
         kept = self.ray_train.glob("attempt_*/checkpoint_*/")
         return max(kept, key=lambda p: p.name, default=None)
 
@@ -102,31 +102,31 @@ class SweepPaths:
 
     @property
     def spec(self) -> Path:
-        """`sweep.yaml`: the resolved sweep, frozen at start."""
+        """`sweep.yaml`: the resolved spec, fixed when the sweep starts."""
         return self.root / "sweep.yaml"
 
     @property
     def history(self) -> Path:
-        """Folder of what was replaced when the sweep was changed."""
+        """Folder of the files that changes to the sweep replaced."""
         return self.root / "history"
 
     @property
     def spec_copy(self) -> Path:
-        """Copy of `sweep.yaml` as it was when the newest session began."""
+        """Copy of `sweep.yaml` from the start of the newest session."""
         return self.history / "sweep.yaml"
 
     @property
     def is_sweep(self) -> bool:
-        """Whether the folder is a sweep's."""
+        """Whether the folder is a sweep folder."""
         return self.spec.is_file() or self.spec_copy.is_file()
 
     def replaced_files(self, number: int) -> Path:
-        """Folder of what one change replaced; they count from 1."""
+        """Folder of the files that one change replaced. Changes count from 1."""
         return self.history / f"{number:04d}"
 
     @property
     def inbox(self) -> Path:
-        """Folder of commands that the driver has not carried out yet."""
+        """Folder of commands that wait for the driver."""
         return self.root / "inbox"
 
     def command(self, command_id: str) -> Path:
@@ -135,7 +135,7 @@ class SweepPaths:
 
     @property
     def evidence(self) -> Path:
-        """`evidence.json`: what the sweeps of `search.warm_start` had found at the start."""
+        """`evidence.json`: findings of the `search.warm_start` sweeps at the start."""
         return self.root / "evidence.json"
 
     @property
@@ -145,17 +145,17 @@ class SweepPaths:
 
     @property
     def lock(self) -> Path:
-        """`owner.lock`: who drives the sweep now."""
+        """`owner.lock`: the driver that owns the sweep now."""
         return self.root / "owner.lock"
 
     @property
     def state(self) -> Path:
-        """`state.json`: what the sweep spent and where it is tracked."""
+        """`state.json`: time spent by the sweep, and its identity in the tracker."""
         return self.root / "state.json"
 
     @property
     def delivered(self) -> Path:
-        """`delivered.json`: what the tracker has got of the sweep."""
+        """`delivered.json`: what was delivered to the tracker."""
         return self.root / "delivered.json"
 
     @property
@@ -168,13 +168,13 @@ class SweepPaths:
         return TrialPaths(self.trials / trial_id)
 
     def trial_ids(self) -> list[str]:
-        """Ids of the trials that have a record, ascending."""
+        """Ids of all trials with a record, ascending."""
         found = (p.parent.name for p in self.trials.glob("*/trial.json"))
         return sorted(name for name in found if not name.endswith(".damaged"))
 
     @property
     def results(self) -> Path:
-        """Folder of what was made of the sweep."""
+        """Folder of what was computed from the sweep: leaderboard, soups, exports, report."""
         return self.root / "results"
 
     @property
@@ -184,24 +184,24 @@ class SweepPaths:
 
     @property
     def report(self) -> Path:
-        """`report.html`, where no other place is asked for."""
+        """`report.html`, the default path of the report."""
         return self.results / "report.html"
 
     @property
     def confirmation(self) -> Path:
-        """`confirmation.json`: the best trials, measured again."""
+        """`confirmation.json`: new measurements of the best trials."""
         return self.results / "confirmation.json"
 
     def retrained(self, trial_id: str, seed: int) -> TrialPaths:
-        """The files of a trial that was trained again with a fresh seed, to confirm it."""
+        """Files of one retraining of a trial with a new seed, for a confirmation."""
         return TrialPaths(self.root / "confirmations" / trial_id / f"seed_{seed}")
 
     def reproduction(self, trial_id: str) -> TrialPaths:
-        """The files of a trial that was run again from its record."""
+        """Files of a reproduction of a trial from its record."""
         return TrialPaths(self.root / "reproductions" / trial_id)
 
     def soup(self, name: str) -> Path:
-        """Folder of one average of weights."""
+        """Folder of one weight average."""
         return self.results / "soups" / name
 
     @property
@@ -211,18 +211,18 @@ class SweepPaths:
 
     @property
     def log(self) -> Path:
-        """What the driver logged."""
+        """Log of the driver."""
         return self.root / "driver.log"
 
     @property
     def ray(self) -> Path:
-        """Ray Tune's own state: a cache that may be thrown away."""
+        """Ray Tune's own state: a cache that may be deleted."""
         return self.root / "ray"
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A folder of sweeps, with what they share: the tracking database and the data cache."""
+    """A folder of sweeps that share a tracking database and a data cache."""
 
     root: Path
 
@@ -237,12 +237,12 @@ class Storage:
 
     @property
     def tracking_db(self) -> Path:
-        """MLflow's SQLite database, where no server is named."""
+        """MLflow's SQLite database, used when no tracking server is configured."""
         return self.root / "mlflow.db"
 
     @property
     def artifacts(self) -> Path:
-        """MLflow's artifact folder, beside the database."""
+        """MLflow's artifact folder."""
         return self.root / "mlflow_artifacts"
 
     @property

@@ -1,4 +1,4 @@
-"""What becomes of a trial's checkpoints that are not needed, not whole, or not finished."""
+"""Remove checkpoints that are old, damaged or half written."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _ATTEMPT = re.compile(r"attempt_(\d+)")
 
 
 def quarantine_damaged(paths: TrialPaths) -> Checkpoint | None:
-    """Put the damaged checkpoints that are newer than the newest whole one out of the way; gives
-    that one.
+    """Rename damaged checkpoints that are newer than the newest intact one; returns that one.
 
-    Their folders are renamed to `step_….damaged`: nobody takes them for checkpoints, and what went
-    wrong can still be looked into.
+    Their folders become `step_….damaged`: readers ignore them, and the damage can still be
+    examined.
     """
     for found in verify_all(paths):
         if isinstance(found, Checkpoint):
@@ -46,15 +45,15 @@ def quarantine_damaged(paths: TrialPaths) -> Checkpoint | None:
 
 
 def prune(paths: TrialPaths, keep: int, *, protected: Collection[int] = ()) -> None:
-    """Delete all but the newest whole checkpoints, and what dead attempts left half written.
+    """Delete all but the newest intact checkpoints, and the half-written ones of dead attempts.
 
-    Before anything is deleted, every byte of the newest one is read back and compared with its
-    manifest: the last whole checkpoint is never deleted, whatever became of its successor.
+    Before anything is deleted, every byte of the newest checkpoint is read and compared with its
+    manifest: the last intact checkpoint is never deleted, even if its successor is damaged.
 
     Args:
         paths: of the trial.
-        keep: how many whole ones stay, at least 1. Damaged ones between them stay too.
-        protected: steps that stay for another reason than being new.
+        keep: number of intact checkpoints to keep, at least 1. Damaged ones between them stay too.
+        protected: steps to keep for other reasons than being new.
     """
     if keep < 1:
         raise ValueError(f"at least one checkpoint is kept, not {keep}")
@@ -68,13 +67,13 @@ def prune(paths: TrialPaths, keep: int, *, protected: Collection[int] = ()) -> N
 
 
 def _old(paths: TrialPaths, steps: Sequence[int], keep: int) -> Iterator[int]:
-    """Of the steps, newest first, those that come after so many whole ones."""
-    whole = 0
+    """Steps to delete: of `steps`, newest first, those after the first `keep` intact ones."""
+    intact = 0
     for step in steps:
-        if whole >= keep:
+        if intact >= keep:
             yield step
-        elif _is_whole(paths.checkpoint(step), hashes=whole == 0):
-            whole += 1
+        elif _is_intact(paths.checkpoint(step), hashes=intact == 0):
+            intact += 1
         else:
             log.warning("checkpoint of step %d is damaged: one more old one stays", step)
 
@@ -86,13 +85,13 @@ def remove_leftovers(paths: TrialPaths) -> None:
 
 
 def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
-    """Make another trial's checkpoint the newest of this one; its own at or beyond it are deleted.
+    """Make another trial's checkpoint the newest one of this trial; delete its own later ones.
 
-    Files are linked where the file system can: a committed file never changes.
+    Files are hard-linked if the file system supports it: a committed file never changes.
 
     Args:
-        paths: of the trial that goes on from it; nothing of it may be running.
-        donor: whole; its trial may go on meanwhile.
+        paths: of the trial that continues from the checkpoint. It must not be running.
+        donor: an intact checkpoint; its trial may be running.
     """
     folder = staging_folder(paths, donor.step, 0)
     create_staging(folder)
@@ -109,7 +108,7 @@ def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
     commit(folder, paths.checkpoint(donor.step), step=donor.step)
 
 
-def _is_whole(folder: Path, *, hashes: bool) -> bool:
+def _is_intact(folder: Path, *, hashes: bool) -> bool:
     try:
         verify(folder, hashes=hashes)
     except CheckpointError:
@@ -118,7 +117,7 @@ def _is_whole(folder: Path, *, hashes: bool) -> bool:
 
 
 def _discard(folder: Path) -> None:
-    # renamed first: a deletion that dies half way leaves nothing that looks like a checkpoint
+    # renamed first: an interrupted deletion leaves nothing that looks like a checkpoint
     gone = folder.with_name(f".{folder.name}.pruned")
     shutil.rmtree(gone, ignore_errors=True)
     os.rename(folder, gone)
@@ -127,7 +126,7 @@ def _discard(folder: Path) -> None:
 
 
 def _leftovers(paths: TrialPaths) -> list[Path]:
-    """Hidden folders that nobody can be writing: those of attempts before the newest one."""
+    """Hidden folders of attempts before the newest one: no process writes to them any more."""
     if not paths.checkpoints.is_dir():
         return []
     hidden = [(p, m) for p in paths.checkpoints.iterdir() if (m := _HIDDEN.fullmatch(p.name))]

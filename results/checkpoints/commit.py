@@ -1,7 +1,8 @@
-"""Checkpoints that are whole or not there at all, whenever the writer dies.
+"""Commit protocol of checkpoints: a checkpoint is complete or absent, whenever the writer dies.
 
-A folder of files counts only when its `manifest.json` (names, sizes, SHA-256, step) is in it. It
-is written last, into a staging folder that is then renamed; readers verify, and fall back.
+A checkpoint folder counts only with its `manifest.json` (names, sizes, SHA-256, step). The manifest
+is written last, into a staging folder that is then renamed. Readers verify, and fall back to an
+older checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class Manifest(BaseModel):
-    """`manifest.json`: the step, and every file by its path inside the folder (POSIX)."""
+    """`manifest.json`: the step, and every file by its POSIX path inside the folder."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +48,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A committed checkpoint that was whole when it was looked at."""
+    """A committed checkpoint that matched its manifest when it was verified."""
 
     step: int
     folder: Path
@@ -55,7 +56,7 @@ class Checkpoint:
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be used: the folder, and the reason in a few words."""
+    """A checkpoint cannot be used: its folder, and the reason in a few words."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         self.folder = folder
@@ -66,13 +67,13 @@ class CheckpointError(Exception):
 def staging_folder(paths: TrialPaths, step: int, attempt: int) -> Path:
     """Folder in which one attempt writes a checkpoint before it is committed.
 
-    A name only, so that every rank may ask; one of them calls `create_staging`.
+    Only computes the path, so every rank can call it. One rank calls `create_staging`.
     """
     return paths.checkpoints / f".step_{step:08d}.attempt_{attempt:04d}"
 
 
 def create_staging(folder: Path) -> None:
-    """Make a staging folder, empty even when a dead process left one of this name."""
+    """Create an empty staging folder; deletes one that a dead process left."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     fault_point("checkpoint:opened")
@@ -81,13 +82,13 @@ def create_staging(folder: Path) -> None:
 def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     """Make everything in a folder durable, and rename it to its final name.
 
-    A crash before the rename leaves `final` as it was. A folder that is already there (a redo of
-    the step) is exchanged in one system call; where the file system cannot (NFS), between two
-    renames there is a moment without it, in which readers fall back to an older checkpoint.
+    A crash before the rename leaves `final` unchanged. An existing `final` (the step was done
+    again) is exchanged in one system call. File systems that cannot exchange names (NFS) need two
+    renames; between them readers fall back to an older checkpoint.
 
     Args:
-        folder: complete, on the same file system as `final`; gone afterwards.
-        final: where readers look.
+        folder: complete, on the same file system as `final`; does not exist afterwards.
+        final: the folder that readers look for.
         step: written into the manifest.
     """
     manifest = Manifest(step=step, files=sync_and_hash(folder))
@@ -102,7 +103,7 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
 
 
 def sync_and_hash(folder: Path) -> dict[str, FileEntry]:
-    """Make everything in a folder durable; gives what its manifest is to say of the files."""
+    """Make everything in a folder durable; returns the entries of its manifest."""
     entries = _sync_and_hash_files(_files(folder))
     for sub in folder.glob("**/"):
         fsync_dir(sub)
@@ -110,33 +111,33 @@ def sync_and_hash(folder: Path) -> dict[str, FileEntry]:
 
 
 def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -> Manifest:
-    """Compare a committed folder with its manifest. Files it does not name are passed over.
+    """Compare a committed folder with its manifest. Files that the manifest lacks are ignored.
 
     Args:
         folder: of the checkpoint.
         hashes: read every byte; False compares names and sizes only.
-        manifest: where it is, if not in the folder.
+        manifest: path of the manifest, if it is not in the folder.
 
     Raises:
-        CheckpointError: whatever is wrong with it, an unreadable disk included.
+        CheckpointError: the checkpoint is not intact, or cannot be read.
     """
     try:
-        said = Manifest.model_validate_json((manifest or folder / MANIFEST).read_bytes())
+        expected = Manifest.model_validate_json((manifest or folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise CheckpointError(folder, f"{MANIFEST} is missing") from None
     except (OSError, ValidationError) as e:
         raise CheckpointError(folder, f"{MANIFEST} is not readable") from e
     with ThreadPoolExecutor(_THREADS) as pool:
-        made = pool.map(lambda n: _problem(folder, n, said.files[n], hashes), said.files)
-        problems = zip(said.files, made, strict=True)
+        results = pool.map(lambda n: _problem(folder, n, expected.files[n], hashes), expected.files)
+        problems = zip(expected.files, results, strict=True)
         found = next((f"{name} {problem}" for name, problem in problems if problem), None)
     if found:
         raise CheckpointError(folder, found)
-    return said
+    return expected
 
 
 def newest_intact(paths: TrialPaths) -> Checkpoint | None:
-    """The newest checkpoint that is whole; each damaged one on the way is warned of."""
+    """The newest intact checkpoint; logs a warning for each damaged one that is newer."""
     for found in verify_all(paths):
         if isinstance(found, Checkpoint):
             return found
@@ -145,9 +146,9 @@ def newest_intact(paths: TrialPaths) -> Checkpoint | None:
 
 
 def damaged_checkpoints(paths: TrialPaths) -> list[CheckpointError]:
-    """Every checkpoint of a trial that is not whole, newest first (reads all bytes).
+    """Every damaged checkpoint of a trial, newest first (reads all bytes).
 
-    After those that would be taken for whole come those that a resume has put aside.
+    Those that a resume has already renamed come last.
     """
     found = [c for c in verify_all(paths) if isinstance(c, CheckpointError)]
     aside = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
@@ -155,11 +156,11 @@ def damaged_checkpoints(paths: TrialPaths) -> list[CheckpointError]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """What a manifest names, by its path inside the folder (POSIX)."""
+    """Files for the manifest, by POSIX path inside the folder."""
     found = sorted(p for p in folder.rglob("*") if p.is_file() and not is_hash_sidecar(p))
     named = {p.relative_to(folder).as_posix(): p for p in found}
-    mine = {MANIFEST} | {n for n in named if n.startswith(f".{MANIFEST}.")}
-    return {name: path for name, path in named.items() if name not in mine}
+    manifests = {MANIFEST} | {n for n in named if n.startswith(f".{MANIFEST}.")}
+    return {name: path for name, path in named.items() if name not in manifests}
 
 
 def _sync_and_hash_files(files: Mapping[str, Path]) -> dict[str, FileEntry]:
@@ -210,7 +211,7 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
 
 
 def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
-    """Every committed checkpoint of a trial, newest first: whole, or what is wrong with it."""
+    """Verify every committed checkpoint of a trial, newest first."""
     for step in reversed(paths.checkpoint_steps()):
         folder = paths.checkpoint(step)
         try:
@@ -240,7 +241,7 @@ def _rename_over(folder: Path, final: Path) -> None:
 
 
 def exchange(a: Path, b: Path) -> bool:
-    """Swap two names in one step: Linux `renameat2(RENAME_EXCHANGE)`; False where there is none."""
+    """Swap two paths atomically with Linux `renameat2(RENAME_EXCHANGE)`; False if unsupported."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except (AttributeError, OSError, TypeError):

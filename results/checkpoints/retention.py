@@ -1,4 +1,4 @@
-"""Which checkpoints of a trial stay: the newest, the best, and those of each rung."""
+"""Which checkpoints of a trial are kept: the newest, the best, and one per rung."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from results.records.trial import Report
 
 @dataclass(frozen=True)
 class Retention:
-    """What is kept of a trial's checkpoints.
+    """Which checkpoints of a trial are kept.
 
     Attributes:
-        newest: how many of the newest whole ones, at least 1.
-        best: how many of the best by the metric.
+        newest: number of newest intact checkpoints, at least 1.
+        best: number of best checkpoints by the metric.
         metric, mode: what best means; `min` or `max`.
-        rungs: steps of the scheduler's clock at which trials are compared; the first checkpoint at
-            or after each stays.
-        clock: the metric that the scheduler counts by, where a trial reports it.
+        rungs: times of the scheduler's clock at which trials are compared. The first checkpoint at
+            or after each rung is kept.
+        clock: the metric that is the scheduler's clock; the step if a trial does not report it.
     """
 
     newest: int = 2
@@ -31,20 +31,20 @@ class Retention:
 
     @property
     def needs_reports(self) -> bool:
-        """Whether anything but the newest is kept, for which the reports have to be looked at."""
+        """Whether the choice depends on reports, not only on steps."""
         return self.best > 0 or bool(self.rungs)
 
     def protected(self, steps: Sequence[int], reports: Mapping[int, Report]) -> frozenset[int]:
-        """Steps that stay although they are not among the newest.
+        """Steps to keep although they are not among the newest.
 
         Args:
-            steps: that have a checkpoint, ascending.
+            steps: all steps with a checkpoint, ascending.
             reports: by step.
         """
         return self._best(steps, reports) | self._at_rungs(steps, reports)
 
     def passes_rung(self, before: float, now: float) -> bool:
-        """Whether the clock has come to a rung since `before`."""
+        """Whether the clock passed a rung between `before` and `now`."""
         return any(before < rung <= now for rung in self.rungs)
 
     def _best(self, steps: Sequence[int], reports: Mapping[int, Report]) -> frozenset[int]:
@@ -61,5 +61,5 @@ class Retention:
         return frozenset(kept)
 
     def time(self, report: Report) -> float:
-        """What the scheduler's clock shows at a report."""
+        """Time of a report on the scheduler's clock."""
         return report.metrics.get(self.clock, report.step)

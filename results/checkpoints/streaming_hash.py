@@ -1,7 +1,7 @@
-"""Large files that are hashed while they are written: none is read back for its hash.
+"""Hash large files while they are written, so that they are not read again for their hash.
 
-The hash waits in a note beside the file until the checkpoint is sealed, which may be the task of
-another process: every rank writes its part.
+A sidecar file keeps the hash until the checkpoint is committed. The process that commits may be
+another one, because every rank writes its own part.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from results.storage.atomic import open_private
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 
-_WRITEBACK_BYTES = 8 * 2**20  # bytes after which the disk is told to begin
+_WRITEBACK_BYTES = 8 * 2**20  # start writing to the disk after this many bytes
 MIN_STREAMED_BYTES = 2**20
-"""Bytes from which on. What is smaller would have to wait for the disk alone; the seal makes all of
-it durable at once."""
+"""Smaller files are not hashed while they are written: the commit makes all of them durable
+together, which is faster than to wait for the disk once per file."""
 _SYNC_FILE_RANGE_WRITE = 2
 _SIDECAR_SUFFIX = ".hashed"
 
@@ -40,7 +40,7 @@ class FileEntry(BaseModel):
 
 
 class _HashSidecar(BaseModel):
-    """What was written, and when: a file that was changed since is hashed again."""
+    """Hash and modification time: a file that changed since is hashed again."""
 
     entry: FileEntry
     mtime_ns: int
@@ -48,14 +48,14 @@ class _HashSidecar(BaseModel):
 
 @retry_io
 def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
-    """Write a file into a folder that becomes a checkpoint: a large one durably, and hashed.
+    """Write a file of a checkpoint. A large one is flushed to the disk and hashed meanwhile.
 
     Args:
-        path: in an existing folder; replaced if it is there.
-        parts: its content, C-contiguous bytes, which nobody may change meanwhile.
+        path: in an existing folder; an existing file is replaced.
+        parts: the content, C-contiguous bytes that must not change during the call.
 
     Raises:
-        OSError: the disk is full, or broken.
+        OSError: the disk is full or broken.
     """
     size = sum(len(part) for part in parts)
     if size < MIN_STREAMED_BYTES:
@@ -66,39 +66,39 @@ def write_hashed(path: Path, parts: Sequence[memoryview]) -> None:
         hashing = pool.submit(_digest, parts)
         mtime_ns = _write(path, parts)
         sha256 = hashing.result()
-    note = _HashSidecar(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
-    _sidecar(path).write_text(note.model_dump_json())
+    sidecar = _HashSidecar(entry=FileEntry(size=size, sha256=sha256), mtime_ns=mtime_ns)
+    _sidecar(path).write_text(sidecar.model_dump_json())
     fault_point("checkpoint:file-synced")
 
 
 def pop_hash_sidecar(path: Path) -> FileEntry | None:
-    """What was noted when a file was written, if it is still true; the note is deleted."""
+    """The hash from a file's sidecar, if the file did not change since; deletes the sidecar."""
     try:
-        said = _HashSidecar.model_validate_json(_sidecar(path).read_bytes())
+        known = _HashSidecar.model_validate_json(_sidecar(path).read_bytes())
     except FileNotFoundError:
         return None
     except ValidationError:
-        said = None
+        known = None
     _sidecar(path).unlink()
-    there = path.stat()
-    now = there.st_size, there.st_mtime_ns
-    return said.entry if said and now == (said.entry.size, said.mtime_ns) else None
+    found = path.stat()
+    now = found.st_size, found.st_mtime_ns
+    return known.entry if known and now == (known.entry.size, known.mtime_ns) else None
 
 
 def is_hash_sidecar(path: Path) -> bool:
-    """Whether a file is no part of a checkpoint, but a note on one."""
+    """Whether a file is a hash sidecar, which is not part of the checkpoint."""
     return path.name.startswith(".") and path.name.endswith(_SIDECAR_SUFFIX)
 
 
 def hash_file(path: Path) -> FileEntry:
-    """Size and hash of a file that is there."""
+    """Size and SHA-256 of an existing file."""
     with open(path, "rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
         return FileEntry(size=os.fstat(f.fileno()).st_size, sha256=digest)
 
 
 def _write(path: Path, parts: Sequence[memoryview]) -> int:
-    """Write and flush; gives the time of the last change, in nanoseconds."""
+    """Write and flush; returns the modification time in nanoseconds."""
     begun = written = 0
     with open(path, "wb", opener=open_private) as out:
         for piece in _pieces(parts):
@@ -125,15 +125,15 @@ def _pieces(parts: Sequence[memoryview]) -> Iterator[memoryview]:
 
 
 def _start_writing(fd: int, start: int, size: int) -> None:
-    """Let the disk begin with what is in the page cache, rather than all at once at the fsync."""
-    begin = _sync_file_range()
+    """Start writing the page cache to the disk, so that less is left for the fsync."""
+    begin = sync_file_range()
     if begin is not None:
-        begin(fd, start, size, _SYNC_FILE_RANGE_WRITE)  # where it fails, the fsync does it all
+        begin(fd, start, size, _SYNC_FILE_RANGE_WRITE)  # if it fails, the fsync writes everything
 
 
 @cache
-def _sync_file_range() -> Any:
-    """Linux has it; None elsewhere."""
+def sync_file_range() -> Any:
+    """The Linux system call; None on other systems."""
     with suppress(AttributeError, OSError, TypeError):
         call = ctypes.CDLL(None).sync_file_range
         call.argtypes = ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint

@@ -1,8 +1,8 @@
-"""Where each tensor of a model lies in its safetensors files, so that they can be read in pieces.
+"""Byte positions of the tensors in a model's safetensors files, to read the files in pieces.
 
 The format is 8 bytes of header length (little endian), a JSON header, then the tensors' bytes:
-https://huggingface.co/docs/safetensors. The library reads and writes whole tensors only. A model
-of several files ("shards") has an index, as `transformers` writes it.
+https://huggingface.co/docs/safetensors. The library itself reads and writes whole tensors only. A
+model of several files ("shards") has an index in the format of `transformers`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from search_spaces.errors import UserError
 
 _ITEM_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
-_MAX_HEADER = 100_000_000  # bytes; the library refuses longer ones too
+_MAX_HEADER = 100_000_000  # bytes; the same limit as in the library
 
 INDEX = ".index.json"
-"""Ending of the file that says in which shard each tensor is."""
+"""Suffix of the file that maps each tensor to its shard."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: dtype as safetensors names it, its bytes from `start` to `end` of its file."""
+    """One tensor: safetensors dtype, shape, and its bytes from `start` to `end` of its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,18 +35,18 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors of a model in the order of their bytes, and the free-form metadata.
+    """The tensors of a model, in the order of their bytes, and the free-form metadata.
 
     Attributes:
         path: the file, or the index of the shards.
         tensors: by name.
-        metadata: of the file, or of all shards where they agree.
+        metadata: of the file; of shards only the entries that are the same in all.
     """
 
     path: Path
@@ -60,22 +60,22 @@ class Layout:
 
 
 def weights_file(folder: Path, name: str = "model.safetensors") -> Path:
-    """A model's weights in a folder: the file, or else the index of its shards."""
+    """The weights of a model in a folder: the file, or the index of its shards."""
     index = folder / f"{name}{INDEX}"
     return index if index.is_file() and not (folder / name).is_file() else folder / name
 
 
 def read_layout(path: Path) -> Layout:
-    """Read the header of a safetensors file, or those of all shards that an index names.
+    """Read the header of a safetensors file, or the headers of all shards of an index.
 
     Raises:
-        UserError: a file is missing, or is no whole safetensors file, or not what the index says.
+        UserError: a file is missing, is not a complete safetensors file, or contradicts the index.
     """
     return _shards(path) if path.name.endswith(INDEX) else _file(path)
 
 
 def common_metadata(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
-    """The metadata that all have, with the same values."""
+    """The entries that are the same in all of them."""
     first, *others = metadata
     return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
 
@@ -114,7 +114,7 @@ def _file(path: Path) -> Layout:
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor that is to be written: dtype, shape, and its number of bytes."""
+    """A tensor to write: dtype, shape, and number of bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -122,7 +122,7 @@ class PlannedTensor:
 
 
 def header_bytes(tensors: Mapping[str, PlannedTensor], metadata: dict[str, str]) -> bytes:
-    """Head of a file that holds these tensors one after another, in this order."""
+    """Header of a file with these tensors one after another, in this order."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     offset = 0
     for name, tensor in tensors.items():
@@ -134,12 +134,12 @@ def header_bytes(tensors: Mapping[str, PlannedTensor], metadata: dict[str, str])
         }
         offset = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the tensors start at a multiple of 8, for readers that map
+    text += b" " * (-len(text) % 8)  # tensors start at a multiple of 8 bytes, for memory mapping
     return len(text).to_bytes(8, "little") + text
 
 
 def layout_mismatch(first: Layout, other: Layout) -> str | None:
-    """Why two files cannot be averaged; None when names, shapes and dtypes agree."""
+    """Why two models cannot be averaged; None when names, shapes and dtypes agree."""
     for name in [*first.tensors, *other.tensors]:
         if name not in other.tensors or name not in first.tensors:
             return f"tensor '{name}' is in one of them only"
@@ -152,9 +152,9 @@ def layout_mismatch(first: Layout, other: Layout) -> str | None:
 
 
 def start_mismatch(model: Layout, start: Layout) -> str | None:
-    """Why a model cannot have begun as another; None where it can.
+    """Why a model cannot have been trained from `start`; None if it can.
 
-    The start may have tensors beside the model's, and floats of another format.
+    The start may have additional tensors, and floats of another format.
     """
     for name, tensor in model.tensors.items():
         found = start.tensors.get(name)

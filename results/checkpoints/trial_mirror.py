@@ -1,8 +1,8 @@
-"""A trial's checkpoints in object storage, for when the machine and its disk are gone.
+"""A trial's checkpoints in object storage, to resume after the machine and its disk are lost.
 
-A checkpoint is there when its manifest is, which is sent last. Each attempt writes under names of
-its own, so nothing that is there is overwritten, and what a driver that lost the sweep still sends
-is told apart.
+A checkpoint exists when its manifest does, which is sent last. Names contain the attempt and the
+driver's token. So nothing is overwritten, and checkpoints that a driver sends after it lost the
+sweep are recognised.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NAME = re.compile(r"step_(\d{8,})\.attempt_(\d{4,})\.([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class MirrorLocation:
-    """Where a sweep is kept beside its folder. Plain data: it crosses processes and machines.
+    """Where a sweep is mirrored. Plain data: it is sent between processes and machines.
 
     Attributes:
-        address: of all mirrored sweeps, such as `s3://bucket/prefix`.
-        sweep: its name.
+        address: location of all mirrored sweeps, such as `s3://bucket/prefix`.
+        sweep: name of the sweep.
         token: of the session that may write there, at least 8 hexadecimal digits.
     """
 
@@ -46,16 +46,16 @@ class MirrorLocation:
     token: str
 
     def open(self) -> ObjectStore:
-        """The sweep's part of the storage."""
+        """Open the sweep's part of the storage."""
         return open_object_store(self.address).within(self.sweep)
 
 
 class OwnershipTakenError(Exception):
-    """Another driver has taken the sweep over: this one sends nothing more."""
+    """Another driver took the sweep over: this one must not send any more."""
 
 
 def check_owner(objects: ObjectStore, token: str) -> None:
-    """Raises `OwnershipTakenError` unless the session of this token may write to the mirror."""
+    """Raise `OwnershipTakenError` unless the mirror belongs to the session with this token."""
     held = objects.read(OWNER)
     if held is None or json.loads(held).get("token") != token:
         raise OwnershipTakenError(f"{objects.address}: another driver has taken the sweep over")
@@ -63,7 +63,7 @@ def check_owner(objects: ObjectStore, token: str) -> None:
 
 @dataclass(frozen=True, order=True)
 class MirroredCheckpoint:
-    """A checkpoint in the mirror, by what its name says."""
+    """A checkpoint in the mirror, as its name describes it."""
 
     step: int
     attempt: int
@@ -71,155 +71,157 @@ class MirroredCheckpoint:
 
     @property
     def name(self) -> str:
-        """Part of the keys of its objects."""
+        """Prefix of the keys of its objects."""
         return f"step_{self.step:08d}.attempt_{self.attempt:04d}.{self.token}"
 
 
 class TrialMirror:
-    """The checkpoints of one trial, as one attempt sees them."""
+    """The mirrored checkpoints of one trial, from the view of one attempt."""
 
-    def __init__(self, place: MirrorLocation, trial_id: str, attempt: int) -> None:
-        self._sweep, self._token = place.open(), place.token
+    def __init__(self, location: MirrorLocation, trial_id: str, attempt: int) -> None:
+        self._sweep, self._token = location.open(), location.token
         self._objects = self._sweep.within(f"trials/{trial_id}/checkpoints")
         self._attempt = attempt
 
     def send(self, paths: TrialPaths, step: int) -> None:
-        """Send a committed checkpoint, with the reports that led to it.
+        """Send a committed checkpoint and the trial's reports so far.
 
         Raises:
-            OwnershipTakenError: another driver has the sweep.
-            OSError, Mismatch: the storage failed, or the local checkpoint is damaged.
+            OwnershipTakenError: another driver owns the sweep.
+            OSError: the storage failed.
+            ContentMismatchError: the local checkpoint is damaged.
         """
-        folder, kept = (
-            paths.checkpoint(step),
-            MirroredCheckpoint(step, self._attempt, self._token[:8]),
-        )
+        folder = paths.checkpoint(step)
+        key = MirroredCheckpoint(step, self._attempt, self._token[:8]).name
         text = (folder / MANIFEST).read_bytes()
         manifest = Manifest.model_validate_json(text)
         for name, entry in manifest.files.items():
-            self._objects.send(f"{kept.name}/files/{name}", folder / name, entry.sha256)
+            self._objects.send(f"{key}/files/{name}", folder / name, entry.sha256)
             fault_point("mirror:file")
-        self._objects.put(f"{kept.name}/{REPORTS}", paths.reports.read_bytes())
+        self._objects.put(f"{key}/{REPORTS}", paths.reports.read_bytes())
         fault_point("mirror:files")
         check_owner(self._sweep, self._token)
-        self._objects.put(f"{kept.name}/{MANIFEST}", text)
+        self._objects.put(f"{key}/{MANIFEST}", text)
         fault_point("mirror:manifest")
 
     def prune(self, keep: int, protected: Callable[[Sequence[int]], Collection[int]]) -> None:
-        """Delete all but the newest checkpoints, and what dead attempts left half sent.
+        """Delete all but the newest checkpoints, and incomplete ones of dead attempts.
 
-        Nothing is deleted unless the newest one is there with all its bytes.
+        Nothing is deleted unless the newest checkpoint is there with all its bytes.
 
         Args:
-            keep: how many of the newest stay.
-            protected: of the steps that are there, ascending, those that stay too.
+            keep: number of newest steps to keep.
+            protected: maps the steps in the mirror, ascending, to further steps to keep.
         """
         found = self._objects.sizes("")
-        there = self._kept(found)
-        if not there or not self._is_complete(there[-1], found):
-            return  # the good ones stay
-        steps = sorted({k.step for k in there})
-        stay = {*steps[-keep:], *protected(steps)}
-        for kept in there:
-            if kept.step not in stay:
-                self._discard(kept)
-        self._sweep_up(found)
+        checkpoints = self._checkpoints(found)
+        if not checkpoints or not self._is_complete(checkpoints[-1], found):
+            return
+        steps = sorted({c.step for c in checkpoints})
+        kept = {*steps[-keep:], *protected(steps)}
+        for checkpoint in checkpoints:
+            if checkpoint.step not in kept:
+                self._discard(checkpoint)
+        self._remove_incomplete(found)
         fault_point("mirror:pruned")
 
     def fetch(self, paths: TrialPaths, newer_than: int) -> int | None:
-        """Bring the newest whole checkpoint back to the trial's folder.
+        """Fetch the newest intact checkpoint into the trial's folder.
 
-        One that is damaged is put aside, and the one before is taken.
+        The manifest of a damaged one is renamed, and the checkpoint before it is tried.
 
         Args:
             paths: of the trial.
-            newer_than: a step of which the folder has a whole one; -1 for none.
+            newer_than: step of the newest intact checkpoint in the folder; -1 for none.
 
         Returns:
-            Its step, or None if there is none that is newer.
+            The step that was fetched; None if there is no newer one.
         """
-        for kept in reversed(self._kept(self._objects.sizes(""))):
-            if kept.step <= newer_than:
+        for checkpoint in reversed(self._checkpoints(self._objects.sizes(""))):
+            if checkpoint.step <= newer_than:
                 return None
-            if self._is_known(kept) and self._fetched(kept, paths):
-                return kept.step
+            if self._is_known(checkpoint) and self._try_fetch(checkpoint, paths):
+                return checkpoint.step
         return None
 
     def discard_unknown(self) -> None:
-        """Delete what attempts of this number or above have left: it was sent for a driver that had
-        lost the sweep, and no record knows of it.
+        """Delete checkpoints that no record of this driver knows.
+
+        They have this attempt's number or a higher one and another token: a driver that had lost
+        the sweep sent them.
 
         Raises:
-            OwnershipTakenError: another driver has the sweep.
+            OwnershipTakenError: another driver owns the sweep.
         """
-        strange = [k for k in self._kept(self._objects.sizes("")) if not self._is_known(k)]
-        if strange:
+        unknown = [c for c in self._checkpoints(self._objects.sizes("")) if not self._is_known(c)]
+        if unknown:
             check_owner(self._sweep, self._token)
-        for kept in strange:
-            self._discard(kept)
+        for checkpoint in unknown:
+            self._discard(checkpoint)
 
     def merge_reports(self, paths: TrialPaths) -> None:
-        """Take over the reports that came with the newest checkpoint."""
-        known = [k for k in self._kept(self._objects.sizes("")) if self._is_known(k)]
+        """Add the reports that were sent with the newest checkpoint to the trial's folder."""
+        known = [c for c in self._checkpoints(self._objects.sizes("")) if self._is_known(c)]
         if known:
             self._merge(known[-1], paths)
 
-    def _is_known(self, kept: MirroredCheckpoint) -> bool:
-        return kept.attempt < self._attempt or kept.token == self._token[:8]
+    def _is_known(self, checkpoint: MirroredCheckpoint) -> bool:
+        return checkpoint.attempt < self._attempt or checkpoint.token == self._token[:8]
 
-    def _fetched(self, kept: MirroredCheckpoint, paths: TrialPaths) -> bool:
-        folder = staging_folder(paths, kept.step, 0)
+    def _try_fetch(self, checkpoint: MirroredCheckpoint, paths: TrialPaths) -> bool:
+        folder = staging_folder(paths, checkpoint.step, 0)
+        name = checkpoint.name
         try:
-            manifest = self._manifest(kept)
+            manifest = self._manifest(checkpoint)
             create_staging(folder)
-            for name, entry in manifest.files.items():
-                target = folder / name
+            for file, entry in manifest.files.items():
+                target = folder / file
                 if not target.resolve().is_relative_to(folder.resolve()):
-                    raise ContentMismatchError(f"{name} points outside of the folder")
-                self._objects.fetch(f"{kept.name}/files/{name}", target, entry.sha256)
+                    raise ContentMismatchError(f"{file} points outside of the folder")
+                self._objects.fetch(f"{name}/files/{file}", target, entry.sha256)
         except (FileNotFoundError, ContentMismatchError, ValidationError) as e:
-            said = str(e).splitlines()[0]
-            log.warning("mirror: %s/%s is damaged (%s)", self._objects.address, kept.name, said)
-            self._objects.rename(f"{kept.name}/{MANIFEST}", f"{kept.name}/{_DAMAGED}")
+            reason = str(e).splitlines()[0]
+            log.warning("mirror: %s/%s is damaged (%s)", self._objects.address, name, reason)
+            self._objects.rename(f"{name}/{MANIFEST}", f"{name}/{_DAMAGED}")
             return False
-        self._merge(kept, paths)
-        commit(folder, paths.checkpoint(kept.step), step=kept.step)
-        log.warning("checkpoint of step %d fetched from %s", kept.step, self._objects.address)
+        self._merge(checkpoint, paths)
+        commit(folder, paths.checkpoint(checkpoint.step), step=checkpoint.step)
+        log.warning("checkpoint of step %d fetched from %s", checkpoint.step, self._objects.address)
         return True
 
-    def _merge(self, kept: MirroredCheckpoint, paths: TrialPaths) -> None:
-        """Append the reports that the trial's folder lacks: none is to be missing before a step."""
-        there = {(r.step, r.attempt) for r in read_reports(paths)}
-        for line in (self._objects.read(f"{kept.name}/{REPORTS}") or b"").split(b"\n"):
+    def _merge(self, checkpoint: MirroredCheckpoint, paths: TrialPaths) -> None:
+        """Append the reports that the trial's folder lacks, so that it has all before this step."""
+        known = {(r.step, r.attempt) for r in read_reports(paths)}
+        for line in (self._objects.read(f"{checkpoint.name}/{REPORTS}") or b"").split(b"\n"):
             for report in parse_lines(line):
-                if (report.get("step"), report.get("attempt")) not in there:
+                if (report.get("step"), report.get("attempt")) not in known:
                     append_line(paths.reports, line.decode())
 
-    def _kept(self, found: Collection[str]) -> list[MirroredCheckpoint]:
+    def _checkpoints(self, found: Collection[str]) -> list[MirroredCheckpoint]:
         """Checkpoints that have a manifest, the newest last."""
         names = (key.partition("/") for key in found)
         matches = (_NAME.fullmatch(name) for name, _, file in names if file == MANIFEST)
         return sorted(MirroredCheckpoint(int(m[1]), int(m[2]), m[3]) for m in matches if m)
 
-    def _is_complete(self, kept: MirroredCheckpoint, found: dict[str, int]) -> bool:
-        files = self._manifest(kept).files
-        return all(found.get(f"{kept.name}/files/{n}") == e.size for n, e in files.items())
+    def _is_complete(self, checkpoint: MirroredCheckpoint, found: dict[str, int]) -> bool:
+        files = self._manifest(checkpoint).files
+        return all(found.get(f"{checkpoint.name}/files/{n}") == e.size for n, e in files.items())
 
-    def _manifest(self, kept: MirroredCheckpoint) -> Manifest:
-        data = self._objects.read(f"{kept.name}/{MANIFEST}")
+    def _manifest(self, checkpoint: MirroredCheckpoint) -> Manifest:
+        data = self._objects.read(f"{checkpoint.name}/{MANIFEST}")
         manifest = Manifest.model_validate_json(data or b"")
-        if manifest.step != kept.step:
+        if manifest.step != checkpoint.step:
             raise ContentMismatchError(f"{MANIFEST} is of step {manifest.step}")
         return manifest
 
-    def _discard(self, kept: MirroredCheckpoint) -> None:
-        # the manifest first: a deletion that dies half way leaves nothing that looks whole
-        self._objects.remove(f"{kept.name}/{MANIFEST}")
+    def _discard(self, checkpoint: MirroredCheckpoint) -> None:
+        # the manifest first: an interrupted deletion leaves nothing that looks complete
+        self._objects.remove(f"{checkpoint.name}/{MANIFEST}")
         fault_point("mirror:discarding")
-        self._objects.remove(kept.name, recursive=True)
+        self._objects.remove(checkpoint.name, recursive=True)
 
-    def _sweep_up(self, found: Collection[str]) -> None:
-        """Delete what was never completed, but not what was put aside as damaged."""
+    def _remove_incomplete(self, found: Collection[str]) -> None:
+        """Delete checkpoints that were never completed, but not those found damaged."""
         files: dict[str, set[str]] = defaultdict(set)
         for key in found:
             name, _, file = key.partition("/")

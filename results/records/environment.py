@@ -1,4 +1,4 @@
-"""What an attempt ran with: code, data, versions, hardware. `logs/attempt_*/environment.json`."""
+"""Code, data, versions and hardware of an attempt: `logs/attempt_*/environment.json`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Environment(BaseModel):
     """Written once per attempt, by rank 0.
 
     Attributes:
-        source: SHA-256 of the trainable's own files, by their path below its package or script.
-        data: fingerprint of what it trained on, where the trainable gives one.
-        versions: of Python and the libraries that compute.
+        source: SHA-256 of each of the trainable's own files, by path below its package or script.
+        data: fingerprint of the training data, if the trainable gives one.
+        versions: of Python and of the libraries that affect the computation.
         hardware: device, processor, number of workers and threads.
         host: name of the machine.
     """
@@ -37,7 +37,7 @@ def write(paths: TrialPaths, attempt: int, environment: Environment) -> None:
 
 
 def read(paths: TrialPaths, attempt: int) -> Environment | None:
-    """What an attempt ran with; None where it never said so."""
+    """The environment of an attempt; None if the file is missing or damaged."""
     try:
         return Environment.model_validate_json(paths.environment(attempt).read_bytes())
     except (OSError, ValidationError):
@@ -45,7 +45,7 @@ def read(paths: TrialPaths, attempt: int) -> Environment | None:
 
 
 def differences(then: Environment, now: Environment) -> list[str]:
-    """What differs, a line for each kind: code, data, versions, hardware."""
+    """Differences, one line per kind: code, data, versions, hardware."""
     lines = [
         ("code", ", ".join(name for name, _, _ in _differing(then.source, now.source))),
         ("data", "" if then.data == now.data else f"{then.data} then, {now.data} now"),
@@ -56,7 +56,7 @@ def differences(then: Environment, now: Environment) -> list[str]:
 
 
 def tags(environment: Environment) -> dict[str, str]:
-    """An environment as flat text, for a tracker."""
+    """The environment as tags for a tracker."""
     named = {f"tune.version.{k}": v for k, v in environment.versions.items()}
     named |= {f"tune.hardware.{k}": v for k, v in environment.hardware.items()}
     if environment.data is not None:
@@ -65,7 +65,7 @@ def tags(environment: Environment) -> dict[str, str]:
 
 
 def samples(paths: TrialPaths, attempt: int) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """What the processes of an attempt took: (step, Unix seconds, `system/…` values)."""
+    """Resource usage of an attempt: (step, Unix seconds, `system/…` values)."""
     for line in read_lines(paths.samples(attempt)):
         try:
             step, time = int(line.pop("step")), float(line.pop("time"))

@@ -1,6 +1,6 @@
-"""What a failure is, and what follows: classified once, by a pure function of what was said.
+"""Classify a failure once, by a pure function of its error and log, and choose the remedy.
 
-The remedies are the platform's whole vocabulary for trouble; `docs/reliability.md` explains them.
+`docs/reliability.md` explains all remedies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from results.records.machines import Machine
 
 
 class Remedy(StrEnum):
-    """What is done about a failure."""
+    """What the driver does about a failure."""
 
     RETRY = "retry"
     RETRY_ELSEWHERE = "retry_elsewhere"
@@ -26,12 +26,12 @@ class Remedy(StrEnum):
 
     @property
     def tries_again(self) -> bool:
-        """Whether the trial gets another attempt, while there are any."""
+        """Whether the trial gets another attempt, if its budget of attempts allows one."""
         return self in (Remedy.RETRY, Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
 
 
 class Cause(StrEnum):
-    """Who is to blame: each has a budget of attempts of its own."""
+    """Why an attempt failed. Each cause has its own budget of attempts."""
 
     BUG = "bug"
     PREEMPTION = "preemption"
@@ -43,10 +43,10 @@ class Failure:
     """A classified failure.
 
     Attributes:
-        error: one line: which rank, what was raised, what it said.
-        remedy: what is done about it.
-        cause: whose budget it is charged to.
-        blamed: machines that the next attempts are kept off.
+        error: one line with rank, exception type and message.
+        remedy: what the driver does about it.
+        cause: the budget of attempts that it is charged to.
+        blamed: machines that the next attempts avoid.
     """
 
     error: str
@@ -65,7 +65,7 @@ _DIED = (
     r"|Connection closed by peer"
 )
 _HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
-"""How faulthandler begins the stacks of a rank that was silent for `failure.hang_timeout`."""
+"""First line of the stacks that faulthandler writes after `failure.hang_timeout`."""
 
 _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
     (r"\bPreempted:", Remedy.RETRY, Cause.PREEMPTION),
@@ -73,7 +73,7 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
     (_OOM, Remedy.SHRINK, Cause.BUG),
     (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),
     (r"\bDiskFullError:", Remedy.FAIL_TRIAL, Cause.INFRASTRUCTURE),
-    (  # before UserError, as which our own writers say it
+    (  # before UserError: our own writers raise it with this text
         r"No space left on device|[Dd]isk quota exceeded|File too large",
         Remedy.STOP_SWEEP,
         Cause.INFRASTRUCTURE,
@@ -101,14 +101,14 @@ def classify(
     patterns: Mapping[str, Remedy] | None = None,
     on_oom: Remedy = Remedy.SHRINK,
 ) -> Failure:
-    """What a failure is.
+    """Classify a failure.
 
     Args:
-        error: one line, as `trainables.launch.ray_train.describe` makes it.
-        log: the end of what the ranks printed.
-        patterns: the user's own: a regular expression, found in the error or the log, and what is
-            to follow; the first that fits wins, over everything else.
-        on_oom: what follows when memory was not enough.
+        error: one line, made by `trainables.launch.ray_train.describe`.
+        log: the end of the ranks' logs.
+        patterns: the user's regular expressions, searched in error and log, with their remedies.
+            The first match wins, before all other rules.
+        on_oom: the remedy when memory was not enough.
     """
     for pattern, remedy in (patterns or {}).items():
         if re.search(pattern, f"{error}\n{log}"):
@@ -124,7 +124,7 @@ def classify(
 
 
 def _died(error: str, log: str, on_oom: Remedy) -> Failure:
-    """A process is gone without a word of its own; its log may have one."""
+    """A process died without raising an error; its log may tell why."""
     if _HUNG.search(log):
         said = "a rank was silent for longer than failure.hang_timeout; the stacks are in the logs"
         return Failure(f"hung: {said}", Remedy.RETRY, Cause.BUG)
@@ -134,5 +134,5 @@ def _died(error: str, log: str, on_oom: Remedy) -> Failure:
 
 
 def signature(error: str) -> str:
-    """An error without what differs from one occurrence to the next: numbers, addresses, ids."""
+    """The error without numbers, addresses and ids, which differ between occurrences."""
     return re.sub(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", "#", error)

@@ -1,4 +1,4 @@
-"""The machines of a cluster, as trials' records name them; and what this one has."""
+"""The machines of a cluster, as trial records name them, and the CPUs of this one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Machine(BaseModel):
     """A machine of a cluster.
 
     Attributes:
-        id: that Ray gave it when it joined; another one when it comes back.
-        name: its host name.
-        address: in its network, by which it is known again when it comes back.
+        id: the node id from Ray; a machine that leaves and rejoins gets a new one.
+        name: the host name.
+        address: the network address, by which a machine that rejoins is recognised.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -26,7 +26,7 @@ class Machine(BaseModel):
         return f"{self.name} ({self.id[:8]})"
 
 
-def available_cpus(most: int = 8) -> int:
-    """That this process may use, `most` at most: more threads would wait for memory or disk."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(most, there or 1)
+def available_cpus(limit: int = 8) -> int:
+    """CPUs that this process may use, up to `limit`: more threads only wait for memory or disk."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(limit, found or 1)

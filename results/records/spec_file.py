@@ -1,4 +1,4 @@
-"""The frozen `sweep.yaml` of a sweep, and the copy from which a damaged one is read, and mended."""
+"""Read `sweep.yaml` of a sweep folder, or its copy in `history/` when the file is damaged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from search_spaces.spec.sweep import SweepSpec
 
 
 def read_spec(paths: SweepPaths) -> SweepSpec:
-    """The sweep's frozen spec; where the file is damaged, or gone, from its copy.
+    """The spec of a sweep, from the copy if `sweep.yaml` is damaged or missing.
 
     Raises:
-        UserError: there is no whole one; each line begins with the sweep's folder.
+        UserError: neither file is readable; each line begins with the sweep's folder.
     """
     try:
         if is_damaged(paths):
@@ -24,20 +24,21 @@ def read_spec(paths: SweepPaths) -> SweepSpec:
 
 
 def is_damaged(paths: SweepPaths) -> bool:
-    """Whether `sweep.yaml` is gone, cut off, or not what was written, and its copy is whole.
+    """Whether `sweep.yaml` is missing, truncated or changed, and its copy is intact.
 
-    Who edits it deletes its checksum: what then is no sweep is a mistake to be told, not damage.
+    A user who edits the file deletes its checksum. An invalid spec without a checksum is therefore
+    the user's mistake, not damage.
     """
     try:
         data = paths.spec.read_bytes()
     except OSError:
         return _has_copy(paths)
-    if yaml_is_intact(data) and _is_text(data) and not _is_cut_off(paths, data):
+    if yaml_is_intact(data) and _is_text(data) and not _is_truncated(paths, data):
         return False
     return _has_copy(paths)
 
 
-def _is_cut_off(paths: SweepPaths, data: bytes) -> bool:
+def _is_truncated(paths: SweepPaths, data: bytes) -> bool:
     try:
         copy = paths.spec_copy.read_bytes()
     except OSError:

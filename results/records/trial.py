@@ -1,4 +1,4 @@
-"""What is written down of a trial: `trial.json` by the driver, `reports.jsonl` by rank 0."""
+"""The records of a trial: the driver writes `trial.json`, rank 0 writes `reports.jsonl`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from search_spaces.errors import UserError
 
 
 class TrialState(StrEnum):
-    """Where a trial is. RUNNING in a sweep that nobody drives means interrupted; a PAUSED trial
-    waits, with a checkpoint, until the scheduler calls it, be it in a later, longer session.
+    """State of a trial.
+
+    RUNNING in a sweep without a driver means that it was interrupted. A PAUSED trial has a
+    checkpoint and waits until the scheduler resumes it, possibly in a later session.
     """
 
     PENDING = "pending"
@@ -32,7 +34,7 @@ class TrialState(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """A finished trial is never run again."""
+        """Whether it ended; a finished trial never runs again."""
         return not self.active and self is not TrialState.PAUSED
 
     @property
@@ -42,19 +44,23 @@ class TrialState(StrEnum):
 
 
 class _Model(BaseModel):
-    # extra: a newer version may have written more; inf_nan: a diverged loss must survive the trip
+    # extra: a newer version may write more fields; inf_nan: a diverged loss must be readable again
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
 
 class Attempt(_Model):
     """One launch of a trial. Times are Unix seconds; `ended` is None while it runs.
 
-    `cpus` and `gpus` are what its workers hold together. Of one that failed, `error` says how in
-    one line, `remedy` and `cause` what it was taken for, `step` how far the trial had come.
-    `leak` is one line on memory that it left behind, for which its processes were replaced.
-    `workers` is its number of ranks, which an elastic trial changes from attempt to attempt.
-    `blamed` are machines on which it failed, `kept_off` those that it was to be kept off for what
-    earlier attempts met there; `in_place` that there was no other, so that it ran there after all.
+    Attributes:
+        error: one line; None unless the attempt failed.
+        remedy, cause: the classification of the failure.
+        step: the last step of the trial when the attempt failed.
+        leak: one line about memory that the attempt left behind; its processes were replaced.
+        cpus, gpus: of all workers together.
+        workers: number of ranks; an elastic trial changes it from attempt to attempt.
+        blamed: machines on which the attempt failed.
+        kept_off: machines to avoid, because earlier attempts failed there.
+        in_place: whether it ran on such a machine all the same, because there was no other.
     """
 
     number: int
@@ -74,7 +80,7 @@ class Attempt(_Model):
 
     @property
     def where(self) -> str:
-        """What was done about machines that earlier attempts failed on, in words."""
+        """How the attempt avoided machines on which earlier ones failed, in words."""
         names = ", ".join(map(str, self.kept_off))
         if self.in_place:
             return f"there is no machine but {names}, so it is tried there again"
@@ -82,17 +88,17 @@ class Attempt(_Model):
 
     @property
     def seconds(self) -> float:
-        """Seconds that it took, up to now while it runs; none where the clock was set back."""
+        """Duration in seconds, up to now while it runs; 0 if the clock was set back."""
         return max(0.0, (self.ended or time.time()) - self.started)
 
 
 class InheritedWeights(_Model):
-    """A trial went on from the weights of another.
+    """A trial continued from the weights of another trial.
 
     Attributes:
-        step: the trial's own last step before it.
-        donor: whose checkpoint it took, and
-        donor_step: of which step.
+        step: the trial's own last step before that.
+        donor: id of the trial whose checkpoint it took.
+        donor_step: step of that checkpoint.
         before, after: its parameters, by dotted name.
     """
 
@@ -107,23 +113,23 @@ class TrialRecord(_Model):
     """`trial.json`.
 
     Attributes:
-        id: `t0000`, `t0001`, … in the order in which they were proposed.
-        number: its configuration's number in the Optuna study.
-        params: what varies, flat: dotted name to value.
-        config: what the trainable is given, nested: fixed and varying.
+        id: `t0000`, `t0001`, … in the order of proposal.
+        number: number of its configuration in the Optuna study.
+        params: the parameters that vary, flat: dotted name to value.
+        config: the whole configuration for the trainable, nested: fixed and varying.
         seed: of this trial.
         state: see `TrialState`.
         reason: why it ended, one line; empty while it runs.
-        end_step: the step at which it ended; reports beyond it are not part of the trial.
-        created: Unix seconds at which it was proposed.
+        end_step: the step at which it ended; later reports are not part of the trial.
+        created: Unix seconds of the proposal.
         attempts: every launch, oldest first.
-        adjusted: what its attempts are given instead of what `config` says: a smaller micro-batch
+        adjusted: values that replace those of `config` in its attempts: a smaller micro-batch
             after one that did not fit into memory.
-        identity: digest of all that decides how it comes out: code, data, configuration, seed.
-        lineage: whose weights it took over on its way, oldest first; `params` are the newest.
+        identity: digest of everything that decides its result: code, data, configuration, seed.
+        lineage: the weights that it inherited, oldest first; `params` are the newest ones.
         replicate: which of its configuration's seeds it has, counted from 0; see
             `results.analysis.replicates`.
-        violations: by how much it breaks each outcome constraint; zero or less where it keeps it.
+        violations: the amount by which it breaks each outcome constraint; at most 0 if it keeps it.
     """
 
     id: str
@@ -144,17 +150,17 @@ class TrialRecord(_Model):
 
     @property
     def broken_constraints(self) -> tuple[str, ...]:
-        """The outcome constraints that it breaks."""
+        """Outcome constraints that it breaks."""
         return tuple(text for text, amount in self.violations.items() if amount > 0)
 
     @property
     def eligible(self) -> bool:
-        """Whether it may win: it did not fail, and breaks no outcome constraint."""
+        """Whether it can win: it did not fail, and keeps all outcome constraints."""
         return self.state is not TrialState.FAILED and not self.broken_constraints
 
     @property
     def config_failed(self) -> bool:
-        """Whether its configuration is to blame: the model diverged, or does not fit."""
+        """Whether its configuration made it fail: the model diverged or does not fit in memory."""
         last = self.attempts[-1].remedy if self.attempts else None
         return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
 
@@ -165,17 +171,17 @@ class TrialRecord(_Model):
 
     @property
     def excluded_machines(self) -> tuple[Machine, ...]:
-        """Machines that its next attempts are kept off, each once."""
+        """Machines that its next attempts avoid, without duplicates."""
         return tuple(dict.fromkeys(m for a in self.attempts for m in a.blamed))
 
     @property
     def worker_seconds(self) -> float:
-        """Seconds spent in attempts, times the workers that each had."""
+        """Seconds of each attempt times its number of workers, summed."""
         return sum(a.seconds * a.workers for a in self.attempts)
 
 
 class Report(_Model):
-    """One line of `reports.jsonl`: what a trial said at a step. `time` is Unix seconds."""
+    """One line of `reports.jsonl`: the metrics of a trial at a step. `time` is Unix seconds."""
 
     step: int
     metrics: dict[str, float]
@@ -201,13 +207,13 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
     if not json_is_intact(data):
         raise UserError(f"{paths.record}: does not match its checksum")
-    if record.id != paths.root.name:  # else it would say where its files are written
+    if record.id != paths.root.name:  # the id decides where the trial's files are written
         raise UserError(f"{paths.record}: is the record of another trial, {record.id!r}")
     return record
 
 
 def read_trials(paths: SweepPaths) -> list[TrialRecord]:
-    """Every trial of a sweep, in the order in which they were proposed."""
+    """Every trial of a sweep, in the order of proposal."""
     return [read_trial(paths.trial(trial_id)) for trial_id in paths.trial_ids()]
 
 
@@ -217,11 +223,11 @@ def append_report(paths: TrialPaths, report: Report) -> None:
 
 
 def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:
-    """The trial's reports by ascending step, one a step: the newest attempt's wins.
+    """The trial's reports by ascending step, one per step: that of the newest attempt.
 
     Args:
         paths: of the trial.
-        end_step: reports beyond it are left out (they came after the decision to stop).
+        end_step: leave out later reports (they came after the decision to stop).
     """
     by_step: dict[int, Report] = {}
     for report in _reports(read_lines(paths.reports)):
@@ -234,18 +240,18 @@ def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]
 
 @dataclass
 class ReportTail:
-    """Reads the reports of a trial that were appended since the last time.
+    """Reads the reports that were appended to a trial's file since `position`.
 
     Attributes:
         paths: of the trial.
-        position: bytes of the file that need not be read again; moved by the reader.
+        position: bytes at the start of the file to skip; the caller moves it.
     """
 
     paths: TrialPaths
     position: int = 0
 
     def read(self, end_step: int | None) -> tuple[list[Report], int]:
-        """Whole lines from `position` on, up to `end_step`; and the position behind them."""
+        """Reports in complete lines from `position` on, up to `end_step`; and the new position."""
         try:
             with open(self.paths.reports, "rb") as f:
                 f.seek(self.position)

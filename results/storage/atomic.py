@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, whenever the writer dies."""
+"""Durable, atomic writes: a reader never sees half a file, whenever the writer dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fsync_dir(folder: Path) -> None:
 
 @retry_io
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file's content: temporary file, fsync, rename, fsync of the folder."""
+    """Replace a file: write a temporary file, fsync, rename, fsync the folder."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with _explain_disk_full(path, len(data), tmp), open(tmp, "wb", opener=open_private) as f:
@@ -49,10 +49,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @retry_io
 def append_line(path: Path, line: str) -> None:
-    """Append one line durably, on a line of its own even after a torn one.
+    """Append one line durably.
 
-    A writer that died in mid-line leaves no newline; the next append starts a new line, so that
-    only the torn one is lost.
+    A writer that died in the middle of a line leaves no newline. The next append then starts a new
+    line, so only the torn line is lost.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _explain_disk_full(path, len(line) + 1), open(path, "a+b", opener=open_private) as f:
@@ -81,7 +81,7 @@ def _explain_disk_full(path: Path, size: int, tmp: Path | None = None) -> Iterat
 
 
 def disk_full_error(path: Path, size: int) -> UserError:
-    """What to say when `size` bytes of a file could not be written; nothing was deleted for it."""
+    """The error for `size` bytes of a file that could not be written."""
     free = shutil.disk_usage(path.parent).free
     return UserError(
         f"{path}: No space left on device for {size} bytes ({free} free, quotas apart); make room, "
@@ -90,13 +90,13 @@ def disk_full_error(path: Path, size: int) -> UserError:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that are free where a folder is, or will be."""
-    there = next(p for p in [folder, *folder.parents] if p.exists())
-    return shutil.disk_usage(there).free
+    """Free bytes on the file system of a folder, which need not exist yet."""
+    existing = next(p for p in [folder, *folder.parents] if p.exists())
+    return shutil.disk_usage(existing).free
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """JSON objects of an append-only file; lines that are torn or not objects are passed over."""
+    """JSON objects of an append-only file, see `parse_lines`; none if the file is missing."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """JSON objects, one a line; lines that are torn, damaged or no objects are passed over."""
+    """JSON objects, one per line. Lines that are torn, damaged or not objects are skipped."""
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
@@ -116,5 +116,5 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """For `open(…, opener=open_private)`: a file that is new is the user's alone."""
+    """For `open(…, opener=open_private)`: create files with mode 0600."""
     return os.open(path, flags, 0o600)

@@ -1,7 +1,7 @@
-"""Named moments at which a process can be made to die, to prove that nothing is lost there.
+"""Named points at which a process can be killed, to test that nothing is lost there.
 
 `TUNE_CRASH_AT=point` kills the process (SIGKILL) when it first passes the point, `point:n` when it
-passes it for the n-th time. Without the variable a point costs one dictionary look-up.
+passes it for the n-th time. Without the variable, a point costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POINTS: frozenset[str] = frozenset(
     [
         *(f"{f}:{at}" for f in _REPLACED for at in ("written", "synced", "renamed", "durable")),
         *(f"{f}:{at}" for f in _APPENDED for at in ("written", "durable")),
-        # a checkpoint, in the order in which it comes about
+        # a checkpoint, in the order of its writing
         "checkpoint:opened",
         "checkpoint:saved",
         "checkpoint:file-synced",
@@ -52,17 +52,17 @@ POINTS: frozenset[str] = frozenset(
         "driver:released",
     ]
 )
-"""Every point; those of files are `<file>:<what was just done to it>`."""
+"""All points. Those of files are `<file>:<the operation just done>`."""
 
 _passed: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
 def fault_point(point: str) -> None:
-    """Die here, if that was asked for.
+    """Kill this process if `TUNE_CRASH_AT` names this point.
 
     Raises:
-        UserError: the variable names no point, or a count that is none.
+        UserError: the variable names an unknown point, or a count below 1.
     """
     asked = os.environ.get(VARIABLE)
     if not asked:

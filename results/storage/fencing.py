@@ -1,4 +1,4 @@
-"""Who may write to a sweep folder: each owner has a token, and a stale one is shut out by it."""
+"""Who may write to a sweep folder: each owner has a token, and a stale owner is refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FIELDS = {"pid": int, "host": str, "fence": int}
 
 
 class Fence(Protocol):
-    """Asked before every durable write of a driver."""
+    """A driver calls `check` before every durable write."""
 
     def check(self) -> None:
-        """Costs a small read.
+        """Read the lock file and compare its owner.
 
         Raises:
             OwnershipLostError: the sweep has another owner now.
@@ -24,14 +24,14 @@ class Fence(Protocol):
 
 
 class OwnershipLostError(UserError):
-    """The sweep was taken over: a driver that was stopped, or cut off, must not write any more."""
+    """Another driver took the sweep over: this one must not write any more."""
 
 
 class NullFence:
-    """For a folder that only this process knows of."""
+    """For a folder that no other process writes to."""
 
     def check(self) -> None:
-        """Always fine."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Owner:
 
     @property
     def holds_lock(self) -> bool:
-        """Whether the lock still names this owner."""
+        """Whether the lock file still names this owner."""
         held = read_lock(self.lock)
         return held is not None and held.get("token") == self.token
 
@@ -68,10 +68,10 @@ class Owner:
 
 
 def read_lock(lock: Path) -> dict[str, Any] | None:
-    """What `owner.lock` says; None when it is missing or damaged."""
+    """Content of `owner.lock`; None when it is missing or damaged."""
     try:
         held = json.loads(lock.read_bytes())
     except (OSError, ValueError):
         return None
-    fine = isinstance(held, dict) and all(isinstance(held.get(k), t) for k, t in _FIELDS.items())
-    return held if fine else None
+    valid = isinstance(held, dict) and all(isinstance(held.get(k), t) for k, t in _FIELDS.items())
+    return held if valid else None

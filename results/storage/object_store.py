@@ -1,7 +1,7 @@
-"""Object storage, as far as a mirror of a sweep needs it: S3, Google Cloud, or another folder.
+"""Object storage for the mirror of a sweep: S3, Google Cloud, or another folder.
 
-`pyarrow.fs` does the work. An object is there as a whole or not at all; what fails for a moment is
-tried again; credentials come from the environment, never from an address.
+Built on `pyarrow.fs`. An object is complete or absent. Transient errors are retried. Credentials
+come from the environment, never from an address.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist")
 
 
 def _is_transient(error: OSError) -> bool:
-    """Whether an error of the storage may be gone the next time; pyarrow gives no numbers."""
+    """Whether a retry may succeed. pyarrow errors often have no `errno`: then by their text."""
     if error.errno is not None:
         return error.errno in TRANSIENT
     return not any(word in str(error) for word in (*_REFUSED, *_NO_BUCKET))
 
 
 class ContentMismatchError(Exception):
-    """What was sent or fetched has another SHA-256 than it should."""
+    """The bytes sent or fetched do not have the expected SHA-256."""
 
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A place in object storage; keys are relative to it, with `/` between their parts.
+    """A location in object storage. Keys are relative to it, with `/` between their parts.
 
-    Every method raises `OSError` when the storage does not do as it is asked, after some tries.
+    Every method raises `OSError` when the storage still fails after the retries.
     """
 
     address: str
@@ -55,32 +55,32 @@ class ObjectStore:
     root: str
 
     def within(self, key: str) -> ObjectStore:
-        """The place below a key."""
+        """The location below a key."""
         return ObjectStore(f"{self.address}/{key}", self.filesystem, self._path(key))
 
     @retry_while(_is_transient)
     def put(self, key: str, data: bytes) -> None:
-        """Make an object, or replace it."""
+        """Create or replace an object."""
         with self._writing(key) as out:
             out.write(data)
 
     @retry_while(_is_transient)
     def send(self, key: str, source: Path, sha256: str) -> None:
-        """Make an object of a file.
+        """Upload a file.
 
         Raises:
-            Mismatch: the file has another SHA-256.
+            ContentMismatchError: the file has another SHA-256.
         """
         with open(source, "rb") as read, self._writing(key) as out:
             _copy(read, out, sha256)
 
     @retry_while(_is_transient)
     def fetch(self, key: str, target: Path, sha256: str | None = None) -> None:
-        """Make a file of an object; its folder is made too.
+        """Download an object to a file, and create the file's folder.
 
         Raises:
             FileNotFoundError: there is no such object.
-            Mismatch: the object has another SHA-256.
+            ContentMismatchError: the object has another SHA-256.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         with self.filesystem.open_input_stream(self._path(key)) as read, open(target, "wb") as out:
@@ -88,7 +88,7 @@ class ObjectStore:
 
     @retry_while(_is_transient)
     def read(self, key: str) -> bytes | None:
-        """The content of a small object; None if there is none."""
+        """Content of a small object; None if it does not exist."""
         try:
             with self.filesystem.open_input_stream(self._path(key)) as read:
                 return bytes(read.read())
@@ -97,44 +97,42 @@ class ObjectStore:
 
     @retry_while(_is_transient)
     def sizes(self, key: str) -> dict[str, int]:
-        """Every object below a key, named relative to it, with its bytes; none if there is none."""
+        """Size in bytes of every object below a key, by its name relative to the key."""
         from pyarrow.fs import FileSelector, FileType
 
         base = self._path(key)
-        found = self.filesystem.get_file_info(
-            FileSelector(base, allow_not_found=True, recursive=True)
-        )
+        below = FileSelector(base, allow_not_found=True, recursive=True)
+        found = self.filesystem.get_file_info(below)
         files = [f for f in found if f.type == FileType.File and not f.path.endswith(_PART)]
         return {f.path[len(base) + 1 :]: int(f.size) for f in files}
 
     @retry_while(_is_transient)
     def modified_at(self, key: str) -> float | None:
-        """When an object was last written, in Unix seconds; None if there is none."""
+        """When an object was last written, in Unix seconds; None if it does not exist."""
         when = self.filesystem.get_file_info(self._path(key)).mtime
         return None if when is None else float(when.timestamp())
 
     @retry_while(_is_transient)
     def rename(self, key: str, to: str) -> None:
-        """Give an object another key; nothing happens if it is gone."""
+        """Give an object another key. Does nothing if it does not exist."""
         with suppress(FileNotFoundError):
             self.filesystem.move(self._path(key), self._path(to))
 
     @retry_while(_is_transient)
     def remove(self, key: str, *, recursive: bool = False) -> None:
-        """Delete an object, or all that is below a key; nothing happens if it is gone."""
+        """Delete an object, or everything below a key. Does nothing if it does not exist."""
         with suppress(FileNotFoundError):
-            (self.filesystem.delete_dir if recursive else self.filesystem.delete_file)(
-                self._path(key)
-            )
+            delete = self.filesystem.delete_dir if recursive else self.filesystem.delete_file
+            delete(self._path(key))
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
 
     @contextmanager
     def _writing(self, key: str) -> Iterator[Any]:
-        """A stream whose content is the object when the block has ended well."""
+        """A stream; its content becomes the object when the block ends without an error."""
         path = self._path(key)
-        if self.filesystem.type_name != "local":  # an upload is there when it is complete
+        if self.filesystem.type_name != "local":  # an upload appears when it is complete
             with self.filesystem.open_output_stream(path) as out:
                 yield out
             return
@@ -145,10 +143,10 @@ class ObjectStore:
 
 
 def open_object_store(address: str) -> ObjectStore:
-    """The place of an address like `s3://bucket/prefix`; nothing is asked of the storage yet.
+    """Open an address such as `s3://bucket/prefix`, without a request to the storage.
 
     Raises:
-        UserError: it is no address.
+        UserError: the address is not valid.
     """
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
@@ -165,23 +163,23 @@ def open_object_store(address: str) -> ObjectStore:
 
 
 def check_object_store(objects: ObjectStore) -> None:
-    """Ask the storage once whether the place can be listed.
+    """List the location once, to test address and credentials.
 
     Raises:
-        UserError: it cannot, and why.
+        UserError: the listing failed, with the reason.
     """
     from pyarrow.fs import FileSelector
 
     try:
         objects.filesystem.get_file_info(FileSelector(objects.root))
     except FileNotFoundError:
-        return  # nothing is there yet
+        return  # the bucket exists, the prefix is still empty
     except OSError as e:
         raise explain_storage_error(objects, e) from e
 
 
 def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
-    """What to say of an error of the storage: one line, what is wrong and what to do."""
+    """One line for an error of the storage: what is wrong and what to do."""
     said = str(error)
     if any(word in said for word in _REFUSED):
         why = "refused the credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
@@ -194,7 +192,7 @@ def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
 
 
 def _with_retry_limit(address: str) -> str:
-    """Google's client would try for a quarter of an hour where it is not told otherwise."""
+    """Limit the retries of Google's client, which takes up to 15 minutes by default."""
     if not address.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}retry_limit_seconds=15"

@@ -1,7 +1,7 @@
-"""Storage that fails for a moment: network file systems do. A few tries, further and further apart.
+"""Retry storage operations that fail for a moment, as on network file systems.
 
-What is tried again is always a whole durable write, never an fsync alone: after one that failed,
-Linux may have dropped the very pages that it could not write.
+A whole durable write is retried, never an fsync alone: after a failed fsync, Linux may have
+dropped the pages that it could not write.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ FIRST_PAUSE_S = 0.05
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_jitter = random.Random()  # of its own: the global generator belongs to the training
+_jitter = random.Random()  # its own generator: the global one belongs to the training
 
 
 def retry_while(
     is_transient: Callable[[OSError], bool],
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Try again what fails in a way that may pass; the last error is raised.
+    """Retry a call that fails with a transient error, `TRIES` times in all; raises the last error.
 
-    Pauses double from `FIRST_PAUSE_S`, each times 0.5 to 1.5, so that many clients of a storage do
-    not come back at once.
+    Pauses double from `FIRST_PAUSE_S`. Each is multiplied by 0.5 to 1.5, so that many clients of
+    one storage do not retry at the same moment.
 
     Args:
-        passes: whether an error may be gone the next time.
+        is_transient: whether the next try may succeed after this error.
     """
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
@@ -59,5 +59,5 @@ def retry_while(
 
 
 def retry_io(write: Callable[P, R]) -> Callable[P, R]:
-    """Try a durable write again when the storage says that it may work."""
+    """Retry a durable write that fails with one of the `TRANSIENT` errors."""
     return retry_while(lambda e: e.errno in TRANSIENT)(write)

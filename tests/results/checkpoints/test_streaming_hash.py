@@ -104,6 +104,6 @@ def test_storage_that_fails_for_a_moment_gets_the_whole_file_again(
 def test_where_the_disk_cannot_be_told_to_begin_it_is_written_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results.checkpoints.streaming_hash, "_sync_file_range", lambda: None)
+    monkeypatch.setattr(results.checkpoints.streaming_hash, "sync_file_range", lambda: None)
     write_hashed(tmp_path / "file", parts([9 * MIB]))
     assert pop_hash_sidecar(tmp_path / "file") == hash_file(tmp_path / "file")
