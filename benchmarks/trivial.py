@@ -30,9 +30,9 @@ class Trivial(Trainable[TrivialConfig]):
     def train(self, config: TrivialConfig, worker: Worker) -> None:
         """Works and reports, from the first step: there is nothing to resume."""
         from benchmarks.work import tiny_model, work
-        from trainables.common.training import parallel
+        from trainables.common.training import data_parallel
 
-        model = parallel(tiny_model().to(worker.device), worker)
+        model = data_parallel(tiny_model().to(worker.device), worker)
         for step in range(1, config.reports + 1):
             work(model, config.step_s)
             loss = loss_at(config.x, config.learning_rate, step)

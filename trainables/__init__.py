@@ -1,1 +1,69 @@
-"""How one trial trains: the trainables, the worker they see, and how they are launched."""
+"""How one trial trains. What a trainable of your own needs is imported from here.
+
+Each name is imported when it is first used, because most of these modules import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from trainables.deprecation import OldModules
+
+if TYPE_CHECKING:
+    from trainables.base import Split as Split
+    from trainables.base import Trainable as Trainable
+    from trainables.checkpointing.saver import DeferredWrite as DeferredWrite
+    from trainables.checkpointing.saver import SaveFn as SaveFn
+    from trainables.checkpointing.saver import in_parallel as in_parallel
+    from trainables.checkpointing.tensor_file import write_tensors as write_tensors
+    from trainables.checkpointing.training_state import copy_tree as copy_tree
+    from trainables.checkpointing.training_state import copy_weights as copy_weights
+    from trainables.checkpointing.training_state import load_tree as load_tree
+    from trainables.checkpointing.training_state import save_tree as save_tree
+    from trainables.client import Client as Client
+    from trainables.client import Rows as Rows
+    from trainables.common.data_sampler import Sampler as Sampler
+    from trainables.common.data_sampler import shares as shares
+    from trainables.common.training import backward as backward
+    from trainables.common.training import copy_progress as copy_progress
+    from trainables.common.training import data_parallel as data_parallel
+    from trainables.common.training import load_progress as load_progress
+    from trainables.common.training import read_lineage as read_lineage
+    from trainables.common.training import weights_digest as weights_digest
+    from trainables.config import TrainableConfig as TrainableConfig
+    from trainables.job import Answer as Answer
+    from trainables.job import Channel as Channel
+    from trainables.job import TrialJob as TrialJob
+    from trainables.registry import resolve as resolve
+    from trainables.runtime.preemption import Preempted as Preempted
+    from trainables.runtime.seeding import isolated_rng as isolated_rng
+    from trainables.runtime.seeding import seed_everything as seed_everything
+    from trainables.worker import Worker as Worker
+
+_NAMES = {
+    "base": "Split Trainable",
+    "checkpointing.saver": "DeferredWrite SaveFn in_parallel",
+    "checkpointing.tensor_file": "write_tensors",
+    "checkpointing.training_state": "copy_tree copy_weights load_tree save_tree",
+    "client": "Client Rows",
+    "common.data_sampler": "Sampler shares",
+    "common.training": "backward copy_progress data_parallel load_progress read_lineage"
+    " weights_digest",
+    "config": "TrainableConfig",
+    "job": "Answer Channel TrialJob",
+    "registry": "resolve",
+    "runtime.preemption": "Preempted",
+    "runtime.seeding": "isolated_rng seed_everything",
+    "worker": "Worker",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_MODULES)
+
+OldModules.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'trainables' has no attribute '{name}'")
+    found = getattr(import_module(f"trainables.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

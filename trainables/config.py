@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from search_spaces.errors import suggest
 from search_spaces.nested import show
+from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 
 Problem = tuple[tuple[str, ...], str]
 """The path of names to a value in a configuration, and what is wrong with it."""
@@ -18,6 +19,7 @@ _BYTES_PER_PARAMETER = 3 * 4
 """A checkpoint holds float32 weights and AdamW's two averages of their gradients."""
 
 
+@with_old_names(CONFIG)
 class TrainableConfig(BaseModel):
     """Base of every trainable's hyperparameters: frozen, unknown keys refused.
 
@@ -26,6 +28,10 @@ class TrainableConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        adopt_overrides(cls, CONFIG)
 
     @classmethod
     def problems(cls, config: Mapping[str, Any]) -> list[Problem]:

@@ -14,6 +14,7 @@ from results.records.trial import Report, append_report
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restored
+from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob
 from trainables.runtime.preemption import Preempted, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@with_old_names(WORKER)
 @dataclass
 class Worker:
     """One rank of a trial.

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from trainables.base import Trainable, TrainableConfig
-from trainables.common.training import parallel
+from trainables.common.training import data_parallel
 from trainables.job import Answer
 
 kept = []
@@ -38,7 +38,7 @@ class Tidy(Trainable):
     def plain(self, worker):
         torch.manual_seed(7)  # not the trial's: the same trial, again and again
         model = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.3), nn.Linear(32, 1))
-        model = parallel(model, worker)
+        model = data_parallel(model, worker)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
         for step in range(1, 6):
             x = torch.randn(16, 8)

@@ -27,7 +27,7 @@ from trainables.common.training import (
     backward,
     copy_progress,
     load_progress,
-    parallel,
+    data_parallel,
     read_lineage,
     weights_digest,
 )
@@ -167,7 +167,7 @@ class _Run:
         self.model.to(worker.device).train()
         self.optimizer = adamw(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
-        self.ddp = parallel(self.model, worker)
+        self.ddp = data_parallel(self.model, worker)
 
     def advance(self, step: int) -> None:
         """One optimizer step."""

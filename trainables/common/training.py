@@ -29,7 +29,7 @@ from trainables.worker import Worker
 LINEAGE = "lineage.json"
 
 
-def parallel(model: nn.Module, worker: Worker) -> nn.Module:
+def data_parallel(model: nn.Module, worker: Worker) -> nn.Module:
     """The model as the training step calls it: gradients averaged over the ranks, if many."""
     if worker.world_size == 1:
         return model
@@ -45,7 +45,7 @@ def backward(
     They are what one pass over all rows gives, but for rounding.
 
     Args:
-        model: as `parallel` made it: ranks exchange gradients once.
+        model: as `data_parallel` made it: ranks exchange gradients once.
         rows: numbers of the samples of this rank's share, shape [samples].
         most: samples at once; None for all.
         loss: mean over the samples it is given, a scalar.

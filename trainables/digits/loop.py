@@ -22,7 +22,7 @@ from trainables.common.training import (
     backward,
     copy_progress,
     load_progress,
-    parallel,
+    data_parallel,
     read_lineage,
     weights_digest,
 )
@@ -53,7 +53,7 @@ def train(config: DigitsConfig, worker: Worker) -> None:
             lineage = read_lineage(found.folder)
         model.to(worker.device)
         optimizer = make_optimizer(model, config)
-        ddp = parallel(model, worker)
+        ddp = data_parallel(model, worker)
         if found is not None:
             load_progress(found.folder, worker, found.step, optimizer, None)
         save = _saver(model, optimizer, worker, lineage)
