@@ -26,8 +26,8 @@ from trainables.common.data_sampler import Sampler, shares
 from trainables.common.training import (
     backward,
     copy_progress,
-    load_progress,
     data_parallel,
+    load_progress,
     read_lineage,
     weights_digest,
 )

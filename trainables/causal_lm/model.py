@@ -15,11 +15,11 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset
 from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
-from results.export.quiet import quiet_transformers
 
 INIT_SCALE = 0.5
 """Of initial weights, times width^-1/2: gives GPT-2's 0.02 at width 625, and lets narrow ones learn
