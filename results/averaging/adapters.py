@@ -1,9 +1,9 @@
-"""LoRA adapters: the mean of the updates B A, which is not the product of the means of A and B.
+"""Average LoRA adapters: the mean of the updates B A, not the product of the means of A and B.
 
 The mean of updates of rank r has a higher rank. Where all models share one factor the mean is
-exact; elsewhere it is the nearest update of the same rank (truncated SVD, Eckart and Young 1936),
-computed from the small factors, and what that loses is told. The result has the tensors' own
-names and shapes, so it loads wherever its sources do.
+exact; elsewhere the result is the nearest update of the same rank (truncated SVD, Eckart and Young
+1936), computed from the small factors, and `rank_loss` says how much is lost. The result has the
+tensor names and shapes of its sources, so it loads wherever they do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from results.averaging.file_stack import FileStack, ReadBuffers
+from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, narrow
 from results.checkpoints.tensor_layout import Layout, PlannedTensor
@@ -24,117 +24,120 @@ if TYPE_CHECKING:
 
 _FACTOR = re.compile(r"(.*\blora_)(A|B|embedding_A|embedding_B)(\..+)?")
 _OTHER = re.compile(r"lora_magnitude_vector|lora_[AB](\.\w+)?\.bias|vera_lambda|lokr_|hada_")
-"""Parts of adapters of which the update is not a plain product: DoRA, biases, LoKr, LoHa, VeRA."""
+"""Parts of adapters whose update is not a plain product: DoRA, biases, LoKr, LoHa, VeRA."""
 
 
 class Adapters:
     """The pairs (A, B) of a model, by name, and their mean.
 
     Raises:
-        UserError: a factor without its other half, an adapter that is more than a product, or a
-            method that is not a plain mean.
+        UserError: a factor without its partner, an adapter whose update is not a plain product, or
+            a method that is not a mean.
     """
 
     def __init__(
         self,
-        layouts: Sequence[Layout],
-        shares: Sequence[float],
+        models: ModelFiles,
         plan: Mapping[str, PlannedTensor],
         method: Method,
         max_memory: int,
     ) -> None:
-        self._layouts, self._shares, self._plan = layouts, shares, plan
-        self._max_memory = max_memory
-        self._pairs = _pairs(layouts[0])
-        self._made: dict[str, bytes] = {}
+        self._models, self._plan, self._max_memory = models, plan, max_memory
+        first = models.layouts[0]
+        self._pairs = _pairs(first)
+        self._finished: dict[str, bytes] = {}
         self._lost = self._whole = 0.0
         if self._pairs and not method.linear:
             raise UserError(
-                f"{layouts[0].path}: LoRA adapters have a mean of their updates; method "
-                f"{method.name()} would act on the factors A and B apart"
+                f"{first.path}: LoRA adapters have a mean of their updates; method "
+                f"{method.name()} would act on the factors A and B separately"
             )
 
     @property
     def names(self) -> frozenset[str]:
-        """Tensors that are factors."""
+        """Names of the tensors that are factors."""
         return frozenset(self._pairs)
 
     @property
     def rank_loss(self) -> float | None:
-        """Part of the updates' norm (Frobenius) that was lost so far; None without adapters."""
+        """Part of the updates' Frobenius norm that was lost so far; None without adapters."""
         return math.sqrt(self._lost / self._whole) if self._whole else 0.0 if self._pairs else None
 
     def tensor(self, name: str) -> bytes:
-        """The bytes of one factor of the result; those of its partner wait to be asked for."""
-        if name not in self._made:
+        """Bytes of one factor of the result; those of its partner are kept for the next call."""
+        if name not in self._finished:
             a, b = self._pairs[name]
             for factor, values in zip((a, b), self._mean(a, b), strict=True):
                 rounded = narrow(values.reshape(-1), self._plan[factor].dtype)
                 if rounded is None:
                     raise UserError(f"the average of tensor '{factor}' overflows")
-                self._made[factor] = rounded.tobytes()
-        return self._made.pop(name)
+                self._finished[factor] = rounded.tobytes()
+        return self._finished.pop(name)
 
     def _mean(self, a: str, b: str) -> tuple[Floats, Floats]:
         import numpy as np
 
-        downs, ups = self._all(a), self._all(b)
+        downs, ups, shares = self._read_all(a), self._read_all(b), self._models.shares
         if all(np.array_equal(d, downs[0]) for d in downs[1:]):
-            return downs[0], _mean_of(ups, self._shares)
+            return downs[0], _mean_of(ups, shares)
         if all(np.array_equal(u, ups[0]) for u in ups[1:]):
-            return _mean_of(downs, self._shares), ups[0]
+            return _mean_of(downs, shares), ups[0]
         rank = downs[0].shape[0]
-        shared = zip(self._shares, ups, strict=True)
-        left = np.concatenate([share * up.reshape(len(up), rank) for share, up in shared], axis=1)
+        weighted = [s * up.reshape(len(up), rank) for s, up in zip(shares, ups, strict=True)]
+        left = np.concatenate(weighted, axis=1)
         right = np.concatenate([d.reshape(rank, -1) for d in downs], axis=0)
         up, down, lost, whole = _truncated(left, right, rank)
         self._lost, self._whole = self._lost + lost, self._whole + whole
         return down.reshape(downs[0].shape), up.reshape(ups[0].shape)
 
-    def _all(self, name: str) -> list[Floats]:
-        """The factor of every model."""
-        tensor = self._layouts[0].tensors[name]
-        needed = 8 * tensor.size * (3 * len(self._layouts) + 2)
+    def _read_all(self, name: str) -> list[Floats]:
+        """One factor of every model."""
+        models = len(self._models.layouts)
+        tensor = self._models.layouts[0].tensors[name]
+        needed = 8 * tensor.size * (3 * models + 2)
         if needed > self._max_memory:
             raise UserError(
                 f"the mean of LoRA factor '{name}' needs {needed / 1e6:.0f} MB of memory, and may "
                 f"take {self._max_memory / 1e6:.0f} MB"
             )
-        with FileStack(name, self._layouts, None, self._shares, ReadBuffers(tensor.size)) as stack:
-            models = range(len(self._layouts))
+        with FileStack(name, self._models, ReadBuffers(tensor.size)) as stack:
             whole = slice(0, tensor.size)
-            return [stack.value(m, whole).copy().reshape(tensor.shape) for m in models]
+            return [stack.value(m, whole).copy().reshape(tensor.shape) for m in range(models)]
 
 
 def _pairs(layout: Layout) -> dict[str, tuple[str, str]]:
-    """Names of A and B, by the name of either."""
+    """Name of either factor → names of A and B."""
     pairs: dict[str, tuple[str, str]] = {}
     for name, tensor in layout.tensors.items():
         found = _FACTOR.fullmatch(name)
         if _OTHER.search(name) or (found and tensor.dtype not in STORED):
-            raise UserError(f"{layout.path}: '{name}' is of an adapter that has no mean")
+            raise UserError(f"{layout.path}: '{name}' belongs to an adapter that has no mean")
         if found is None:
             continue
         kind = found[2]
         partner = f"{found[1]}{kind[:-1]}{'B' if kind[-1] == 'A' else 'A'}{found[3] or ''}"
         if partner not in layout.tensors:
-            raise UserError(f"{layout.path}: LoRA factor '{name}' comes without '{partner}'")
+            raise UserError(f"{layout.path}: LoRA factor '{name}' has no partner '{partner}'")
         a, b = (name, partner) if kind[-1] == "A" else (partner, name)
         if layout.tensors[a].shape[0] != layout.tensors[b].shape[1]:
-            raise UserError(f"{layout.path}: LoRA factors '{a}' and '{b}' are not of one rank")
+            raise UserError(f"{layout.path}: LoRA factors '{a}' and '{b}' differ in rank")
         pairs[name] = (a, b)
     return pairs
 
 
 def _mean_of(values: Sequence[Floats], shares: Sequence[float]) -> Floats:
-    """The first plus the mean of the differences from it."""
+    """The first value plus the mean of the differences from it."""
     first = values[0]
     result: Floats = first + sum(s * (v - first) for v, s in zip(values, shares, strict=True))
     return result
 
 
 def _truncated(left: Floats, right: Floats, rank: int) -> tuple[Floats, Floats, float, float]:
-    """Nearest product of a rank to `left @ right`: up, down, squares of lost and whole norm."""
+    """Nearest product of that rank to `left @ right`.
+
+    Returns:
+        Up, down, the squared norm of what was lost, and the squared norm of the whole.
+    """
     import numpy as np
 
     q_left, r_left = np.linalg.qr(left)

@@ -1,18 +1,17 @@
-"""The two ends of an average: tensors read in pieces, and files written in pieces."""
+"""Read one tensor of several model files in pieces."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from results.averaging.numerics import STORED, item_bytes, widen
+from results.averaging.numerics import STORED, widen
 from results.averaging.stack import Stack
-from results.checkpoints.tensor_layout import INDEX, Layout, PlannedTensor, header_bytes
-from results.storage.atomic import fsync_dir, write_atomic
+from results.checkpoints.tensor_layout import Layout
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,35 +20,44 @@ if TYPE_CHECKING:
     from results.averaging.numerics import Floats
 
 
-class ReadBuffers:
-    """Memory that is taken once, and used for every tensor of every model."""
+@dataclass(frozen=True)
+class ModelFiles:
+    """The models of one average, and the weights from which they started.
 
-    def __init__(self, step: int) -> None:
+    Attributes:
+        layouts: of the models, in the order in which they are added up.
+        shares: part of each model in the result; they add up to one.
+        base: the models' common start, for methods that need it.
+    """
+
+    layouts: Sequence[Layout]
+    shares: Sequence[float]
+    base: Layout | None = None
+
+
+class ReadBuffers:
+    """Memory that is allocated once and used for every tensor of every model."""
+
+    def __init__(self, piece_size: int) -> None:
         import numpy as np
 
-        self.step = step
-        self.raw = bytearray(8 * step)
-        self.value = np.empty(step)
-        self.base = np.empty(step)
+        self.piece_size = piece_size
+        self.raw = bytearray(8 * piece_size)
+        self.value = np.empty(piece_size)
+        self.base = np.empty(piece_size)
 
 
 class FileStack(Stack):
     """A tensor that is float in all models, read from their files."""
 
-    def __init__(
-        self,
-        name: str,
-        layouts: Sequence[Layout],
-        base: Layout | None,
-        shares: Sequence[float],
-        buffers: ReadBuffers,
-    ) -> None:
-        super().__init__(name, layouts[0].tensors[name].size, shares, buffers.step)
-        self._layouts, self._start, self._buffers = layouts, base, buffers
-        self.sums_are_exact = layouts[0].tensors[name].dtype != "F64"
+    def __init__(self, name: str, models: ModelFiles, buffers: ReadBuffers) -> None:
+        tensor = models.layouts[0].tensors[name]
+        super().__init__(name, tensor.size, models.shares, buffers.piece_size)
+        self._models, self._buffers = models, buffers
+        self.sums_are_exact = tensor.dtype != "F64"
         self._files = ExitStack()
         self._open: dict[Path, int] = {}
-        self._base_at = -1
+        self._base_start = -1
 
     def __enter__(self) -> FileStack:
         return self
@@ -61,29 +69,29 @@ class FileStack(Stack):
         """See the base class.
 
         Raises:
-            UserError: a NaN or an infinity, or a file that shrank.
+            UserError: the piece holds a NaN or an infinity, or the file shrank.
         """
-        return self._finite(self._layouts[model], piece, self._buffers.value)
+        return self._finite(self._models.layouts[model], piece, self._buffers.value)
 
-    def stored(self, model: int, piece: slice) -> Floats:
+    def unchecked_value(self, model: int, piece: slice) -> Floats:
         """See the base class."""
-        return self._floats(self._layouts[model], piece, self._buffers.value)
+        return self._floats(self._models.layouts[model], piece, self._buffers.value)
 
-    def add(self, model: int, piece: slice, to: Floats) -> None:
+    def add_to(self, total: Floats, model: int, piece: slice) -> None:
         """Without a copy in float64; see the base class."""
-        if (layout := self._layouts[model]).tensors[self.name].dtype == "BF16":
-            super().add(model, piece, to)
+        if (layout := self._models.layouts[model]).tensors[self.name].dtype == "BF16":
+            super().add_to(total, model, piece)
         else:
-            to += self._raw(layout, piece)
+            total += self._raw(layout, piece)
 
     def base(self, piece: slice) -> Floats:
         """See the base class."""
         into = self._buffers.base
-        if self._base_at == piece.start:
+        if self._base_start == piece.start:
             return into[: piece.stop - piece.start]
-        assert self._start is not None
-        self._base_at = piece.start
-        return self._finite(self._start, piece, into)
+        assert self._models.base is not None
+        self._base_start = piece.start
+        return self._finite(self._models.base, piece, into)
 
     def _finite(self, layout: Layout, piece: slice, into: Floats) -> Floats:
         import numpy as np
@@ -120,90 +128,3 @@ class FileStack(Stack):
                 raise UserError(f"{tensor.file}: shrank while it was read")
             done += got
         return view
-
-
-def planned(layout: Layout, dtype: str | None) -> dict[str, PlannedTensor]:
-    """What is to be written: the tensors of a model, its floats in another format if asked."""
-    plan = {}
-    for name, tensor in layout.tensors.items():
-        if dtype is not None and tensor.dtype in STORED:
-            plan[name] = PlannedTensor(dtype, tensor.shape, tensor.size * item_bytes(dtype))
-        else:
-            plan[name] = PlannedTensor(tensor.dtype, tensor.shape, tensor.end - tensor.start)
-    return plan
-
-
-def write_model(
-    plan: Mapping[str, PlannedTensor],
-    pieces: Any,
-    target: Path,
-    metadata: dict[str, str],
-    max_shard: int | None,
-) -> list[Path]:
-    """Write a model, each file under a name of its own until it is whole; the index comes last.
-
-    Args:
-        plan: every tensor, in order.
-        pieces: called with a tensor's name; gives its bytes.
-        target: of a single file; shards are named after it, as `transformers` does.
-        metadata: of each file.
-        max_shard: bytes of tensors in a file; a larger tensor has one for itself. None: one file.
-
-    Returns:
-        The files that hold tensors.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shards = _split(plan, max_shard)
-    if len(shards) == 1:
-        _write_file(shards[0], pieces, target, metadata)
-        return [target]
-    files, where = [], {}
-    for number, shard in enumerate(shards, 1):
-        stem = f"{target.stem}-{number:05d}-of-{len(shards):05d}"
-        files.append(target.with_name(f"{stem}{target.suffix}"))
-        _write_file(shard, pieces, files[-1], metadata)
-        where.update(dict.fromkeys(shard, files[-1].name))
-    total = sum(tensor.bytes for tensor in plan.values())
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-    write_atomic(target.with_name(f"{target.name}{INDEX}"), json.dumps(index, indent=1).encode())
-    return files
-
-
-def _split(plan: Mapping[str, PlannedTensor], most: int | None) -> list[dict[str, PlannedTensor]]:
-    shards: list[dict[str, PlannedTensor]] = [{}]
-    size = 0
-    for name, tensor in plan.items():
-        if most is not None and shards[-1] and size + tensor.bytes > most:
-            shards.append({})
-            size = 0
-        shards[-1][name] = tensor
-        size += tensor.bytes
-    return shards
-
-
-def _write_file(
-    shard: dict[str, PlannedTensor], pieces: Any, target: Path, metadata: dict[str, str]
-) -> None:
-    with _replacing(target) as out:
-        out.write(header_bytes(shard, metadata))
-        for name in shard:
-            _write_all(out, pieces(name))
-
-
-def _write_all(out: BinaryIO, pieces: Iterable[Any]) -> None:
-    for piece in pieces:
-        out.write(piece)
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    tmp = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(tmp, "wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(tmp, target)
-    finally:
-        tmp.unlink(missing_ok=True)
-    fsync_dir(target.parent)

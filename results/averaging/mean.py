@@ -1,4 +1,4 @@
-"""The weighted mean, and the ways to weigh."""
+"""Weighted mean, and the methods that differ only in the weights."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ if TYPE_CHECKING:
 def mean(stack: Stack) -> Combine:
     """The weighted mean, exact where all models agree.
 
-    Values that are not finite go through the sum, so that the result is not finite either.
+    Values that are not finite are not refused here: they make the result not finite.
     """
     if stack.sums_are_exact and len(set(stack.shares)) == 1:
-        return _sum(stack)
-    return _differences(stack)
+        return _mean_by_sum(stack)
+    return _mean_by_differences(stack)
 
 
-def _sum(stack: Stack) -> Combine:
+def _mean_by_sum(stack: Stack) -> Combine:
     """One pass over each model, and one division."""
     import numpy as np
 
-    total, models = np.empty(stack.step), len(stack.shares)
+    total, models = np.empty(stack.piece_size), len(stack.shares)
 
     def combine(piece: slice) -> Floats:
         result = total[: piece.stop - piece.start]
-        result[:] = stack.stored(0, piece)  # not 0.0 plus it: keeps the sign of -0.0
+        result[:] = stack.unchecked_value(0, piece)  # a sum with 0.0 would lose the sign of -0.0
         with np.errstate(invalid="ignore"):
             for model in range(1, models):
-                stack.add(model, piece, result)
+                stack.add_to(result, model, piece)
             result /= models
         return result
 
     return combine
 
 
-def _differences(stack: Stack) -> Combine:
+def _mean_by_differences(stack: Stack) -> Combine:
     """The first model plus the mean of the differences from it."""
     import numpy as np
 
-    first, total = np.empty(stack.step), np.empty(stack.step)
+    first, total = np.empty(stack.piece_size), np.empty(stack.piece_size)
 
     def combine(piece: slice) -> Floats:
         count = piece.stop - piece.start
         result, differences = first[:count], total[:count]
-        result[:] = stack.stored(0, piece)
+        result[:] = stack.unchecked_value(0, piece)
         differences.fill(0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             for model in range(1, len(stack.shares)):
-                value = stack.stored(model, piece)
+                value = stack.unchecked_value(model, piece)
                 value -= result
                 value *= stack.shares[model]
                 differences += value
-            # keeps the sign of -0.0
+            # adding 0.0 would lose the sign of -0.0
             np.add(result, differences, out=result, where=differences != 0.0)
         return result
 
@@ -67,38 +67,41 @@ def _differences(stack: Stack) -> Combine:
 
 
 class Uniform(Method):
-    """All models count the same (a uniform soup: Wortsman et al. 2022, arXiv 2203.05482)."""
+    """Mean with equal weights (a uniform soup: Wortsman et al. 2022, arXiv 2203.05482)."""
 
     linear: ClassVar[bool] = True
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """The mean; see the base class."""
         return mean(stack)
 
 
 class Greedy(Uniform):
-    """The mean of those that do no harm when they are added, best first (Wortsman et al. 2022)."""
+    """Mean of a subset: candidates are added, best first, unless the validation score gets worse.
+
+    A greedy soup (Wortsman et al. 2022); `results.averaging.soup` selects the candidates.
+    """
 
     selects: ClassVar[bool] = True
 
 
 class Weighted(Uniform):
-    """The mean by given weights; by numbers of examples it is FedAvg (McMahan et al. 2017)."""
+    """Mean with given weights; with numbers of examples it is FedAvg (McMahan et al. 2017)."""
 
     def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
-        """The weights, of which only the ratios matter; without any, all count the same."""
+        """The weights, of which only the ratios matter; without any, all are equal."""
         return normalised(models, [1.0] * models if weights is None else weights)
 
 
 class Ema(Uniform):
-    """Exponential moving average over models in order of time: named last, counts most."""
+    """Exponential moving average over models in order of time: the last one has the most weight."""
 
     decay: float = Field(
         0.9, ge=0, lt=1, description="what remains of the average when the next model is added"
     )
 
     def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
-        """Of the i-th of n: (1 - decay) decay^(n-i), and decay^(n-1) of the first."""
+        """The i-th of n has (1 - decay) decay^(n-i), the first one decay^(n-1)."""
         super().shares(models, weights)
         later = [(1 - self.decay) * self.decay ** (models - i) for i in range(2, models + 1)]
         return normalised(models, [self.decay ** (models - 1), *later])

@@ -1,4 +1,4 @@
-"""What a method of averaging is, and all that there are."""
+"""What an averaging method is, and the dict of all methods."""
 
 from __future__ import annotations
 
@@ -32,65 +32,66 @@ METHODS: dict[str, str] = {
 """Name → `module:Class`. A new method is one line here."""
 
 Combine = Callable[[slice], "Floats"]
-"""The result's elements of a piece; may be overwritten by the next call."""
+"""Computes one piece of the result; the next call may overwrite the array."""
 
 
 class Method(BaseModel, ABC):
-    """How the same tensor of several models becomes one. Its fields are its options.
+    """Averages one tensor of several models. The fields of a subclass are its options.
 
-    A method sees one tensor at a time, in float64, and keeps no state between tensors. It must not
-    depend on the order in which the models stand (they come sorted by share and content) nor on
-    the length of pieces, and where all models and their start are one model, gives that model.
+    A method sees one tensor at a time, in float64, and keeps no state between tensors. Its result
+    must not depend on the order in which the user names the models (they arrive sorted by share
+    and content) nor on the piece size. If all models and their base are the same model, the result
+    is that model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     needs_base: ClassVar[bool] = False
-    """Whether it asks for the models' common start."""
+    """Whether it needs the base: the weights from which all models started."""
     selects: ClassVar[bool] = False
-    """Whether only some of the candidates are taken, by their score."""
+    """Whether the soup contains only some of the candidates, selected by their score."""
     linear: ClassVar[bool] = False
-    """Whether the result is the sum of the models times their shares."""
+    """Whether the result is the sum of the models, each times its share."""
     idempotent: ClassVar[bool] = True
-    """Whether several copies of one model give that model, also without their start."""
+    """Whether copies of one model give that model for any base."""
 
     def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
-        """Part of each model in the result, in the order in which they were named.
+        """Part of each model in the result, in the order in which the user named them.
 
         Raises:
-            UserError: the method takes no weights, or not these.
+            UserError: the method takes no weights, or these are not valid.
         """
         if weights is not None:
             raise UserError(f"method {self.name()} takes no weights; weighted does")
         return normalised(models, [1.0] * models)
 
-    def columns(self, models: int) -> int:
-        """Float64 arrays of a piece's length that it holds at once, beside those of the stack."""
+    def num_buffers(self, models: int) -> int:
+        """Float64 arrays of piece size that it holds at once, beside those of the stack."""
         return 4
 
     @abstractmethod
-    def start(self, stack: Stack) -> Combine:
-        """Look at a whole tensor, as often as is needed; returns what makes its pieces."""
+    def prepare(self, stack: Stack) -> Combine:
+        """Read a tensor as often as needed, and return the function that averages its pieces."""
 
     @classmethod
     def name(cls) -> str:
-        """By which a command or a sweep file names it."""
-        own = f"{cls.__module__}:{cls.__name__}"
-        return next((name for name, known in METHODS.items() if known == own), cls.__name__)
+        """Its name in `METHODS`, which commands and sweep files use."""
+        path = f"{cls.__module__}:{cls.__name__}"
+        return next((name for name, known in METHODS.items() if known == path), cls.__name__)
 
 
 def normalised(models: int, weights: Sequence[float]) -> list[float]:
-    """Weights as shares of one.
+    """Weights divided by their sum.
 
     Raises:
-        UserError: there are not as many as models, or they make no mean.
+        UserError: their number is not that of the models, one is negative, or all are zero.
     """
     given = [float(w) for w in weights]
     if not models or len(given) != models:
         raise UserError(f"an average of {models} models cannot have {len(given)} weights")
     total = math.fsum(given)
     if not min(given) >= 0 or not 0 < total < math.inf:
-        raise UserError(f"weights of an average are at least 0 and not all 0, not {given}")
+        raise UserError(f"weights of an average must be at least 0 and not all 0, got {given}")
     return [w / total for w in given]
 
 

@@ -1,6 +1,6 @@
-"""Floats between the file's formats and float64, in which all arithmetic is done.
+"""Conversion between the float formats of files and float64, the format of all arithmetic.
 
-NumPy has no bfloat16, so its bits are widened and rounded here.
+NumPy has no bfloat16, so this module widens and rounds its bits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""How floats lie in a safetensors file, by their names there."""
+"""Float formats by their names in a safetensors file → NumPy dtype of the stored bytes."""
 
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
-"""Names that people use."""
+"""Float formats by the names that users write → names in a safetensors file."""
 
 
 def item_bytes(dtype: str) -> int:
@@ -26,7 +26,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def widen(stored: NDArray[Any], into: Floats) -> None:
-    """Exact values of stored floats."""
+    """Write the exact values of stored floats into a float64 array."""
     import numpy as np
 
     if stored.dtype == np.dtype("<u2"):  # bfloat16 is the upper half of a float32
@@ -35,14 +35,14 @@ def widen(stored: NDArray[Any], into: Floats) -> None:
 
 
 def narrow(values: Floats, dtype: str) -> NDArray[Any] | None:
-    """Round to nearest, ties to even, once; None where a value does not fit, or is no number."""
+    """Round once, to nearest, ties to even; None if a result would be infinite or NaN."""
     import numpy as np
 
     with np.errstate(over="ignore"):
         if dtype != "BF16":
             rounded: NDArray[Any] = values.astype(STORED[dtype])
             return rounded if np.isfinite(rounded).all() else None
-        # to float32 by rounding to odd, so that the second rounding sees what the first cut off
+        # round to odd in float32, so that the second rounding still sees what the first one cut off
         # (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")
         single = values.astype(np.float32)
     if not np.isfinite(single).all():

@@ -1,4 +1,7 @@
-"""Several threads on one tensor: reading and NumPy's arithmetic both leave the interpreter free."""
+"""Map a function over items in threads, in order and with bounded look-ahead.
+
+Threads help here because file reads and NumPy's arithmetic release the interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,32 @@ from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-def in_order(
-    pool: ThreadPoolExecutor, make: Callable[[Item], Made], items: Iterable[Item], ahead: int
-) -> Iterator[Made]:
-    """What is made of each item, in the order of the items.
+def ordered_map(
+    pool: ThreadPoolExecutor,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    ahead: int,
+) -> Iterator[Result]:
+    """Yield the result for each item, in the order of the items.
 
     Args:
-        pool: of threads.
-        make: is called in them.
-        items: one call for each.
-        ahead: results that are there or in the making, beside the one that was taken last.
+        pool: its threads call the function.
+        function: called once for each item.
+        items: read only as far as results are computed ahead.
+        ahead: results that may be finished or in progress, beyond the one that was taken last.
     """
-    left = iter(items)
-    under_way: deque[Future[Made]] = deque()
+    remaining = iter(items)
+    pending: deque[Future[Result]] = deque()
     try:
-        under_way.extend(pool.submit(make, item) for item in islice(left, ahead))
-        while under_way:
-            made = under_way.popleft().result()
-            under_way.extend(pool.submit(make, item) for item in islice(left, 1))
-            yield made
+        pending.extend(pool.submit(function, item) for item in islice(remaining, ahead))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(function, item) for item in islice(remaining, 1))
+            yield result
     finally:
-        for future in under_way:
+        for future in pending:
             future.cancel()
-        wait(under_way)
+        wait(pending)

@@ -1,4 +1,4 @@
-"""Means that a few outlying models cannot move (Yin et al. 2018, arXiv 1803.01498)."""
+"""Averages that are robust to a few outlying models (Yin et al. 2018, arXiv 1803.01498)."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ if TYPE_CHECKING:
 
 
 class TrimmedMean(Method):
-    """The mean of each element without its smallest and largest values."""
+    """Mean of each element without its smallest and largest values."""
 
     trim: float = Field(0.2, ge=0, lt=0.5, description="part of the models left out at each end")
 
-    def columns(self, models: int) -> int:
+    def num_buffers(self, models: int) -> int:
         """All models at once, and their sorted copy."""
         return 2 * models + 3
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
-        return _middle(stack, int(self.trim * len(stack.shares)))
+        return _mean_of_middle(stack, int(self.trim * len(stack.shares)))
 
 
 class Median(Method):
-    """The median of each element; of an even number of models, the mean of the middle two."""
+    """Median of each element; for an even number of models, the mean of the middle two."""
 
-    def columns(self, models: int) -> int:
+    def num_buffers(self, models: int) -> int:
         """All models at once, and their sorted copy."""
         return 2 * models + 3
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
-        return _middle(stack, (len(stack.shares) - 1) // 2)
+        return _mean_of_middle(stack, (len(stack.shares) - 1) // 2)
 
 
-def _middle(stack: Stack, cut: int) -> Combine:
-    """Mean of the sorted values but for `cut` at each end; exact where those agree."""
+def _mean_of_middle(stack: Stack, cut: int) -> Combine:
+    """Mean of the sorted values without `cut` at each end; exact where the others agree."""
     import numpy as np
 
     models = len(stack.shares)
-    block = np.empty((models, stack.step))
+    block = np.empty((models, stack.piece_size))
 
     def combine(piece: slice) -> Floats:
         values = block[:, : piece.stop - piece.start]

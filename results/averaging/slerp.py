@@ -15,28 +15,27 @@ if TYPE_CHECKING:
     from results.averaging.numerics import Floats
 
 _PARALLEL = 1e-6
-"""Sine of the angle below which the straight line is taken: there the two ways are one."""
+"""Sine of the angle below which linear interpolation is used; there both give the same result."""
 
 
 class Slerp(Method):
-    """Along the arc between two models, which keeps their length; weights say how far."""
+    """Interpolation on the arc between two models, which keeps their norm."""
 
     def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
-        """Of exactly two models.
+        """See the base class.
 
         Raises:
-            UserError: there are not two, or the weights make no mean.
+            UserError: there are not exactly two models, or the weights are not valid.
         """
         if models != 2:
-            raise UserError(f"method slerp goes from model to model, and takes 2, not {models}")
+            raise UserError(f"method slerp interpolates between 2 models, not {models}")
         return normalised(2, [1.0, 1.0] if weights is None else weights)
 
-    def start(self, stack: Stack) -> Combine:
-        """Measures the angle first; see the base class."""
-        straight = mean(stack)
+    def prepare(self, stack: Stack) -> Combine:
+        """Measures the angle; see the base class."""
         angle = _angle(stack)
         if angle is None:
-            return straight
+            return mean(stack)
         first, second = (math.sin(share * angle) / math.sin(angle) for share in stack.shares)
 
         def combine(piece: slice) -> Floats:
@@ -48,14 +47,14 @@ class Slerp(Method):
 
 
 def _angle(stack: Stack) -> float | None:
-    """Between the two tensors, in radians; None where they are parallel or nothing."""
+    """Angle between the two tensors in radians; None where they are parallel or one is zero."""
     import numpy as np
 
     products = [0.0, 0.0, 0.0]
     for piece in stack.pieces():
         one = stack.value(0, piece).copy()
         two = stack.value(1, piece)
-        for at in range(0, one.size, GRAIN):  # whole grains: see `Stack`
+        for at in range(0, one.size, GRAIN):  # by grain: see `GRAIN`
             a, b = one[at : at + GRAIN], two[at : at + GRAIN]
             for i, (x, y) in enumerate(((a, b), (a, a), (b, b))):
                 products[i] += float(np.sum(x * y))

@@ -1,4 +1,4 @@
-"""Averages of task vectors: what each model has learned since their common start.
+"""Averages of task vectors: the difference of each model from the base of all.
 
 Task arithmetic: Ilharco et al. 2023 (arXiv 2212.04089); TIES: Yadav et al. 2023 (2306.01708);
 DARE: Yu et al. 2024 (2311.03099).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -19,88 +20,95 @@ from results.averaging.stack import Stack
 if TYPE_CHECKING:
     from results.averaging.numerics import Floats
 
-Sparse = Callable[[int, slice], "Floats"]
-"""Task vector of a model in a piece, with elements set to zero; overwritten by the next call."""
+TaskVector = Callable[[int, slice], "Floats"]
+"""A model's task vector in a piece, some elements set to zero; overwritten by the next call."""
 
 _DIGIT = 16
-"""Bits by which the search for the k-th largest magnitude goes on in one pass."""
+"""Bits that one pass of the search for the k-th largest value determines."""
 
 
 class _TaskVectors(Method):
     scale: float = Field(
-        1.0, gt=0, description="factor of the mean task vector; n gives the sum of n of them"
+        1.0, gt=0, description="factor of the mean task vector; for n models, n gives the sum"
     )
     needs_base: ClassVar[bool] = True
     idempotent: ClassVar[bool] = False
 
-    def columns(self, models: int) -> int:
-        """Sums, their signs, and what the comparisons need."""
+    def num_buffers(self, models: int) -> int:
+        """Sums, their signs, and the results of comparisons; see the base class."""
         return 8
 
 
 class TaskArithmetic(_TaskVectors):
-    """The start plus the mean of the task vectors, times `scale`."""
+    """The base plus the mean of the task vectors times `scale`."""
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
-        return _sum(stack, stack.delta, self.scale)
+        return _add_mean(stack, stack.delta, self.scale)
 
 
 class Ties(_TaskVectors):
-    """Keeps each task vector's largest elements, and of those the ones with the elected sign."""
+    """Keeps the largest elements of each task vector, then those with the elected sign."""
 
     density: float = Field(
-        0.2, gt=0, le=1, description="part of each task vector's elements that is kept, per tensor"
+        0.2,
+        gt=0,
+        le=1,
+        description="part of the elements of each task vector that is kept, per tensor",
     )
 
-    def start(self, stack: Stack) -> Combine:
-        """Finds how large an element must be; see the base class."""
-        return _consensus(stack, _trimmed(stack, self.density), self.scale)
+    def prepare(self, stack: Stack) -> Combine:
+        """Finds the threshold for elements; see the base class."""
+        return _add_elected(stack, _keep_largest(stack, self.density), self.scale)
 
 
 class _Dare(_TaskVectors):
     density: float = Field(
-        0.5, gt=0, le=1, description="part of each task vector's elements that is kept, at random"
+        0.5,
+        gt=0,
+        le=1,
+        description="part of the elements of each task vector that is kept, at random",
     )
-    seed: int = Field(0, ge=0, description="of the choice")
+    seed: int = Field(0, ge=0, description="seed of the random choice")
 
 
 class DareLinear(_Dare):
-    """Drops elements at random, scales up the others, and takes the mean."""
+    """Drops elements at random, scales up the others, and adds their mean to the base."""
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
-        return _sum(stack, _dropped(stack, self.density, self.seed), self.scale)
+        return _add_mean(stack, _drop_at_random(stack, self.density, self.seed), self.scale)
 
 
 class DareTies(_Dare):
     """Drops elements at random, scales up the others, and keeps those with the elected sign."""
 
-    def start(self, stack: Stack) -> Combine:
+    def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
-        return _consensus(stack, _dropped(stack, self.density, self.seed), self.scale)
+        return _add_elected(stack, _drop_at_random(stack, self.density, self.seed), self.scale)
 
 
-def _sum(stack: Stack, sparse: Sparse, scale: float) -> Combine:
+def _add_mean(stack: Stack, task_vector: TaskVector, scale: float) -> Combine:
+    """Base plus the weighted mean of the task vectors times `scale`."""
     import numpy as np
 
-    total = np.empty(stack.step)
+    total = np.empty(stack.piece_size)
 
     def combine(piece: slice) -> Floats:
         learned = total[: piece.stop - piece.start]
         learned.fill(0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             for model, share in enumerate(stack.shares):
-                delta = sparse(model, piece)
+                delta = task_vector(model, piece)
                 delta *= share * scale
                 learned += delta
-            return _added(stack.base(piece), learned)
+            return _add_to_base(stack.base(piece), learned)
 
     return combine
 
 
-def _consensus(stack: Stack, sparse: Sparse, scale: float) -> Combine:
-    """Mean of those elements that have the sign of the weighted sum."""
+def _add_elected(stack: Stack, task_vector: TaskVector, scale: float) -> Combine:
+    """Base plus the weighted mean of the elements that have the sign of the weighted sum."""
     import numpy as np
 
     def combine(piece: slice) -> Floats:
@@ -108,30 +116,30 @@ def _consensus(stack: Stack, sparse: Sparse, scale: float) -> Combine:
         elected, learned, weight = np.zeros(count), np.zeros(count), np.zeros(count)
         with np.errstate(over="ignore", invalid="ignore"):
             for model, share in enumerate(stack.shares):
-                elected += share * sparse(model, piece)
+                elected += share * task_vector(model, piece)
             np.sign(elected, out=elected)
             for model, share in enumerate(stack.shares):
-                delta = sparse(model, piece)
+                delta = task_vector(model, piece)
                 agrees = (np.sign(delta) == elected) & (delta != 0.0)
                 learned += np.where(agrees, share * delta, 0.0)
                 weight += np.where(agrees, share, 0.0)
             np.divide(learned * scale, weight, out=learned, where=weight > 0)
-            return _added(stack.base(piece), learned)
+            return _add_to_base(stack.base(piece), learned)
 
     return combine
 
 
-def _added(base: Floats, learned: Floats) -> Floats:
-    """In `learned`; where nothing was learned, the start with the sign of its zeros."""
+def _add_to_base(base: Floats, learned: Floats) -> Floats:
+    """The sum, in `learned`; where that is zero, the base itself, with the sign of its zeros."""
     import numpy as np
 
-    nothing = learned == 0.0
+    unchanged = learned == 0.0
     np.add(base, learned, out=learned)
-    learned[nothing] = base[nothing]
+    learned[unchanged] = base[unchanged]
     return learned
 
 
-def _trimmed(stack: Stack, density: float) -> Sparse:
+def _keep_largest(stack: Stack, density: float) -> TaskVector:
     import numpy as np
 
     keep = max(1, math.ceil(density * stack.size))
@@ -139,24 +147,22 @@ def _trimmed(stack: Stack, density: float) -> Sparse:
     def magnitudes(model: int) -> Iterator[Floats]:
         return (np.abs(stack.delta(model, piece)) for piece in stack.pieces())
 
-    least = [
-        kth_largest(lambda m=model: magnitudes(m), keep)  # type: ignore[misc]
-        for model in range(len(stack.shares))
-    ]
+    models = range(len(stack.shares))
+    thresholds = [kth_largest(partial(magnitudes, model), keep) for model in models]
 
-    def sparse(model: int, piece: slice) -> Floats:
+    def task_vector(model: int, piece: slice) -> Floats:
         delta = stack.delta(model, piece)
-        delta[np.abs(delta) < least[model]] = 0.0
+        delta[np.abs(delta) < thresholds[model]] = 0.0
         return delta
 
-    return sparse
+    return task_vector
 
 
 def kth_largest(pieces: Callable[[], Iterator[Floats]], k: int) -> float:
-    """The k-th largest of values that are not negative, without holding them.
+    """The k-th largest of values that are not negative, without holding them in memory.
 
-    The bits of such floats are in the order of their values, so that each pass over them counts
-    one digit of 16 bits, from the highest.
+    The bit patterns of such floats have the order of their values. Each pass over the values counts
+    one digit of 16 bits, starting with the highest.
     """
     import numpy as np
 
@@ -176,21 +182,21 @@ def kth_largest(pieces: Callable[[], Iterator[Floats]], k: int) -> float:
     return float(np.array(found, np.uint64).view(np.float64))
 
 
-def _dropped(stack: Stack, density: float, seed: int) -> Sparse:
-    """Drops by a tensor's content, not its name or place: tied tensors stay tied."""
+def _drop_at_random(stack: Stack, density: float, seed: int) -> TaskVector:
+    """Derives the choice from the content of the tensor, so that tied tensors stay tied."""
     import numpy as np
 
     keys = [
-        int.from_bytes(hashlib.sha256(seed.to_bytes(8, "little") + stack.content(m)).digest()[:16])
+        int.from_bytes(hashlib.sha256(seed.to_bytes(8, "little") + stack.digest(m)).digest()[:16])
         for m in range(len(stack.shares))
     ]
 
-    def sparse(model: int, piece: slice) -> Floats:
+    def task_vector(model: int, piece: slice) -> Floats:
         delta = stack.delta(model, piece)
-        # four numbers a count of Philox: a piece finds its place without drawing what is before it
+        # Philox makes four numbers per count: a piece starts at its place without drawing the others
         bits = np.random.Philox(key=keys[model]).advance(piece.start // 4)
         delta[np.random.Generator(bits).random(delta.size) >= density] = 0.0
         delta /= density
         return delta
 
-    return sparse
+    return task_vector

@@ -99,7 +99,7 @@ def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
         (["--method", "tise"], "unknown method 'tise' (did you mean 'ties'?)"),
         (["--method", "ties", "--set", "denisty=1"], "unknown option 'denisty' (did you mean 'den"),
         (["--method", "ties", "--set", "density"], "--set density: give it as KEY=VALUE"),
-        (["--method", "slerp"], "method slerp goes from model to model, and takes 2, not 3"),
+        (["--method", "slerp"], "method slerp interpolates between 2 models, not 3"),
         (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
         (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
         (["--trials", "t0000,t0001", "--last", "3"], "one of --trials, --last"),

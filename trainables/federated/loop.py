@@ -248,6 +248,6 @@ def _average(
     order = sorted(range(len(flat)), key=lambda i: -shares[i])
     base = before.double().numpy().reshape(-1)
     stack = ArrayStack(name, [flat[i] for i in order], base, [shares[i] for i in order])
-    combine = method.start(stack)
+    combine = method.prepare(stack)
     pieces = [combine(piece).copy() for piece in stack.pieces()]
     return np.concatenate(pieces) if pieces else base

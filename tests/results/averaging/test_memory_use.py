@@ -42,7 +42,7 @@ def test_what_comes_out_does_not_depend_on_memory(
         save_file(model, tmp_path / str(i), {"format": "pt", "trial": str(i)})
     sources = [tmp_path / str(i) for i in range(4)]
     average(sources, tmp_path / "whole")
-    monkeypatch.setattr(results.averaging.stream, "_CACHED", GRAIN)
+    monkeypatch.setattr(results.averaging.stream, "MAX_PIECE", GRAIN)
     average(sources, tmp_path / "pieces")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "pieces").read_bytes()
     found = load_file(tmp_path / "whole")
@@ -70,7 +70,7 @@ def test_the_number_of_threads_does_not_matter(
 ) -> None:
     rng = np.random.default_rng(0)
     sources = [save(tmp_path / n, rng.normal(size=40 * GRAIN + 7), dtype) for n in "abc"]
-    monkeypatch.setattr(results.averaging.stream, "_CACHED", GRAIN)
+    monkeypatch.setattr(results.averaging.stream, "MAX_PIECE", GRAIN)
     seen = set()
     for threads in (1, 2, 5):
         monkeypatch.setattr(results.averaging.stream, "available_cpus", lambda n=threads: n)

@@ -88,7 +88,7 @@ class TestMethod:
     ) -> None:
         models = [model(i, 2 * GRAIN + 5) for i in range(2 if name == "slerp" else 3)]
         whole = mix(tmp_path, name, models, model(9, 2 * GRAIN + 5))
-        monkeypatch.setattr(results.averaging.stream, "_CACHED", GRAIN)
+        monkeypatch.setattr(results.averaging.stream, "MAX_PIECE", GRAIN)
         assert same(mix(tmp_path, name, models, model(9, 2 * GRAIN + 5)), whole)
 
     def test_tied_weights_stay_tied(self, tmp_path: Path, name: str) -> None:
@@ -140,7 +140,7 @@ def test_slerp_keeps_the_length(tmp_path: Path) -> None:
     third = vectors(tmp_path, "slerp", [1.0, 0.0], [0.0, 1.0], weights=[2, 1])
     assert third == pytest.approx([np.cos(np.pi / 6), np.sin(np.pi / 6)])
     assert vectors(tmp_path, "slerp", [0.0, 0.0], [2.0, 4.0]) == [1.0, 2.0]
-    with pytest.raises(UserError, match="takes 2, not 3"):
+    with pytest.raises(UserError, match="interpolates between 2 models, not 3"):
         vectors(tmp_path, "slerp", [1.0], [2.0], [3.0])
 
 
@@ -209,7 +209,7 @@ def test_in_memory_as_from_files(tmp_path: Path, name: str) -> None:
     files = mix(tmp_path, name, [{"w": r} for r in rows[:count]], {"w": rows[0] * 0.5})["w"]
     shares = method.shares(count, None)
     stack = ArrayStack("w", rows[:count], rows[0] * 0.5, shares, GRAIN)
-    combine = method.start(stack)
+    combine = method.prepare(stack)
     here = np.concatenate([combine(p).copy() for p in stack.pieces()])
     np.testing.assert_allclose(here, files, rtol=1e-12, atol=1e-15)
 

@@ -112,9 +112,9 @@ def test_what_a_low_rank_loses_is_told(tmp_path: Path) -> None:
 def test_factors_are_not_averaged_apart(tmp_path: Path) -> None:
     sources = [adapter(tmp_path / str(seed), seed, 2) for seed in (1, 2)]
     for method in ("median", "slerp"):
-        with pytest.raises(UserError, match="would act on the factors A and B apart"):
+        with pytest.raises(UserError, match="would act on the factors A and B separately"):
             average(sources, tmp_path / "mean", method=make_method(method))
     dora = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
     get_peft_model(base(), dora).save_pretrained(tmp_path / "dora")
-    with pytest.raises(UserError, match="is of an adapter that has no mean"):
+    with pytest.raises(UserError, match="belongs to an adapter that has no mean"):
         average([tmp_path / "dora" / ADAPTER] * 2, tmp_path / "mean")
