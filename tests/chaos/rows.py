@@ -41,7 +41,7 @@ ROWS = {
     "4": row_of_tests(
         "Tune's actor, the broker or the tracking process killed",
         "tests/ray/test_faults.py::test_death_of_actor_or_broker_costs_an_attempt",
-        "tests/tuning/tracking/test_process_client.py::test_what_was_not_told_and_a_killed_process_are_made_up_for",
+        "tests/tuning/tracking/test_tracking_client.py::test_tracking_client_restarts_a_killed_process_and_delivers_all",
     ),
     "5": Row(
         "the driver killed (SIGKILL), resumed", driver_kills.cases, driver_kills.killed_drivers
@@ -84,7 +84,7 @@ ROWS = {
         "MLflow down, slow, failing, locked",
         f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
         f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
-        "tests/tuning/tracking/test_process_client.py::test_a_process_that_does_not_listen_costs_the_driver_no_time",
+        "tests/tuning/tracking/test_tracking_client.py::test_tracking_client_never_waits_for_a_process_that_does_not_read",
         "tests/results/tracking/test_server.py::test_a_server_that_is_killed_and_comes_back",
         f"{TRACKING}::test_a_locked_database_is_waited_for",
         f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
@@ -130,8 +130,8 @@ ROWS = {
         "two drivers, frozen owners, orphans",
         f"{FENCING}::test_a_stale_owner_that_wakes_up_writes_nothing",
         f"{FENCING}::test_a_stale_owner_delivers_nothing_more",
-        "tests/tuning/tracking/test_process_client.py::test_who_lost_the_sweep_is_told_so",
-        "tests/tuning/tracking/test_process_client.py::test_it_leaves_with_its_driver",
+        "tests/tuning/tracking/test_tracking_client.py::test_tracking_client_reports_a_lost_sweep",
+        "tests/tuning/tracking/test_tracking_client.py::test_tracking_process_ends_with_its_driver",
         f"{FENCING}::test_an_orphan_is_shut_out_before_its_reports_are_read",
         f"{FENCING}::test_a_lock_that_is_gone_or_damaged_is_nobodys",
         "tests/tuning/sweep_dir/test_lock.py::test_a_second_driver_is_refused_and_told_who_holds_it",

@@ -1,4 +1,4 @@
-"""What trackers are told of a sweep: the code it ran from, and its file."""
+"""The facts of a sweep that trackers show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def git(folder: Path, *args: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+def test_git_tags_name_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_tags(tmp_path) == {}
     git(tmp_path, "init")
     (tmp_path / "a.py").write_text("1")
@@ -27,13 +27,13 @@ def test_the_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
     git(tmp_path, "commit", "-m", "a")
     commit = git(tmp_path, "rev-parse", "HEAD")
     assert git_tags(tmp_path) == {"mlflow.source.git.commit": commit, "tune.git.dirty": "false"}
-    (tmp_path / "new.py").write_text("1")  # what git was never told of is no difference
+    (tmp_path / "new.py").write_text("1")  # untracked files do not count
     assert git_tags(tmp_path)["tune.git.dirty"] == "false"
     (tmp_path / "a.py").write_text("2")
     assert git_tags(tmp_path)["tune.git.dirty"] == "true"
 
 
-def test_the_sweep_file_and_where_it_comes_from_go_along_without_secrets(
+def test_sweep_facts_hold_the_sweep_file_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "sesame-open-sesame")

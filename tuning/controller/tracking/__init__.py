@@ -1,1 +1,1 @@
-"""The sweep's connection to its tracker."""
+"""Tracks a running sweep in MLflow, from a process of its own."""

@@ -1,4 +1,4 @@
-"""Where a sweep is tracked, and who tells the tracker."""
+"""The observer of a session that passes its events on to MLflow."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.tracking.process_client import TrackingClient, tracking_command
+from tuning.controller.tracking.tracking_client import TrackingClient, tracking_command
 
 _TIMEOUT_S = 60.0
 """Seconds for the tracker to deliver the rest when the session ends."""
 
 
 class TrackerObserver(SweepEvents):
-    """Tells a tracker which trials changed, and at last how the session ended.
+    """Tells a tracker which trials changed, and how the session ended.
 
     Attributes:
-        undelivered: one line on what could not be delivered, once the session has ended.
+        undelivered: one line on what was not delivered, after the session has ended.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -38,7 +38,7 @@ class TrackerObserver(SweepEvents):
         self._tracker.changed(record.id, reported=True)
 
     def trial_ended(self, record: TrialRecord) -> None:
-        """The trial ended, or will be tried again."""
+        """The attempt ended."""
         self._tracker.changed(record.id, reported=False)
 
     def session_ended(self, ending: Ending | None) -> None:
@@ -48,7 +48,7 @@ class TrackerObserver(SweepEvents):
 
 
 def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
-    """The tracker of a running sweep; MLflow in the storage's own database by default."""
+    """The tracker of a running sweep: MLflow in a process of its own, or none."""
     if spec.tracking.name == "none":
         return NullTracker()
     name = f"MLflow at {redact(tracking_uri(spec, paths))}"
@@ -56,7 +56,7 @@ def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
 
 
 def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
-    """Delivery of a sweep to the MLflow that it names, by its owner."""
+    """The delivery of a sweep to its MLflow server or database, for the owner of `fence`."""
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
     storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
@@ -66,13 +66,13 @@ def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
 
 
 def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
-    """Deliver what is not delivered yet, of a sweep that nobody drives.
+    """Deliver the rest of a sweep that no driver runs.
 
     Returns:
-        One line on what still is not; None when all is.
+        One line on what could not be delivered; None if everything was.
 
     Raises:
-        UserError: it is driven.
+        UserError: a driver runs the sweep.
     """
     with acquire_lock(paths.lock) as fence:
         tracker = make_delivery(spec, paths, fence)
@@ -80,6 +80,6 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
 
 
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
-    """Where MLflow keeps the sweep's runs: the file's, `$MLFLOW_TRACKING_URI`, or the storage's."""
+    """The MLflow URI: of the sweep file, of `$MLFLOW_TRACKING_URI`, or the storage's database."""
     chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
     return chosen or f"sqlite:///{Storage(paths.root.parent).tracking_db}"

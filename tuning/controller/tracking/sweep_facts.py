@@ -1,4 +1,4 @@
-"""What trackers are told of a sweep as a whole: settings, file, code and versions of the driver."""
+"""Collects what trackers show of a whole sweep: settings, sweep file, code and versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GIT_S = 10.0
 
 
 def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
-    """Looked up once a session."""
+    """Collect the facts of a sweep; once per session."""
     source = loader.find(spec.trainable).parent if ":" in spec.trainable else Path.cwd()
     tags = {
         "folder": str(paths.root),
@@ -34,7 +34,7 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
 
 
 def git_tags(folder: Path) -> dict[str, str]:
-    """Commit of the code in a folder, and whether tracked files differ from it; empty without."""
+    """Git commit of a folder, and whether tracked files differ from it; empty without Git."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return {}

@@ -1,0 +1,134 @@
+"""Starts the tracking process of a sweep, and tells it which trials changed.
+
+MLflow takes seconds of CPU to import and milliseconds for each report. In the driver it would slow
+down the event loop that answers trials, and its memory would stay there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from results.storage.fencing import Fence, Owner
+from results.tracking import Ending
+
+log = logging.getLogger(__name__)
+
+_START_S = 60.0
+"""Seconds for the process to start and to answer, in addition to those for the delivery."""
+START_DELAY_S = 10.0
+"""Seconds after the first report during which other workers start, which need the cores."""
+
+
+def tracking_command(folder: Path, fence: Fence) -> list[str]:
+    """The command of the process that delivers a sweep's folder for its owner."""
+    command = [sys.executable, "-m", "tuning.controller.tracking.tracking_process", str(folder)]
+    return [*command, fence.token, str(fence.number)] if isinstance(fence, Owner) else command
+
+
+class TrackingClient:
+    """A `Tracker` in another process, which starts after the first report and again if it dies.
+
+    The process reads the sweep folder itself, and is only told which trials changed. A message that
+    gets lost does no harm: at the end the process checks all trials.
+
+    Args:
+        name: of the destination, for messages.
+        command: of the process; see `tuning.controller.tracking.tracking_process`.
+        start_delay_s: seconds from the first report to the start of the process.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], start_delay_s: float = START_DELAY_S
+    ) -> None:
+        self.start_delay_s = start_delay_s
+        self._name, self._command = name, list(command)
+        self._process: subprocess.Popen[str] | None = None
+        self._first_report: float | None = None
+        self._unsent: dict[str, None] = {}  # ids of trials, in order
+        self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process; None before its start and after `close`."""
+        return None if self._process is None else self._process.pid
+
+    def changed(self, trial_id: str, *, reported: bool) -> None:
+        """See `Tracker`."""
+        self._unsent[trial_id] = None
+        if self._process is None and not (reported and self._delay_is_over()):
+            return
+        with suppress(OSError):  # it died, or its pipe is full: it checks all trials at the end
+            for unsent in list(self._unsent):
+                self._send(unsent)
+                del self._unsent[unsent]
+
+    def _delay_is_over(self) -> bool:
+        now = time.monotonic()
+        if self._first_report is None:
+            self._first_report = now
+        return now - self._first_report >= self.start_delay_s
+
+    def close(self, ending: Ending, timeout: float) -> str | None:
+        """See `Tracker`."""
+        try:
+            self._send(json.dumps({**asdict(ending), "timeout": timeout}))
+            undelivered = self._answers.get(timeout=timeout + _START_S)
+        except (OSError, queue.Empty):
+            undelivered = f"{self._name}: its process does not answer"
+        self._end()
+        return undelivered
+
+    def _send(self, line: str) -> None:
+        """Write a whole line, or raise OSError and write nothing."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        os.write(self._process.stdin.fileno(), f"{line}\n".encode())
+
+    def _start(self) -> None:
+        self._end()
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._answers = queue.SimpleQueue()
+        threading.Thread(
+            target=self._receive, args=(self._process, self._answers), daemon=True
+        ).start()
+
+    def _receive(
+        self, process: subprocess.Popen[str], answers: queue.SimpleQueue[str | None]
+    ) -> None:
+        """Log the warnings of the process, and queue its answer to `close`."""
+        assert process.stdout is not None
+        with process.stdout as output:
+            for line in output:
+                message = json.loads(line)
+                if "warning" in message:
+                    log.warning("%s", message["warning"])
+                else:
+                    answers.put(message["undelivered"])
+        answers.put(f"{self._name}: its process ended with exit code {process.wait()}")
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        self._process = None

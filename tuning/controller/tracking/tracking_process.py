@@ -1,0 +1,75 @@
+"""The tracking process: delivers a running sweep to MLflow, at low priority.
+
+`python -m tuning.controller.tracking.tracking_process FOLDER [TOKEN FENCE]` reads lines from the
+driver: the id of each trial that changed; at the end, as JSON, how the session ended. It writes, as
+JSON, warnings and what could not be delivered. It stops when the driver stops, or when the token no
+longer owns the sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from results.paths import SweepPaths
+from results.storage.fencing import NullFence, Owner
+from results.tracking import Delivery, Ending
+
+_NICENESS = 15
+"""That of Ray's own workers: the driver's event loop has priority."""
+
+
+class _WarningsToDriver(logging.Handler):
+    """Sends warnings to the driver, which shows them."""
+
+    def __init__(self, output: TextIO) -> None:
+        super().__init__(logging.WARNING)
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line of JSON."""
+        _send(self._output, {"warning": record.getMessage()})
+
+
+def run_delivery(paths: SweepPaths, delivery: Delivery, messages: TextIO, output: TextIO) -> None:
+    """Deliver what the driver names, until it says how the session ended or it is gone."""
+    for line in messages:
+        message = line.strip()
+        if not message.startswith("{"):
+            delivery.changed(message, reported=True)
+            continue
+        end = json.loads(message)
+        for trial_id in paths.trial_ids():  # a message may have been lost
+            delivery.changed(trial_id, reported=True)
+        ending = Ending(end["status"], end["metrics"])
+        _send(output, {"undelivered": delivery.close(ending, end["timeout"])})
+        return
+
+
+def main() -> None:
+    """Deliver the sweep of a folder."""
+    from results.records.spec_file import read_spec
+    from tuning.controller.tracking.observer import make_delivery
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
+    os.nice(_NICENESS)
+    os.umask(0o077)
+    with open(os.dup(1), "w", buffering=1, encoding="utf-8") as output:
+        os.dup2(2, 1)  # what other code prints goes to stderr
+        logging.getLogger().addHandler(_WarningsToDriver(output))
+        paths = SweepPaths(Path(sys.argv[1]))
+        fence = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else NullFence()
+        run_delivery(paths, make_delivery(read_spec(paths), paths, fence), sys.stdin, output)
+
+
+def _send(output: TextIO, message: dict[str, str | None]) -> None:
+    output.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main()
