@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.tuning.resources.test_capacity import Cluster
 from tests.tuning.simulate import make_spec, open_run, train
 from trainables.job import TrialJob
-from trainables.launch.trial_outcome import Leak
+from trainables.launch.events import Leak
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 
@@ -32,30 +32,30 @@ class Lanes:
         self.busy.remove(key)
         self.free += not unusable
 
-    def keep(self, idle: int) -> None:
-        self.free = min(self.free, idle)
+    def retire_idle(self, keep: int) -> None:
+        self.free = min(self.free, keep)
 
-    def up(self) -> int:
+    def workers_up(self) -> int:
         return self.there
 
-    def recall(self) -> None:
+    def cancel_starts(self) -> None:
         self.recalled += 1
 
     def is_alive(self) -> bool:
         return not self.mailbox_died
 
-    def why_gone(self, key: str, wait_s: float) -> str | None:
+    def failure_reason(self, key: str, wait_s: float) -> str | None:
         return self.failed
 
     def machines(self) -> dict[str, list[str]]:
         return self.at
 
-    def leaks(self) -> list[Leak]:
+    def take_leaks(self) -> list[Leak]:
         found, self.left = self.left, []
         return found
 
     def close(self) -> None:
-        self.keep(0)
+        self.retire_idle(0)
 
 
 class Sweep:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from results.records.trial import Report
 from trainables.job import Answer
-from trainables.launch.local import run_local
+from trainables.launch.run_trial import run_local
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 

@@ -58,7 +58,7 @@ def train(config: DigitsConfig, worker: Worker) -> None:
             load_progress(found.folder, worker, found.step, optimizer, None)
         save = _saver(model, optimizer, worker, lineage)
         for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
-            train_loss = _epoch(epoch, ddp, optimizer, config, worker)
+            train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
             judged = metrics_of(worker.sum(judge(model, Split.SELECTION, worker)))
             answer = worker.report(
                 step=epoch,
@@ -70,7 +70,7 @@ def train(config: DigitsConfig, worker: Worker) -> None:
                 break
 
 
-def _epoch(
+def train_epoch(
     epoch: int,
     ddp: nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -1,1 +1,1 @@
-"""Worker pools: the processes that run attempts, and the broker that connects them to the driver."""
+"""Worker pools: processes that run attempts, and the broker between them and the driver."""

@@ -1,8 +1,8 @@
-"""Where workers and the driver meet: one small actor per sweep.
+"""The broker: the actor through which the workers of a sweep and its driver talk.
 
-Workers ask for their lane's next trial and wait for the answer to a report; the driving side
-submits trials, waits for their events and answers. Nothing here knows Ray: `start_broker` makes an
-actor of it, and the tests use it as it is.
+Workers ask for their lane's next trial and wait for the answer to a report. The driver submits
+trials, waits for their events and answers. The class knows nothing of Ray: `start_broker` makes an
+actor of it, and tests use it directly.
 """
 
 from __future__ import annotations
@@ -16,241 +16,252 @@ from typing import TYPE_CHECKING, Any
 from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch.events import Event, Failed, Reported
-from trainables.launch.trial_outcome import (
+from trainables.launch.events import (
+    Event,
+    Failed,
+    LaneAction,
     Leak,
-    Next,
-    Outcome,
+    RankOutcome,
     ReleasedLane,
-    event_of,
-    leak_of,
-    next_of,
+    Reported,
+    first_leak,
+    lane_action,
+    merge_outcomes,
 )
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.util.placement_group import PlacementGroup
 
-
-_SETTLE_S = 5.0
-_ANSWERS_S = 60.0
-_FIRST_STEP_S = 3.0
-"""Seconds that the first lane's first step is left alone with the cores: it imports, too."""
+_PING_TIMEOUT_S = 60.0
 
 
 @dataclass
-class _Lane:
+class _LaneState:
+    """State of one lane; `num_taken` counts the jobs that its workers have asked for."""
+
     jobs: list[TrialJob | None] = field(default_factory=list)
-    up: bool = False
-    works: bool = False
-    taken: int = 0
+    is_up: bool = False
+    is_working: bool = False
+    num_taken: int = 0
     leak: Leak | None = None
-    group: PlacementGroup | None = None
+    placement_group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)
-    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=lambda: defaultdict(dict))
+    outcomes: dict[str, dict[int, RankOutcome]] = field(default_factory=lambda: defaultdict(dict))
     ended: set[str] = field(default_factory=set)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
 
 @dataclass
-class _Talk:
-    """Of one attempt: what it says, and what it is told."""
+class _AttemptState:
+    """Messages of one attempt, in both directions."""
 
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
-    stopped: bool = False
-    lane: _Lane | None = None
-    group: PlacementGroup | None = None
+    is_stopped: bool = False
+    lane: _LaneState | None = None
+    placement_group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)
 
 
 class Broker:
     """Lanes by id, attempts by key (`TrialJob.key`).
 
-    All methods are coroutines of one event loop, so none needs a lock.
+    All methods are coroutines of one event loop, so no lock is needed.
+
+    Args:
+        ranks_timeout_s: seconds that a failed rank waits for the outcomes of the others.
+        first_step_s: seconds for which the first lane's first step keeps the cores to itself: the
+            processes still import modules then.
     """
 
-    def __init__(self) -> None:
-        self._lanes: dict[str, _Lane] = defaultdict(_Lane)
-        self._gone: dict[str, str] = {}
-        self._talks: dict[str, _Talk] = {}
-        self._came_or_went = asyncio.Condition()
+    def __init__(self, ranks_timeout_s: float = 5.0, first_step_s: float = 3.0) -> None:
+        self._ranks_timeout_s, self._first_step_s = ranks_timeout_s, first_step_s
+        self._lanes: dict[str, _LaneState] = defaultdict(_LaneState)
+        self._exit_reasons: dict[str, str] = {}
+        self._attempts: dict[str, _AttemptState] = {}
+        self._lanes_changed = asyncio.Condition()
 
-    async def submit(self, lane: str, job: TrialJob | None) -> None:
-        """Driver: the lane's next trial; None tells the lane to end."""
+    async def submit(self, lane_id: str, job: TrialJob | None) -> None:
+        """Driver: add the lane's next trial; None tells the lane to end."""
         if job is not None:
-            await self.begin(job.key)
-        if lane in self._gone:  # it went while the job was on its way
+            await self.begin_attempt(job.key)
+        if lane_id in self._exit_reasons:  # it ended while the job was on its way
             if job is not None:
-                await self.post(job.key, Failed(self._gone[lane], began=False))
+                await self.post_event(job.key, Failed(self._exit_reasons[lane_id], began=False))
             return
-        box = self._lanes[lane]
-        async with box.changed:
-            box.jobs.append(job)
-            box.changed.notify_all()
+        lane = self._lanes[lane_id]
+        async with lane.changed:
+            lane.jobs.append(job)
+            lane.changed.notify_all()
         if job is None:
-            await self._tell_who_comes_next()
+            await self._notify_starting_lanes()
 
-    async def may_start(self, lane: str, after: str) -> bool:
-        """Driver: waits until the lane `after` works, or is up for a while, or gone.
+    async def wait_to_start(self, lane_id: str, after: str) -> bool:
+        """Driver: wait until the lane `after` works, has been up for a while, or has ended.
 
         Returns:
-            False if `lane` is to end by now.
+            False if `lane_id` has been told to end in the meantime.
         """
 
-        def free() -> bool:
-            return None in self._lanes[lane].jobs or after in self._gone
+        def ready() -> bool:
+            return None in self._lanes[lane_id].jobs or after in self._exit_reasons
 
-        async with self._came_or_went:
-            await self._came_or_went.wait_for(lambda: free() or self._lanes[after].up)
+        async with self._lanes_changed:
+            await self._lanes_changed.wait_for(lambda: ready() or self._lanes[after].is_up)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_STEP_S):
-                    await self._came_or_went.wait_for(lambda: free() or self._lanes[after].works)
-        return None not in self._lanes[lane].jobs
+                async with asyncio.timeout(self._first_step_s):
+                    await self._lanes_changed.wait_for(
+                        lambda: ready() or self._lanes[after].is_working
+                    )
+        return None not in self._lanes[lane_id].jobs
 
     async def lanes_up(self) -> dict[str, list[str]]:
-        """Driver: the lanes that have workers, and the machine of each."""
+        """Driver: the lanes whose workers are up, and the ids of their machines."""
         return {
-            lane: [machine.id for machine in box.machines.values()]
-            for lane, box in self._lanes.items()
-            if box.up
+            lane_id: [machine.id for machine in lane.machines.values()]
+            for lane_id, lane in self._lanes.items()
+            if lane.is_up
         }
 
-    async def recall(self, lane: str) -> None:
-        """Driver: a lane that is not up is not waited for; its trials fail without having begun."""
-        box = self._lanes[lane]
-        if box.up or lane in self._gone:
+    async def cancel_start(self, lane_id: str) -> None:
+        """Driver: if the lane is not up yet, tell it to end; its trials fail, not begun."""
+        lane = self._lanes[lane_id]
+        if lane.is_up or lane_id in self._exit_reasons:
             return
-        waiting, box.jobs[:] = [job for job in box.jobs if job is not None], [None]
+        waiting, lane.jobs[:] = [job for job in lane.jobs if job is not None], [None]
         for job in waiting:
-            await self.post(job.key, Failed("the room for its workers is gone", began=False))
-        await self._tell_who_comes_next()
+            reason = "the resources for its workers are gone"
+            await self.post_event(job.key, Failed(reason, began=False))
+        await self._notify_starting_lanes()
 
-    async def hold_lane(
-        self, lane: str, rank: int, machine: Machine, group: PlacementGroup | None
+    async def register_lane_worker(
+        self, lane_id: str, rank: int, machine: Machine, placement_group: PlacementGroup | None
     ) -> None:
-        """A worker: where it is, and the placement group that the lane's processes hold."""
-        self._lanes[lane].machines[rank] = machine
-        self._lanes[lane].group = group
+        """A worker: its machine, and the placement group that the lane's processes hold."""
+        self._lanes[lane_id].machines[rank] = machine
+        self._lanes[lane_id].placement_group = placement_group
 
-    async def _tell_who_comes_next(self) -> None:
-        async with self._came_or_went:
-            self._came_or_went.notify_all()
+    async def _notify_starting_lanes(self) -> None:
+        async with self._lanes_changed:
+            self._lanes_changed.notify_all()
 
-    async def job(self, lane: str, number: int) -> TrialJob | None:
+    async def take_job(self, lane_id: str, number: int) -> TrialJob | None:
         """Every rank: the lane's trial of that number (from 0), once it is submitted."""
-        box = self._lanes[lane]
-        if not box.up:
-            box.up = True
-            await self._tell_who_comes_next()
-        async with box.changed:
-            await box.changed.wait_for(lambda: len(box.jobs) > number)
-        box.taken = max(box.taken, number + 1)
-        taken = box.jobs[number]
-        if taken is not None and taken.key in self._talks:
-            self._talks[taken.key].lane = box
-        return taken
+        lane = self._lanes[lane_id]
+        if not lane.is_up:
+            lane.is_up = True
+            await self._notify_starting_lanes()
+        async with lane.changed:
+            await lane.changed.wait_for(lambda: len(lane.jobs) > number)
+        lane.num_taken = max(lane.num_taken, number + 1)
+        job = lane.jobs[number]
+        if job is not None and job.key in self._attempts:
+            self._attempts[job.key].lane = lane
+        return job
 
-    async def settle(self, lane: str, key: str, rank: int, world: int, outcome: Outcome) -> Next:
-        """Every rank: the trial is over here. What is next for the lane?
+    async def finish_trial(
+        self, lane_id: str, key: str, rank: int, world_size: int, outcome: RankOutcome
+    ) -> LaneAction:
+        """Every rank: the trial has ended here. What does the lane do now?
 
-        Waits for the other ranks: as long as it takes while all is well, a moment once one failed,
-        because the others may be waiting for it in a collective for ever.
+        Waits for the other ranks: without a limit while no rank has failed, and for a short time
+        after a failure, because the others may wait for the failed rank in a collective for ever.
         """
-        box = self._lanes[lane]
-        outcomes = box.outcomes[key]
+        lane = self._lanes[lane_id]
+        outcomes = lane.outcomes[key]
         outcomes[rank] = outcome
-        async with box.changed:
-            box.changed.notify_all()
-            await box.changed.wait_for(
-                lambda: len(outcomes) == world or any(o.failure for o in outcomes.values())
+        async with lane.changed:
+            lane.changed.notify_all()
+            await lane.changed.wait_for(
+                lambda: len(outcomes) == world_size or any(o.failure for o in outcomes.values())
             )
             try:
-                async with asyncio.timeout(_SETTLE_S):
-                    await box.changed.wait_for(lambda: len(outcomes) == world)
+                async with asyncio.timeout(self._ranks_timeout_s):
+                    await lane.changed.wait_for(lambda: len(outcomes) == world_size)
             except TimeoutError:
-                return Next.LEAVE
-        if key not in box.ended:
-            box.ended.add(key)
-            await self.post(key, event_of(outcomes, box.machines))
-            await self._note_work(box)
-        then, leak = next_of(outcomes), leak_of(outcomes)
-        if then is Next.RETIRE and leak is not None:
-            box.leak = Leak(key, leak)
-        return then
+                return LaneAction.ABORT
+        if key not in lane.ended:
+            lane.ended.add(key)
+            await self.post_event(key, merge_outcomes(outcomes, lane.machines))
+            await self._mark_working(lane)
+        action, leak = lane_action(outcomes), first_leak(outcomes)
+        if action is LaneAction.RETIRE and leak is not None:
+            lane.leak = Leak(key, leak)
+        return action
 
-    async def lane_gone(self, lane: str, reason: str) -> ReleasedLane:
-        """Driver: the lane's processes are no more; tell the trials that were theirs."""
-        self._gone[lane] = reason
-        box = self._lanes.pop(lane, _Lane())
-        for number, job in enumerate(box.jobs):
-            if job is not None and job.key not in box.ended:
-                began = number < box.taken
-                failed = Failed(reason, began=began, came_up=box.up, machines=box.machines)
-                await self.post(job.key, failed)
-        await self._tell_who_comes_next()
-        return ReleasedLane(box.leak, box.group)
+    async def remove_lane(self, lane_id: str, reason: str) -> ReleasedLane:
+        """Driver: the lane's processes have ended; its unfinished trials fail for that reason."""
+        self._exit_reasons[lane_id] = reason
+        lane = self._lanes.pop(lane_id, _LaneState())
+        for number, job in enumerate(lane.jobs):
+            if job is not None and job.key not in lane.ended:
+                began = number < lane.num_taken
+                failed = Failed(reason, began=began, came_up=lane.is_up, machines=lane.machines)
+                await self.post_event(job.key, failed)
+        await self._notify_starting_lanes()
+        return ReleasedLane(lane.leak, lane.placement_group)
 
-    async def begin(self, key: str) -> None:
-        """Driver: an attempt will be heard of."""
-        self._talks.setdefault(key, _Talk())
+    async def begin_attempt(self, key: str) -> None:
+        """Driver: accept messages of an attempt from now on."""
+        self._attempts.setdefault(key, _AttemptState())
 
-    async def post(self, key: str, event: Event) -> None:
-        """Tell the driving side, without waiting for it."""
-        talk = self._talks.get(key)
-        if talk is None:
+    async def post_event(self, key: str, event: Event) -> None:
+        """Send an event to the driver, without waiting for it."""
+        attempt = self._attempts.get(key)
+        if attempt is None:
             return
-        if isinstance(event, Failed) and talk.machines:
-            event = replace(event, machines=talk.machines)
-        talk.events.put_nowait(event)
-        if talk.stopped and not isinstance(event, Reported):
-            del self._talks[key]  # its last word, and nobody listens
+        if isinstance(event, Failed) and attempt.machines:
+            event = replace(event, machines=attempt.machines)
+        attempt.events.put_nowait(event)
+        if attempt.is_stopped and not isinstance(event, Reported):
+            del self._attempts[key]  # this is its last event, and the driver does not wait for it
 
     async def report(self, key: str, report: Report) -> Answer:
         """Rank 0: report and wait for the answer."""
-        talk = self._talks.get(key)
-        if talk is None or talk.stopped:
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.is_stopped:
             return Answer.STOP
-        talk.events.put_nowait(Reported(report))
-        if talk.lane is not None:
-            await self._note_work(talk.lane)
-        return await talk.answers.get()
+        attempt.events.put_nowait(Reported(report))
+        if attempt.lane is not None:
+            await self._mark_working(attempt.lane)
+        return await attempt.answers.get()
 
-    async def _note_work(self, box: _Lane) -> None:
-        """The lane made a report, or came through a trial without one."""
-        if not box.works:
-            box.works = True
-            await self._tell_who_comes_next()
+    async def _mark_working(self, lane: _LaneState) -> None:
+        """The lane made a report, or finished a trial without one."""
+        if not lane.is_working:
+            lane.is_working = True
+            await self._notify_starting_lanes()
 
-    async def event(self, key: str) -> Event:
-        """Driving side: the attempt's next event."""
-        await self.begin(key)
-        event = await self._talks[key].events.get()
+    async def next_event(self, key: str) -> Event:
+        """Driver: wait for the attempt's next event."""
+        await self.begin_attempt(key)
+        event = await self._attempts[key].events.get()
         if not isinstance(event, Reported):
-            self._talks.pop(key, None)
+            self._attempts.pop(key, None)
         return event
 
     async def answer(self, key: str, answer: Answer) -> None:
-        """Driver: answer the attempt's report. After STOP nobody listens to it any more."""
-        if (talk := self._talks.get(key)) is not None:
-            talk.stopped = answer is Answer.STOP
-            talk.answers.put_nowait(answer)
+        """Driver: answer the attempt's report. After STOP its events are not read any more."""
+        if (attempt := self._attempts.get(key)) is not None:
+            attempt.is_stopped = answer is Answer.STOP
+            attempt.answers.put_nowait(answer)
 
-    async def hold(
-        self, key: str, rank: int, machine: Machine, group: PlacementGroup | None
+    async def register_worker(
+        self, key: str, rank: int, machine: Machine, placement_group: PlacementGroup | None
     ) -> None:
-        """A worker: where it is, and the placement group that the attempt's processes hold."""
-        if (talk := self._talks.get(key)) is not None:
-            talk.group, talk.machines[rank] = group, machine
+        """A worker: its machine, and the placement group that the attempt's processes hold."""
+        if (attempt := self._attempts.get(key)) is not None:
+            attempt.placement_group, attempt.machines[rank] = placement_group, machine
 
-    async def forget(self, key: str) -> PlacementGroup | None:
-        """Driver: the attempt's processes are ended; gives what they may still hold."""
-        talk = self._talks.pop(key, None)
-        return None if talk is None else talk.group
+    async def forget_attempt(self, key: str) -> PlacementGroup | None:
+        """Driver: the attempt's processes have ended; returns the placement group they held."""
+        attempt = self._attempts.pop(key, None)
+        return None if attempt is None else attempt.placement_group
 
 
 def start_broker() -> ActorHandle[Broker]:
-    """Start the mailbox actor, on the driver's machine, so that it is not lost with another.
+    """Start the broker actor on the driver's machine, so that no other machine can take it down.
 
     It holds no CPU and serves any number of waiting callers.
     """
@@ -263,12 +274,12 @@ def start_broker() -> ActorHandle[Broker]:
 
 
 def is_alive(broker: ActorHandle[Broker]) -> bool:
-    """Whether the mailbox still answers; its process may have been killed."""
+    """Whether the broker actor answers; its process may have been killed."""
     import ray
 
-    count: Any = broker.lanes_up.remote()
+    lanes: Any = broker.lanes_up.remote()
     try:
-        ray.get(count, timeout=_ANSWERS_S)
+        ray.get(lanes, timeout=_PING_TIMEOUT_S)
     except ray.exceptions.RayError:
         return False
     return True

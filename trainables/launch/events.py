@@ -1,11 +1,17 @@
-"""What an attempt says to whoever drives it."""
+"""How a trial ends on each rank of a lane, and the events that tell the driver of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from results.records.machines import Machine
 from results.records.trial import Report
+
+if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
 
 
 @dataclass(frozen=True)
@@ -22,13 +28,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """The trial's processes ended before it did.
+    """The trial's processes ended before the trial did.
 
     Attributes:
-        reason: one line: which rank, and how.
-        began: whether the trial had begun; if not, it is not to blame.
-        came_up: whether its processes ever did; if not, the next ones will not either.
-        machines: on which each rank was, as far as that is known.
+        reason: one line: which rank failed, and how.
+        began: whether the trial had begun; if not, it is not the cause.
+        came_up: whether its processes ever started; if not, other processes would not start either.
+        machines: the machine of each rank, as far as known.
     """
 
     reason: str
@@ -38,3 +44,70 @@ class Failed:
 
 
 Event = Reported | Ended | Failed
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """How a trial ended on one rank.
+
+    Attributes:
+        failure: one line, or None when the trial's code returned.
+        fatal: the process cannot be used again (its device may be in any state).
+        leak: one line about memory that the trial left behind, if it is too much.
+    """
+
+    failure: str | None = None
+    fatal: bool = False
+    leak: str | None = None
+
+
+class LaneAction(StrEnum):
+    """What a lane does after a trial, the same on every rank."""
+
+    CONTINUE = "take the next trial"
+    RENEW_GROUP = "renew the process group, then take the next trial"
+    RETIRE = "end as after the last trial"
+    ABORT = "end as failed"
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Why a lane was retired: which attempt (`TrialJob.key`) left memory behind, and how much."""
+
+    key: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ReleasedLane:
+    """What the broker still knew of a lane whose processes have ended.
+
+    Attributes:
+        leak: why it was retired, if that was the reason.
+        placement_group: which its processes held.
+    """
+
+    leak: Leak | None = None
+    placement_group: PlacementGroup | None = None
+
+
+def merge_outcomes(outcomes: Mapping[int, RankOutcome], machines: dict[int, Machine]) -> Event:
+    """Merge the outcomes of all ranks into the trial's last event."""
+    failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
+    return Failed(failures[0], machines=machines) if failures else Ended()
+
+
+def first_leak(outcomes: Mapping[int, RankOutcome]) -> str | None:
+    """The lowest rank that leaked memory, and its message."""
+    leaks = [f"rank {r}: {o.leak}" for r, o in sorted(outcomes.items()) if o.leak]
+    return leaks[0] if leaks else None
+
+
+def lane_action(outcomes: Mapping[int, RankOutcome]) -> LaneAction:
+    """What the lane does after a trial with these outcomes."""
+    if any(o.fatal for o in outcomes.values()):
+        return LaneAction.ABORT
+    if first_leak(outcomes):
+        return LaneAction.RETIRE
+    failed = any(o.failure for o in outcomes.values())
+    return LaneAction.RENEW_GROUP if failed else LaneAction.CONTINUE

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker, is_alive
-from trainables.launch.ray_train import Shape, in_one_line
-from trainables.launch.trial_outcome import Leak
+from trainables.launch.events import Leak
+from trainables.launch.ray_train import WorkerGroupSpec, error_line
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class FreshWorkerPool:
     """A fresh `TorchTrainer` for each attempt."""
 
-    def __init__(self, shape: Shape, broker: ActorHandle[Broker]) -> None:
-        self._shape, self._mailbox = shape, broker
+    def __init__(self, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
+        self._spec, self._broker = spec, broker
         self._runs: dict[str, tuple[Any, Any]] = {}  # actors of ForeignRun, and how they end
 
     def start(self, job: TrialJob) -> None:
@@ -29,11 +29,11 @@ class FreshWorkerPool:
         from trainables.launch.fresh_run import FreshRun
 
         with suppress(ray.exceptions.RayError):  # see `is_alive`
-            ray.get(self._mailbox.begin.remote(job.key))  # before its first word
+            ray.get(self._broker.begin_attempt.remote(job.key))  # before its first event
         actor: Any = ray.remote(FreshRun)
         run = actor.options(num_cpus=0).remote()
-        shape = replace(self._shape, avoid=job.avoid)
-        self._runs[job.key] = run, run.fit.remote(job, shape, self._mailbox)
+        spec = replace(self._spec, avoid=job.avoid)
+        self._runs[job.key] = run, run.fit.remote(job, spec, self._broker)
 
     def release(self, key: str, *, unusable: bool = False) -> None:
         """End the attempt's processes: the loop cannot be told.
@@ -46,31 +46,31 @@ class FreshWorkerPool:
 
         ray.kill(self._runs.pop(key)[0])
         try:
-            group: Any = ray.get(self._mailbox.forget.remote(key))
-        except ray.exceptions.RayError:  # the mailbox died; Ray Train frees what it can
+            group: Any = ray.get(self._broker.forget_attempt.remote(key))
+        except ray.exceptions.RayError:  # the broker died; Ray Train frees what it can
             return
         if group is not None:
             remove_placement_group(group)
 
-    def keep(self, idle: int) -> None:
+    def retire_idle(self, keep: int) -> None:
         """Nothing: no process outlives its attempt."""
 
-    def up(self) -> int:
+    def workers_up(self) -> int:
         """Workers of attempts under way: each comes up by itself."""
-        return len(self._runs) * self._shape.workers
+        return len(self._runs) * self._spec.workers
 
     def machines(self) -> dict[str, list[str]]:
         """Nothing is known before an attempt has failed."""
         return {}
 
-    def recall(self) -> None:
+    def cancel_starts(self) -> None:
         """Nothing: what waits for room has been told so by Ray Train, or will be."""
 
     def is_alive(self) -> bool:
-        """Whether the mailbox is there."""
-        return is_alive(self._mailbox)
+        """Whether the broker answers."""
+        return is_alive(self._broker)
 
-    def why_gone(self, key: str, wait_s: float) -> str | None:
+    def failure_reason(self, key: str, wait_s: float) -> str | None:
         """How an attempt's processes failed, one line, where they do within some seconds."""
         import ray
 
@@ -79,10 +79,10 @@ class FreshWorkerPool:
         except ray.exceptions.GetTimeoutError:
             return None
         except ray.exceptions.RayError as e:
-            return in_one_line(e)
+            return error_line(e)
         return failed
 
-    def leaks(self) -> list[Leak]:
+    def take_leaks(self) -> list[Leak]:
         """None: a process runs one attempt."""
         return []
 

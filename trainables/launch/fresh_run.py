@@ -19,7 +19,13 @@ from results.records.trial import Report, append_report, read_reports
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
-from trainables.launch.ray_train import Shape, describe, fit, run_config, this_machine
+from trainables.launch.ray_train import (
+    WorkerGroupSpec,
+    describe_failure,
+    fit,
+    run_config,
+    this_machine,
+)
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
@@ -44,21 +50,23 @@ def foreign_loop(config: dict[str, Any]) -> None:
         ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(
             resolve(job.trainable).source()
         )
-    config["mailbox"].hold.remote(job.key, rank, this_machine(), get_current_placement_group())
+    config["broker"].register_worker.remote(
+        job.key, rank, this_machine(), get_current_placement_group()
+    )
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):
         loop(job.config) if inspect.signature(loop).parameters else loop()
 
 
 class ForwardReports(UserCallback):
-    """Records rank 0's reports and posts them to the mailbox, from the Train controller.
+    """Records rank 0's reports and posts them to the broker, from the Train controller.
 
     The step is the metric that the scheduler counts by (`time_attr`); a loop that does not report
     it is counted by its reports.
     """
 
     def __init__(self, job: TrialJob, broker: ActorHandle[Broker]) -> None:
-        self._job, self._mailbox = job, broker
+        self._job, self._broker = job, broker
         self._sealing: threading.Thread | None = None
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
@@ -77,7 +85,7 @@ class ForwardReports(UserCallback):
         append_report(self._job.paths, report)
         if checkpoint is not None:
             self._seal(Path(checkpoint.path), self._step)
-        self._mailbox.post.remote(self._job.key, Reported(report))
+        self._broker.post_event.remote(self._job.key, Reported(report))
 
     def _seal(self, folder: Path, step: int) -> None:
         """Behind the training: one at a time, in the order in which they came."""
@@ -95,7 +103,7 @@ class ForwardReports(UserCallback):
 class FreshRun:
     """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
-    def fit(self, job: TrialJob, shape: Shape, broker: ActorHandle[Broker]) -> str | None:
+    def fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> str | None:
         """Run the loop to its end, from the newest whole checkpoint if there is one.
 
         Returns:
@@ -103,14 +111,14 @@ class FreshRun:
         """
         failed: str | None = None
         try:
-            self._fit(job, shape, broker)
+            self._fit(job, spec, broker)
         except Exception as e:  # noqa: BLE001 - told to the driver
-            failed = describe(e)
+            failed = describe_failure(e)
         event: Event = Ended() if failed is None else Failed(failed)
-        broker.post.remote(job.key, event)
+        broker.post_event.remote(job.key, event)
         return failed
 
-    def _fit(self, job: TrialJob, shape: Shape, broker: ActorHandle[Broker]) -> None:
+    def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
         take_up(job.paths, job.attempt, job.retention.newest)
         run = run_config(
             job.paths.ray_train_attempt(job.attempt).name,
@@ -119,7 +127,7 @@ class FreshRun:
             callbacks=[ForwardReports(job, broker)],
         )
         try:
-            fit(foreign_loop, {"job": job, "mailbox": broker}, shape, run)
+            fit(foreign_loop, {"job": job, "broker": broker}, spec, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             seal_reported(job.paths, job.attempt, last)

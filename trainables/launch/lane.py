@@ -1,7 +1,7 @@
-"""A lane: one long-lived `TorchTrainer` whose workers run trial after trial from a mailbox.
+"""A lane: one long-lived `TorchTrainer` whose workers run trial after trial from the broker.
 
-This is the driver's side; `trainables.launch.lane_worker` is the other. Only a lane's first trial pays
-for the start.
+This is the driver's side; `trainables.launch.lane_worker` is the other. Only the first trial of a
+lane waits for processes to start.
 """
 
 from __future__ import annotations
@@ -12,95 +12,100 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
+from trainables.launch.events import Leak
 from trainables.launch.lane_worker import LaneTask, lane_loop
-from trainables.launch.ray_train import Shape, describe, fit, run_config
-from trainables.launch.trial_outcome import Leak
+from trainables.launch.ray_train import WorkerGroupSpec, describe_failure, fit, run_config
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-_LEFT = "the workers left before the trial ended"
+_WORKERS_LEFT = "the workers left before the trial ended"
 
 
 class Lane:
-    """The driver's side of a lane. Its workers come up in the background.
+    """The driver's side of a lane. Its workers start in the background.
 
     Attributes:
-        failed: how its processes failed, one line; None while they have not.
+        id: its name in the broker.
+        workers: ranks.
+        num_trials: how many it was given.
+        is_cancelled: whether its start was given up.
+        failure: how its processes failed, one line; None while they have not.
+        leak: why it was retired, if a trial left memory behind; known once it has ended.
 
     Args:
-        shape: what its workers hold.
-        mailbox: of the sweep.
-        max_growth: bytes beyond its baseline after which it is given up.
-        after: a lane whose start comes first: on few cores one lane that is up takes a trial
-            earlier than two that are both half up.
+        spec: what its workers hold.
+        broker: of the sweep.
+        max_growth: bytes beyond its baseline after which it is retired.
+        after: a lane that starts first: on few cores, one lane that is up takes a trial earlier
+            than two lanes that are both half up.
     """
 
     def __init__(
         self,
-        shape: Shape,
+        spec: WorkerGroupSpec,
         broker: ActorHandle[Broker],
         max_growth: int,
         after: Lane | None = None,
     ) -> None:
         self.id = f"lane-{uuid.uuid4().hex[:8]}"
-        self._mailbox, self._shape, self._after = broker, shape, after
-        self.workers = shape.workers
-        self._task = LaneTask(self.id, broker, shape.gpus_per_worker, max_growth)
-        self.trials, self.recalled = 0, False
+        self._broker, self._spec, self._after = broker, spec, after
+        self.workers = spec.workers
+        self._task = LaneTask(self.id, broker, spec.gpus_per_worker, max_growth)
+        self.num_trials, self.is_cancelled = 0, False
         self.leak: Leak | None = None
-        self.failed: str | None = None
-        self._thread = threading.Thread(target=self._fit, name=self.id, daemon=True)
+        self.failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name=self.id, daemon=True)
         self._thread.start()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it takes trials."""
         return self._thread.is_alive()
 
     def start(self, job: TrialJob) -> None:
-        """Hand the lane its next trial; it begins when the one before has ended."""
-        self.trials += 1
-        self._mailbox.submit.remote(self.id, job)
+        """Give the lane its next trial; it begins when the one before has ended."""
+        self.num_trials += 1
+        self._broker.submit.remote(self.id, job)
 
-    def recall(self) -> None:
-        """Do without its workers, which are not up: its trials are told so."""
-        self.recalled = True
-        self._mailbox.recall.remote(self.id)
+    def cancel_start(self) -> None:
+        """Give up waiting for its workers to start; the broker tells its trials."""
+        self.is_cancelled = True
+        self._broker.cancel_start.remote(self.id)
 
     def retire(self) -> None:
-        """Take no further trial, and leave."""
-        self._mailbox.submit.remote(self.id, None)
+        """Take no further trial; end after the current one."""
+        self._broker.submit.remote(self.id, None)
 
     def join(self, wait_s: float) -> None:
-        """Wait until it has left, for some seconds at most."""
+        """Wait until it has ended, for at most this many seconds."""
         self._thread.join(wait_s)
 
-    def _fit(self) -> None:
+    def _run(self) -> None:
         import ray
         from ray.util.placement_group import remove_placement_group
 
         try:
-            if self._may_start():
+            if self._wait_to_start():
                 from trainables.launch.lane_trainer import LaneTrainer
 
-                run = run_config(self.id, self._shape.folder)
-                fit(lane_loop, {"task": self._task}, self._shape, run, trainer=LaneTrainer)
-        except Exception as e:  # noqa: BLE001 - told to whoever waits for its trials
-            self.failed = describe(e)
+                run = run_config(self.id, self._spec.folder)
+                fit(lane_loop, {"task": self._task}, self._spec, run, trainer=LaneTrainer)
+        except Exception as e:  # noqa: BLE001 - the broker tells its trials
+            self.failure = describe_failure(e)
         try:
-            told: Any = self._mailbox.lane_gone.remote(self.id, self.failed or _LEFT)
-            left = ray.get(told)
-        except ray.exceptions.RayError:  # the cluster went with it
+            removal: Any = self._broker.remove_lane.remote(self.id, self.failure or _WORKERS_LEFT)
+            released = ray.get(removal)
+        except ray.exceptions.RayError:  # the cluster has ended too
             return
-        self.leak = left.leak
-        if left.group is not None:
-            remove_placement_group(left.group)
+        self.leak = released.leak
+        if released.placement_group is not None:
+            remove_placement_group(released.placement_group)
 
-    def _may_start(self) -> bool:
+    def _wait_to_start(self) -> bool:
         import ray
 
         if self._after is None:
             return True
-        may: Any = self._mailbox.may_start.remote(self.id, self._after.id)
-        return bool(ray.get(may))
+        may_start: Any = self._broker.wait_to_start.remote(self.id, self._after.id)
+        return bool(ray.get(may_start))

@@ -1,4 +1,4 @@
-"""The lanes of a sweep: which takes the next trial, which leave, which are replaced."""
+"""The lanes of a sweep: which takes the next trial, which are retired, which are replaced."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker, is_alive
+from trainables.launch.events import Leak
 from trainables.launch.lane import Lane
-from trainables.launch.ray_train import Shape
-from trainables.launch.trial_outcome import Leak
+from trainables.launch.ray_train import WorkerGroupSpec
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -19,118 +19,131 @@ _CLOSE_S = 20.0
 
 
 class LanePool:
-    """A number of lanes; one that died or has done its share is replaced when it is needed."""
+    """A number of lanes. A lane that died or has run its share of trials is replaced on demand.
+
+    Args:
+        spec: what the workers of one lane hold.
+        sizes: for each trial at once, its workers to begin with.
+        broker: of the sweep.
+        trials_per_lane: None for any number.
+        max_growth: bytes beyond its baseline after which a lane is retired.
+    """
 
     def __init__(
         self,
-        shape: Shape,
+        spec: WorkerGroupSpec,
         sizes: Sequence[int],
         broker: ActorHandle[Broker],
-        per_lane: int | None,
+        trials_per_lane: int | None,
         max_growth: int,
     ) -> None:
-        self._shape, self._mailbox = shape, broker
-        self._per_lane, self._max_growth = per_lane, max_growth
-        first = self._new(sizes[0])
-        self._free = [*(self._new(n, after=first) for n in sizes[1:]), first]
+        self._spec, self._broker = spec, broker
+        self._trials_per_lane, self._max_growth = trials_per_lane, max_growth
+        first = self._new_lane(sizes[0])
+        self._idle = [*(self._new_lane(n, after=first) for n in sizes[1:]), first]
         self._busy: dict[str, Lane] = {}
-        self._leaving: list[Lane] = []
+        self._retired: list[Lane] = []
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt on a free lane of its number of workers, off the machines it avoids.
+        """Begin an attempt on an idle lane with its number of workers, off the machines it avoids.
 
-        The one that was released last comes first. Where there is none, the others leave: they hold
-        what the new one needs.
+        The lane that was released last comes first. If no lane fits, all idle ones are retired:
+        they hold the resources that a new one needs.
         """
-        self._part_from_the_dead()
-        fit = [one for one in reversed(self._free) if one.workers == job.workers]
-        if job.avoid and fit:
+        self._drop_dead_lanes()
+        fitting = [lane for lane in reversed(self._idle) if lane.workers == job.workers]
+        if job.avoid and fitting:
             up = self._lanes_up()
-            fit = [one for one in fit if one.id in up and {*job.avoid}.isdisjoint(up[one.id])]
-        lane = next(iter(fit), None)
-        if lane is None:
-            self.keep(0)
-            lane = self._new(job.workers, job.avoid)
+            fitting = [
+                lane for lane in fitting if lane.id in up and {*job.avoid}.isdisjoint(up[lane.id])
+            ]
+        if fitting:
+            lane = fitting[0]
+            self._idle.remove(lane)
         else:
-            self._free.remove(lane)
+            self.retire_idle(keep=0)
+            lane = self._new_lane(job.workers, job.avoid)
         self._busy[job.key] = lane
         lane.start(job)
 
     def release(self, key: str, *, unusable: bool = False) -> None:
-        """Free the attempt's lane; it takes the next one when this one has left it."""
-        self._mailbox.answer.remote(key, Answer.STOP)
+        """Free the attempt's lane; it takes its next trial when this attempt has ended on it."""
+        self._broker.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
-        done = self._per_lane is not None and lane.trials >= self._per_lane
-        if lane.alive and not (unusable or done or lane.recalled):
-            self._free.append(lane)
+        is_used_up = self._trials_per_lane is not None and lane.num_trials >= self._trials_per_lane
+        if lane.is_alive and not (unusable or is_used_up or lane.is_cancelled):
+            self._idle.append(lane)
         else:
             self._retire(lane)
 
-    def keep(self, idle: int) -> None:
-        """Retire free lanes, the longest unused first."""
-        while len(self._free) > idle:
-            self._retire(self._free.pop(0))
+    def retire_idle(self, keep: int) -> None:
+        """Retire idle lanes until `keep` are left, the longest unused first."""
+        while len(self._idle) > keep:
+            self._retire(self._idle.pop(0))
 
-    def up(self) -> int:
-        """Workers of lanes that came up and are there."""
+    def workers_up(self) -> int:
+        """Workers of the lanes that are up."""
         up = self._lanes_up()
         return sum(lane.workers for lane in self._all() if lane.id in up)
 
-    def recall(self) -> None:
-        """Give up busy lanes that did not come up: the mailbox tells their attempts."""
+    def cancel_starts(self) -> None:
+        """Give up busy lanes that are not up; the broker tells their attempts."""
         up = self._lanes_up()
-        for lane in [one for one in self._busy.values() if one.id not in up and not one.recalled]:
-            lane.recall()
+        for lane in self._busy.values():
+            if lane.id not in up and not lane.is_cancelled:
+                lane.cancel_start()
 
     def machines(self) -> dict[str, list[str]]:
-        """Of busy lanes that are up."""
+        """Machine ids of the busy lanes that are up, by the keys of their attempts."""
         up = self._lanes_up()
         return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
 
     def _lanes_up(self) -> dict[str, list[str]]:
         import ray
 
-        machines: Any = self._mailbox.lanes_up.remote()
+        machines: Any = self._broker.lanes_up.remote()
         try:
             return dict(ray.get(machines))
-        except ray.exceptions.RayError:  # see `is_alive`
+        except ray.exceptions.RayError:  # `is_alive` tells
             return {}
 
     def _all(self) -> Iterator[Lane]:
-        yield from (*self._free, *self._busy.values(), *self._leaving)
+        yield from (*self._idle, *self._busy.values(), *self._retired)
 
     def is_alive(self) -> bool:
-        """Whether the mailbox is there."""
-        return is_alive(self._mailbox)
+        """Whether the broker answers."""
+        return is_alive(self._broker)
 
-    def why_gone(self, key: str, wait_s: float) -> str | None:
-        """How an attempt's processes failed, one line, where they do within some seconds."""
+    def failure_reason(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line; waits at most some seconds for it."""
         self._busy[key].join(wait_s)
-        return self._busy[key].failed
+        return self._busy[key].failure
 
-    def leaks(self) -> list[Leak]:
-        """Of lanes that have left; those that are asked for are forgotten."""
-        self._part_from_the_dead()
-        gone = [lane for lane in self._leaving if not lane.alive]
-        self._leaving = [lane for lane in self._leaving if lane.alive]
-        return [lane.leak for lane in gone if lane.leak is not None]
+    def take_leaks(self) -> list[Leak]:
+        """Leaks of lanes that have ended since the last call."""
+        self._drop_dead_lanes()
+        ended = [lane for lane in self._retired if not lane.is_alive]
+        self._retired = [lane for lane in self._retired if lane.is_alive]
+        return [lane.leak for lane in ended if lane.leak is not None]
 
     def close(self) -> None:
-        """Tell all lanes to leave, and wait for it."""
+        """Retire all lanes, and wait until they have ended."""
         for key in list(self._busy):
             self.release(key)
-        self.keep(0)
-        for lane in self._leaving:
+        self.retire_idle(keep=0)
+        for lane in self._retired:
             lane.join(_CLOSE_S)
 
-    def _new(self, workers: int, avoid: tuple[str, ...] = (), after: Lane | None = None) -> Lane:
-        shape = replace(self._shape, workers=workers, avoid=avoid)
-        return Lane(shape, self._mailbox, self._max_growth, after)
+    def _new_lane(
+        self, workers: int, avoid: tuple[str, ...] = (), after: Lane | None = None
+    ) -> Lane:
+        spec = replace(self._spec, workers=workers, avoid=avoid)
+        return Lane(spec, self._broker, self._max_growth, after)
 
-    def _part_from_the_dead(self) -> None:
-        self._leaving += [lane for lane in self._free if not lane.alive]
-        self._free = [lane for lane in self._free if lane.alive]
+    def _drop_dead_lanes(self) -> None:
+        self._retired += [lane for lane in self._idle if not lane.is_alive]
+        self._idle = [lane for lane in self._idle if lane.is_alive]
 
     def _retire(self, lane: Lane) -> None:
         lane.retire()
-        self._leaving.append(lane)
+        self._retired.append(lane)

@@ -1,12 +1,16 @@
-"""A `TorchTrainer` that starts the workers of a lane, and nothing beside them but one light actor.
+"""A `TorchTrainer` that starts the workers of a lane, and only one light actor beside them.
 
-Each process that imports Ray Train takes seconds of CPU before the workers' imports get a core. So
-the controller of a lane, which Ray Train has in an actor of its own, is in the driver, in the
-thread that waits for the lane. The actor in which workers meet (`trainables.launch.sync_actor`) imports
-nothing. And these are left out: the actor for Ray Data's data sets, the one that frees the
-placement group of a controller that was killed (by asking the State API, which only `ray[default]`
-serves), and the one that tells autoscalers what a run wants. Lanes have no Ray Data sets, the
-driver frees a lane's group itself, and autoscalers see pending placement groups.
+Each process that imports Ray Train uses seconds of CPU before the workers' imports get a core. So:
+
+- The controller, which Ray Train puts in an actor of its own, runs in the driver, in the thread
+  that waits for the lane.
+- The actor through which workers synchronise (`trainables.launch.sync_actor`) imports nothing.
+- The actor for Ray Data's data sets is left out: lanes have no such data sets.
+- The actor that frees the placement group of a killed controller is left out: it asks the State
+  API, which only `ray[default]` serves. The driver frees a lane's group itself.
+- The actor that tells autoscalers what a run needs is left out: they see pending placement groups.
+
+Private parts of Ray that this module replaces are listed in `trainables.upstream`.
 """
 
 from __future__ import annotations
@@ -32,15 +36,15 @@ class LaneTrainer(TorchTrainer):
 
     def _create_default_callbacks(self) -> list[Any]:
         unused = (DatasetsCallback, PlacementGroupCleanerCallback)
-        every = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
-        return [callback for callback in every if not isinstance(callback, unused)]
+        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
+        return [callback for callback in callbacks if not isinstance(callback, unused)]
 
-    def _initialize_and_run_controller(self, **given: Any) -> Any:
-        given["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
-        # A controller takes its process's log over; what it says of failures is in trials' records.
+    def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
+        kwargs["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
+        # A controller takes over its process's log; the trials' records have its failures.
         os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"
         logging.getLogger("ray.train").setLevel(logging.CRITICAL)
-        controller: Any = LaneController(**given)
+        controller: Any = LaneController(**kwargs)
         asyncio.run(controller.run())
         return controller.get_result()
 
@@ -51,7 +55,7 @@ class LaneGroup(worker_group.WorkerGroup):
     def _init_train_context_on_workers(
         self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
     ) -> None:
-        told = [
+        contexts = [
             worker.actor.init_train_context.remote(
                 train_run_context=self._train_run_context,
                 distributed_context=worker.distributed_context,
@@ -63,7 +67,7 @@ class LaneGroup(worker_group.WorkerGroup):
             )
             for i, worker in enumerate(workers)
         ]
-        ray.get(told)
+        ray.get(contexts)
         self._decorate_worker_log_file_paths(workers)
 
 
@@ -74,14 +78,14 @@ class LaneController(TrainController):
 
 
 class LaneScaling(FixedScalingPolicy):
-    """A fixed number of workers, of which no autoscaler is told beforehand."""
+    """A fixed number of workers, which no autoscaler is told of in advance."""
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Nothing: Ray's own starts the actor that speaks to autoscalers."""
+        """Nothing: Ray's own method starts the actor that talks to autoscalers."""
 
     def _maybe_send_resource_request(self) -> None: ...
 
 
-# There is no setting for it. Only lanes have their controller in this process.
-_GROUPS: Any = worker_group
-_GROUPS.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+# Ray Train has no setting for it. Only lanes have their controller in this process.
+_WORKER_GROUP_MODULE: Any = worker_group
+_WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)

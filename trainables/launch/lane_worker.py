@@ -1,7 +1,7 @@
-"""A lane's worker: runs trial after trial from the mailbox, in one process.
+"""A lane's worker: runs trial after trial from the broker, in one process.
 
-Processes, imports, process group and prepared data stay; everything of a trial goes with it
-(see `trainables.runtime.global_state`), and a lane in which memory stays behind is given up.
+Processes, imports, process group and prepared data stay; everything else of a trial is undone
+after it (see `trainables.runtime.global_state`). A lane in which memory stays behind is retired.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
-from trainables.launch.ray_train import in_one_line, this_machine
+from trainables.launch.events import LaneAction, RankOutcome
+from trainables.launch.ray_train import error_line, this_machine
 from trainables.launch.run_trial import output_to, run_trial
-from trainables.launch.trial_outcome import Next, Outcome
 from trainables.runtime.gpu_share import before_cuda, limit_memory
 from trainables.runtime.memory import LeakDetector
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
@@ -29,12 +29,13 @@ class LaneTask:
     """What the workers of a lane are told when they start.
 
     Attributes:
-        lane: its id in the mailbox.
-        gpus_per_worker: below 1, the part of a device that each may take.
-        max_growth: bytes beyond the baseline that are not called a leak.
+        lane_id: its name in the broker.
+        broker: of the sweep.
+        gpus_per_worker: below 1, the part of a device that each worker may use.
+        max_growth: bytes beyond the baseline that do not count as a leak.
     """
 
-    lane: str
+    lane_id: str
     broker: ActorHandle[Broker]
     gpus_per_worker: float
     max_growth: int
@@ -42,7 +43,7 @@ class LaneTask:
 
 @dataclass(frozen=True)
 class BrokerChannel:
-    """Rank 0's side of the mailbox, for one attempt."""
+    """Rank 0's connection to the broker, for one attempt."""
 
     broker: ActorHandle[Broker]
     key: str
@@ -56,7 +57,7 @@ class BrokerChannel:
 
 
 def lane_loop(config: dict[str, Any]) -> None:
-    """The train loop of every worker of a lane: run the mailbox's trials until it says None."""
+    """The train loop of every worker of a lane: run the broker's trials until it sends None."""
     import ray
     import ray.train
     from ray.train.torch import get_device
@@ -64,34 +65,37 @@ def lane_loop(config: dict[str, Any]) -> None:
 
     task: LaneTask = config["task"]
     before_cuda(task.gpus_per_worker)
-    device, at = get_device(), ray.train.get_context()
+    device, context = get_device(), ray.train.get_context()
     limit_memory(task.gpus_per_worker, device)
-    rank, world, number = at.get_world_rank(), at.get_world_size(), 0
-    task.broker.hold_lane.remote(task.lane, rank, this_machine(), get_current_placement_group())
+    rank, world_size, number = context.get_world_rank(), context.get_world_size(), 0
+    task.broker.register_lane_worker.remote(
+        task.lane_id, rank, this_machine(), get_current_placement_group()
+    )
     install_sigterm_handler_deferred()
-    gauge = LeakDetector(device, task.max_growth)
-    while (job := _next(task, number)) is not None:
+    leak_detector = LeakDetector(device, task.max_growth)
+    while (job := _take_job(task, number)) is not None:
         channel = BrokerChannel(task.broker, job.key)
-        error = _run(job, channel, device, rank, world, at.get_local_rank())
-        outcome = Outcome(
-            None if error is None else in_one_line(error),
-            fatal=_ruins_the_process(error),
-            leak=gauge.after_trial(failed=error is not None),
+        error = _run(job, channel, device, rank, world_size, context.get_local_rank())
+        outcome = RankOutcome(
+            None if error is None else error_line(error),
+            fatal=_is_fatal(error),
+            leak=leak_detector.after_trial(failed=error is not None),
         )
-        then: Any = ray.get(task.broker.settle.remote(task.lane, job.key, rank, world, outcome))
-        if then is Next.RETIRE:
+        finished = task.broker.finish_trial.remote(task.lane_id, job.key, rank, world_size, outcome)
+        action: Any = ray.get(finished)
+        if action is LaneAction.RETIRE:
             return
-        if then is Next.LEAVE:
+        if action is LaneAction.ABORT:
             raise error or RuntimeError("another rank of the trial failed")
-        if world > 1 and then is Next.RENEW:
+        if world_size > 1 and action is LaneAction.RENEW_GROUP:
             _renew_process_group(number)
         number += 1
 
 
-def _next(task: LaneTask, number: int) -> TrialJob | None:
+def _take_job(task: LaneTask, number: int) -> TrialJob | None:
     import ray
 
-    job: Any = task.broker.job.remote(task.lane, number)
+    job: Any = task.broker.take_job.remote(task.lane_id, number)
     return cast("TrialJob | None", ray.get(job))
 
 
@@ -100,33 +104,33 @@ def _run(
     channel: BrokerChannel,
     device: torch.device,
     rank: int,
-    world: int,
-    local: int,
+    world_size: int,
+    local_rank: int,
 ) -> Exception | None:
-    """Train one trial; gives what it raised, without the frames, which hold its model."""
+    """Train one trial; returns its exception without the frames, which would keep its model."""
     try:
         with output_to(job.paths.log(job.attempt, rank)):
-            run_trial(job, channel, device, rank=rank, world_size=world, local_rank=local)
+            run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
     except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
         e.__cause__ = e.__context__ = None
         return e.with_traceback(None)
     return None
 
 
-def _ruins_the_process(error: Exception | None) -> bool:
+def _is_fatal(error: Exception | None) -> bool:
     """Out of memory, a device error, after which the device may be in any state, or a SIGTERM."""
     import torch
 
-    ends = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | Preempted
-    return isinstance(error, ends)
+    fatal = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | Preempted
+    return isinstance(error, fatal)
 
 
 def _renew_process_group(number: int) -> None:
-    """A fresh group: in the old one the ranks may have left different collectives unfinished."""
+    """Make a new group: ranks may have left different collectives unfinished in the old one."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-    rank, world, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+    rank, world_size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
     store = PrefixStore(f"after-{number}", _get_default_store())
     dist.destroy_process_group()
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)

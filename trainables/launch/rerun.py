@@ -1,4 +1,4 @@
-"""`python -m trainables.launch.rerun ORDER`: trains one trial as far as it came before, without Ray.
+"""`python -m trainables.launch.rerun ORDER`: trains a trial again up to a step, without Ray.
 
 A program of its own, for fresh processes: alone, or as one rank under torchrun.
 """
@@ -17,29 +17,29 @@ from trainables.job import Answer, TrialJob
 
 @dataclass(frozen=True)
 class StopAfter:
-    """Lets a trial train to a step, and stops it there."""
+    """A channel that stops a trial at a step."""
 
     step: int
 
     def report(self, report: Report) -> Answer:
-        """STOP at the step or beyond it."""
+        """STOP at the step or after it."""
         return Answer.STOP if report.step >= self.step else Answer.CONTINUE
 
 
 @dataclass(frozen=True)
 class RerunOrder:
-    """What is to be done: a trial, and the step at which it ends."""
+    """A trial, and the step at which it stops."""
 
     job: TrialJob
     until: int
 
 
 def main() -> None:
-    """Do what a file says."""
-    from trainables.launch.local import run_local
+    """Read the order from the file that the command line names, and train."""
+    from trainables.launch.run_trial import run_local
 
-    again = TypeAdapter(RerunOrder).validate_json(Path(sys.argv[1]).read_bytes())
-    run_local(again.job, StopAfter(again.until))
+    order = TypeAdapter(RerunOrder).validate_json(Path(sys.argv[1]).read_bytes())
+    run_local(order.job, StopAfter(order.until))
 
 
 if __name__ == "__main__":

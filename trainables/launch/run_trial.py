@@ -1,4 +1,4 @@
-"""Runs one trial of ours on this rank: the same in a lane, under torchrun and without either."""
+"""Runs one trial on this rank: in a lane, under torchrun, or alone in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import UserError
 from search_spaces.redaction import redact_file
 from trainables.job import Channel, TrialJob
 from trainables.registry import resolve
+from trainables.runtime.preemption import install_sigterm_handler
 from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
@@ -29,10 +31,11 @@ def run_trial(
     world_size: int = 1,
     local_rank: int = 0,
 ) -> None:
-    """Train one trial to its end, or until it is told to stop.
+    """Train one trial to its end, or until its channel answers otherwise.
 
-    The process is left as it was: generators, torch's settings, environment. Whatever the
-    trainable raises goes to the caller. torch.distributed must be up when `world_size > 1`.
+    Random generators, torch's settings and the environment are restored afterwards. An exception
+    of the trainable is raised as it is. torch.distributed must be initialised when
+    `world_size > 1`.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
@@ -45,12 +48,44 @@ def run_trial(
             worker.close()
 
 
+def run_local(job: TrialJob, channel: Channel) -> None:
+    """Train a trial in this process without Ray; under torchrun every rank calls this.
+
+    Raises:
+        UserError: the trainable is a loop for Ray Train, which runs only under Ray.
+        Preempted: a rank got a SIGTERM; the trial has a whole checkpoint.
+    """
+    import torch
+    import torch.distributed as dist
+
+    trainable = resolve(job.trainable)
+    if trainable.uses_ray_train:
+        raise UserError(
+            f"trainable {job.trainable}: a {trainable.kind} runs under Ray only; "
+            "try tune run FILE --set budget.trials=1"
+        )
+    rank, world_size, local_rank = (
+        int(os.environ.get(name, default))
+        for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
+    )
+    device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    if world_size > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    restore = install_sigterm_handler()
+    try:
+        run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
+    finally:
+        restore()
+        if world_size > 1:
+            dist.destroy_process_group()
+
+
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
-    """Send this process's stdout and stderr, also of C++ libraries, to a file for a while.
+    """Redirect this process's stdout and stderr, also of C++ libraries, to a file in this block.
 
-    An exception that passes through is written to the file with its traceback. Secrets are struck
-    out of the file at the end, and what is written meanwhile is the user's alone.
+    An exception that leaves the block is written to the file with its traceback. Secrets are
+    redacted in the file at the end; until then only this user can read it.
     """
     os.umask(0o077)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,14 @@
-"""Stands in for Ray Train's actor in which the workers of a run meet when they report to it.
+"""Replaces Ray Train's actor through which the workers of a run synchronise their reports.
 
-A lane's workers never do: they report to the mailbox, and meet in their process group. Ray Train
-starts one for each run nevertheless, and its own imports Ray Train and Ray Data for seconds.
+A lane's workers report to the broker and synchronise in their process group. Ray Train starts the
+actor for each run all the same, and its own class imports Ray Train and Ray Data for seconds. This
+class is alone in its module, so that its process imports nothing.
 """
 
 from __future__ import annotations
 
 
 class NoOpSyncActor:
-    """Takes what Ray Train gives its own, and is ended as that is."""
+    """Takes the arguments of Ray Train's own actor and does nothing."""
 
     def __init__(self, timeout_s: float | None, warn_interval_s: float) -> None: ...

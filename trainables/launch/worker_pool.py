@@ -1,4 +1,4 @@
-"""Launches trials in `TorchTrainer`s. Nobody outside knows in which of two ways."""
+"""Launches trials in `TorchTrainer`s: in lanes, or in fresh processes for each attempt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
+from trainables.launch.events import Leak
 from trainables.launch.fresh_pool import FreshWorkerPool
 from trainables.launch.lane_pool import LanePool
-from trainables.launch.ray_train import Shape
-from trainables.launch.trial_outcome import Leak
+from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.registry import resolve
 
 if TYPE_CHECKING:
@@ -20,47 +20,47 @@ if TYPE_CHECKING:
 
 
 class WorkerPool(Protocol):
-    """Runs attempts, in the driver; what they say is heard from the mailbox, by `TrialJob.key`."""
+    """Runs attempts for the driver; their events come from the broker, by `TrialJob.key`."""
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt; only while fewer than the crew's size are under way."""
+        """Begin an attempt; only while fewer attempts than the pool's size are under way."""
         ...
 
     def release(self, key: str, *, unusable: bool = False) -> None:
-        """The attempt is over for the driver: if it is still at work, it is to stop.
+        """The attempt has ended for the driver; if it is still running, stop it.
 
         Args:
             key: of the attempt.
-            ruined: its processes are to take no other.
+            unusable: its processes must not run another one.
         """
         ...
 
-    def keep(self, idle: int) -> None:
-        """Let go of processes without a trial, but for as many as `idle` trials need."""
+    def retire_idle(self, keep: int) -> None:
+        """End processes without an attempt, except those that `keep` attempts need."""
         ...
 
-    def up(self) -> int:
-        """How many workers are there now."""
+    def workers_up(self) -> int:
+        """How many workers are up."""
         ...
 
     def machines(self) -> dict[str, list[str]]:
-        """By the keys of attempts: ids of the machines that their workers are on, where known."""
+        """Ids of the machines of an attempt's workers, by its key, as far as known."""
         ...
 
-    def recall(self) -> None:
-        """Attempts whose processes have not come up do without them: they fail, not begun."""
+    def cancel_starts(self) -> None:
+        """Give up attempts whose processes are not up: they fail without having begun."""
         ...
 
     def is_alive(self) -> bool:
-        """Whether the mailbox is there, without which nobody is heard of."""
+        """Whether the broker answers; without it no event of any attempt arrives."""
         ...
 
-    def why_gone(self, key: str, wait_s: float) -> str | None:
-        """How an attempt's processes failed, one line, where they do within some seconds."""
+    def failure_reason(self, key: str, wait_s: float) -> str | None:
+        """How an attempt's processes failed, one line; waits at most some seconds for it."""
         ...
 
-    def leaks(self) -> list[Leak]:
-        """Why processes were replaced, since the last call: trials that left memory behind."""
+    def take_leaks(self) -> list[Leak]:
+        """Memory leaks for which processes were replaced since the last call."""
         ...
 
     def close(self) -> None:
@@ -70,11 +70,11 @@ class WorkerPool(Protocol):
 
 @dataclass(frozen=True)
 class Isolation:
-    """How much trials may share.
+    """How much trials share.
 
     Attributes:
         kind: `lane` runs trial after trial in the same processes, `trial` in fresh ones.
-        max_trials: of a lane; None for any number.
+        max_trials: that a lane may run; None for any number.
         max_growth: bytes that a process may hold beyond what it held after its first trial.
     """
 
@@ -83,30 +83,30 @@ class Isolation:
     max_growth: int
 
     def trials_per_lane(self, trainable: str) -> int | None:
-        """1 where fresh processes are asked for, by the sweep or by the trainable."""
-        asked = "trial" in (self.kind, resolve(trainable).isolation)
-        return 1 if asked else self.max_trials
+        """1 if the sweep or the trainable asks for fresh processes."""
+        fresh = "trial" in (self.kind, resolve(trainable).isolation)
+        return 1 if fresh else self.max_trials
 
 
 def launch(
     trainable: str,
     isolation: Isolation,
-    shape: Shape,
+    spec: WorkerGroupSpec,
     sizes: Sequence[int],
     broker: ActorHandle[Broker],
 ) -> WorkerPool:
-    """A crew for a sweep; what can come up before the first trial does so in the background.
+    """Make the worker pool of a sweep; lanes start in the background before the first trial.
 
     Args:
         trainable: registered name, `script.py:function`, `package.module:function` or a class.
         isolation: how much trials share. Loops written for Ray Train share nothing.
-        shape: what the workers of one trial hold; how many there are, each attempt says.
-        sizes: of each trial at once, its workers to begin with.
-        mailbox: of the sweep.
+        spec: what the workers of one trial hold; each attempt says how many there are.
+        sizes: for each trial at once, its workers to begin with.
+        broker: of the sweep.
     """
     if resolve(trainable).uses_ray_train:
-        return FreshWorkerPool(shape, broker)
-    # Here, because modules that import each other must not be imported by two threads at once.
+        return FreshWorkerPool(spec, broker)
+    # Not in the lanes' threads: two threads must not import modules that import each other.
     import_module("trainables.launch.lane_trainer")
-    per_lane = isolation.trials_per_lane(trainable)
-    return LanePool(shape, sizes, broker, per_lane, isolation.max_growth)
+    trials_per_lane = isolation.trials_per_lane(trainable)
+    return LanePool(spec, sizes, broker, trials_per_lane, isolation.max_growth)

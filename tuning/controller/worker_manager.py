@@ -107,7 +107,7 @@ class WorkerManager:
 
     def _waiting(self) -> int:
         """Workers that are up and have no trial."""
-        return max(0, self._crew.up() - sum(self._sizes.values()))
+        return max(0, self._crew.workers_up() - sum(self._sizes.values()))
 
     def on_start_failed(self, job: TrialJob, error: str) -> None:
         """An attempt got no processes. Where others have theirs, it waits for one of these; one
@@ -118,7 +118,7 @@ class WorkerManager:
             self._run.on_failed(job.trial_id, error, began=False)
             return
         fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
-        if there := self._crew.up() + fewer:
+        if there := self._crew.workers_up() + fewer:
             self._capacity.cap_workers(there)
             self._run.on_failed(job.trial_id, error, began=False)
         else:
@@ -137,7 +137,7 @@ class WorkerManager:
         """
         self.broker_lost = self.broker_lost or not self._crew.is_alive()
         ask = for_memory and not self.broker_lost
-        reason = self._crew.why_gone(job.key, _NOTICED_S) if ask else None
+        reason = self._crew.failure_reason(job.key, _NOTICED_S) if ask else None
         return self._run.on_failed(
             job.trial_id, reason or LISTENER_DIED, began=not self.broker_lost
         )
@@ -148,9 +148,9 @@ class WorkerManager:
         """
         running = self._sizes.values()
         most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
-        self._crew.keep(max(0, most - len(running)))
+        self._crew.retire_idle(max(0, most - len(running)))
         if self._capacity.is_overcommitted(running):
-            self._crew.recall()
+            self._crew.cancel_starts()
         self._capacity.track_free_slots(running)
         self._note_leaks()
 
@@ -160,20 +160,20 @@ class WorkerManager:
         self._note_leaks()
 
     def _note_leaks(self) -> None:
-        for leak in self._crew.leaks():
-            self._run.on_leak(leak.key, leak.said)
+        for leak in self._crew.take_leaks():
+            self._run.on_leak(leak.key, leak.message)
 
 
 @contextmanager
 def start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
     """Processes for a sweep's trials, which come up in the background. Ray must be up."""
     from trainables.launch.broker import start_broker
-    from trainables.launch.ray_train import Shape
+    from trainables.launch.ray_train import WorkerGroupSpec
     from trainables.launch.worker_pool import Isolation, launch
     from tuning.controller.resources.cluster import available_nodes, cluster_nodes
 
     broker, resources = start_broker(), run.spec.resources
-    shape = Shape(
+    spec = WorkerGroupSpec(
         placement.workers_per_trial[0],
         resources.cpus_per_worker,
         placement.gpus_per_worker,
@@ -183,7 +183,7 @@ def start_workers(run: SweepController, placement: Placement) -> Iterator[Worker
     isolation = Isolation(
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
     )
-    crew = launch(run.spec.trainable, isolation, shape, placement.workers_per_trial, broker)
+    crew = launch(run.spec.trainable, isolation, spec, placement.workers_per_trial, broker)
     workers = WorkerManager(run, crew, broker, Capacity(placement, cluster_nodes, available_nodes))
     try:
         yield workers

@@ -15,9 +15,8 @@ from results.records.trial import TrialRecord, read_reports
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from trainables.launch.local import run_local
 from trainables.launch.rerun import StopAfter
-from trainables.launch.run_trial import output_to
+from trainables.launch.run_trial import output_to, run_local
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
@@ -93,15 +92,15 @@ def run_user_loop(
         from trainables.launch.broker import start_broker
         from trainables.launch.events import Failed, Reported
         from trainables.launch.fresh_pool import FreshWorkerPool
-        from trainables.launch.ray_train import Shape
+        from trainables.launch.ray_train import WorkerGroupSpec
 
         timeout = spec.failure.start_timeout
         held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker
         broker: Any = start_broker()
-        crew = FreshWorkerPool(Shape(*held, timeout, str(job.paths.root / "ray")), broker)
+        crew = FreshWorkerPool(WorkerGroupSpec(*held, timeout, str(job.paths.root / "ray")), broker)
         crew.start(job)
         try:
-            while isinstance(event := ray.get(broker.event.remote(job.key)), Reported):
+            while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):
                 if event.report.step >= until:
                     return
         finally:

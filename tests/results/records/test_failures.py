@@ -7,7 +7,7 @@ import pytest
 from results.records.failures import Cause, Remedy, classify, signature
 from results.storage.atomic import disk_full_error
 from trainables.checkpointing.disk_full import DiskFullError
-from trainables.launch.ray_train import describe, in_one_line
+from trainables.launch.ray_train import describe_failure, error_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
 CASES = [
@@ -42,7 +42,7 @@ CASES = [
     ("rank 2: UserError: a.txt:3: not a JSON object", "", Remedy.FAIL_TRIAL, Cause.BUG),
     ("rank 0: FloatingPointError: overflow", "", Remedy.DIVERGED, Cause.BUG),
     (
-        f"rank 0: {in_one_line(DiskFullError('no space left on device'))}",
+        f"rank 0: {error_line(DiskFullError('no space left on device'))}",
         "",
         Remedy.FAIL_TRIAL,
         Cause.INFRASTRUCTURE,
@@ -54,7 +54,7 @@ CASES = [
         Cause.INFRASTRUCTURE,
     ),
     (
-        f"rank 0: {in_one_line(disk_full_error(Path(__file__), 100))}",
+        f"rank 0: {error_line(disk_full_error(Path(__file__), 100))}",
         "",
         Remedy.STOP_SWEEP,
         Cause.INFRASTRUCTURE,
@@ -110,7 +110,7 @@ def test_a_signature_is_without_numbers_and_addresses() -> None:
 
 
 def test_an_error_of_many_characters_is_cut() -> None:
-    said = in_one_line(ValueError("shape " + "9" * 50_000))
+    said = error_line(ValueError("shape " + "9" * 50_000))
     assert said.startswith("ValueError: shape 999")
     assert said.endswith("9 …")
     assert len(said) < 1100
@@ -125,8 +125,8 @@ class HealthCheckFailed(Exception):
 def test_of_several_ranks_the_one_that_is_gone_says_why() -> None:
     failed = RuntimeError("Training failed")
     failed.worker_failures = {0: RuntimeError("Connection closed by peer"), 1: ValueError("no")}
-    assert describe(failed) == "rank 0: RuntimeError: Connection closed by peer"
+    assert describe_failure(failed) == "rank 0: RuntimeError: Connection closed by peer"
     failed.worker_failures[1] = HealthCheckFailed("A worker health check failed.")
     said = "rank 1: HealthCheckFailed: MemoryError: 1 worker(s) were killed due to the node running"
-    assert describe(failed) == f"{said} low"
-    assert classify(describe(failed)).remedy is Remedy.SHRINK
+    assert describe_failure(failed) == f"{said} low"
+    assert classify(describe_failure(failed)).remedy is Remedy.SHRINK

@@ -1,14 +1,20 @@
-"""The mailbox, as its actor runs it: one event loop, many waiting callers."""
-
 import asyncio
+
+import pytest
 
 from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch import broker
 from trainables.launch.broker import Broker
-from trainables.launch.events import Ended, Failed, Reported
-from trainables.launch.trial_outcome import Leak, Next, Outcome, ReleasedLane
+from trainables.launch.events import (
+    Ended,
+    Failed,
+    LaneAction,
+    Leak,
+    RankOutcome,
+    ReleasedLane,
+    Reported,
+)
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
 
@@ -29,188 +35,197 @@ def job(trial_id, attempt=1):
 A, B = job("a"), job("b")
 
 
-def test_trials_go_through_a_lane_one_after_another():
+async def forgotten(broker, trial):
+    assert await broker.report(trial.key, REPORT) is Answer.STOP
+    await blocks(broker.next_event(trial.key))
+
+
+async def blocks(call):
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call, 0.01)
+
+
+def test_lane_runs_trials_in_order():
     async def scenario():
-        box = Broker()
+        broker = Broker()
         heard = []
 
         async def worker(rank):
             number = 0
-            while (mine := await box.job("lane", number)) is not None:
+            while (mine := await broker.take_job("lane", number)) is not None:
                 if rank == 0:
-                    heard.append((mine.key, await box.report(mine.key, REPORT)))
-                assert await box.settle("lane", mine.key, rank, 2, Outcome()) is Next.GO_ON
+                    heard.append((mine.key, await broker.report(mine.key, REPORT)))
+                action = await broker.finish_trial("lane", mine.key, rank, 2, RankOutcome())
+                assert action is LaneAction.CONTINUE
                 number += 1
 
         async def driver():
             for trial, answer in ((A, Answer.CONTINUE), (B, Answer.STOP)):
-                await box.submit("lane", trial)
-                assert await box.event(trial.key) == Reported(REPORT)
-                await box.answer(trial.key, answer)
+                await broker.submit("lane", trial)
+                assert await broker.next_event(trial.key) == Reported(REPORT)
+                await broker.answer(trial.key, answer)
                 if answer is Answer.CONTINUE:
-                    assert await box.event(trial.key) == Ended()
-            await box.submit("lane", None)
+                    assert await broker.next_event(trial.key) == Ended()
+            await broker.submit("lane", None)
 
         await asyncio.gather(worker(0), worker(1), driver())
         assert heard == [("a.1", Answer.CONTINUE), ("b.1", Answer.STOP)]
-        assert not box._talks, "nothing is kept of what is over"
+        await forgotten(broker, A)
+        await forgotten(broker, B)
 
     asyncio.run(scenario())
 
 
-def test_a_stopped_trial_is_told_at_its_next_report():
+def test_report_after_stop_is_answered_stop():
     async def scenario():
-        box = Broker()
-        await box.answer(A.key, Answer.STOP)
-        assert await box.report(A.key, REPORT) is Answer.STOP
-        assert await box.report(A.key, REPORT) is Answer.STOP
+        broker = Broker()
+        await broker.answer(A.key, Answer.STOP)
+        assert await broker.report(A.key, REPORT) is Answer.STOP
+        assert await broker.report(A.key, REPORT) is Answer.STOP
 
     asyncio.run(scenario())
 
 
-def test_a_lane_that_goes_takes_only_the_trial_that_had_begun():
+def test_remove_lane_fails_unfinished_trials():
     async def scenario():
-        box = Broker()
+        broker = Broker()
         for trial in (job("done"), A, B):
-            await box.submit("lane", trial)
+            await broker.submit("lane", trial)
         for number in range(2):
-            await box.job("lane", number)
-        await box.settle("lane", "done.1", 0, 1, Outcome())
-        await box.lane_gone("lane", "rank 1: killed")
-        assert await box.event("done.1") == Ended()
-        assert await box.event(A.key) == Failed("rank 1: killed", began=True)
-        assert await box.event(B.key) == Failed("rank 1: killed", began=False)
-        await box.submit("lane", B)
-        assert await box.event(B.key) == Failed("rank 1: killed", began=False)
-        await box.submit("never up", A)
-        await box.lane_gone("never up", "timed out")
-        assert await box.event(A.key) == Failed("timed out", began=False, came_up=False)
+            await broker.take_job("lane", number)
+        await broker.finish_trial("lane", "done.1", 0, 1, RankOutcome())
+        await broker.remove_lane("lane", "rank 1: killed")
+        assert await broker.next_event("done.1") == Ended()
+        assert await broker.next_event(A.key) == Failed("rank 1: killed", began=True)
+        assert await broker.next_event(B.key) == Failed("rank 1: killed", began=False)
+        await broker.submit("lane", B)
+        assert await broker.next_event(B.key) == Failed("rank 1: killed", began=False)
+        await broker.submit("never up", A)
+        await broker.remove_lane("never up", "timed out")
+        assert await broker.next_event(A.key) == Failed("timed out", began=False, came_up=False)
 
     asyncio.run(scenario())
 
 
-def settle_both(first, second):
-    """Outcomes of two ranks; gives what each is told, and the trial's last event."""
+def finish_on_two_ranks(first, second):
+    """Finish a trial with the outcomes of two ranks; their actions and the last event."""
 
     async def scenario():
-        box = Broker()
-        await box.submit("lane", A)
+        broker = Broker(ranks_timeout_s=0.01)
+        await broker.submit("lane", A)
         told = await asyncio.gather(
             *(
-                box.settle("lane", A.key, rank, 2, outcome)
+                broker.finish_trial("lane", A.key, rank, 2, outcome)
                 for rank, outcome in enumerate((first, second))
                 if outcome
             )
         )
-        event = await box.event(A.key) if first and second else None
+        event = await broker.next_event(A.key) if first and second else None
         return told, event
 
     return asyncio.run(scenario())
 
 
-def test_a_failure_of_a_trial_leaves_its_lane_whole():
-    told, event = settle_both(Outcome(), Outcome("ValueError: bad"))
-    assert told == [Next.RENEW] * 2
+def test_finish_trial_renews_group_after_failure():
+    told, event = finish_on_two_ranks(RankOutcome(), RankOutcome("ValueError: bad"))
+    assert told == [LaneAction.RENEW_GROUP] * 2
     assert event == Failed("rank 1: ValueError: bad")
 
 
-def test_what_ruins_a_process_ends_the_lane_on_all_ranks():
-    told, event = settle_both(Outcome("OutOfMemoryError: x", fatal=True), Outcome())
-    assert told == [Next.LEAVE] * 2
+def test_finish_trial_aborts_lane_after_fatal_failure():
+    told, event = finish_on_two_ranks(RankOutcome("OutOfMemoryError: x", fatal=True), RankOutcome())
+    assert told == [LaneAction.ABORT] * 2
     assert event == Failed("rank 0: OutOfMemoryError: x")
 
 
-def test_a_rank_that_waits_for_ever_ends_the_lane(monkeypatch):
-    monkeypatch.setattr(broker, "_SETTLE_S", 0.01)
-    told, _ = settle_both(Outcome("ValueError: bad"), None)
-    assert told == [Next.LEAVE]
+def test_finish_trial_aborts_lane_when_a_rank_hangs():
+    told, _ = finish_on_two_ranks(RankOutcome("ValueError: bad"), None)
+    assert told == [LaneAction.ABORT]
 
 
-def test_a_leak_ends_the_lane_after_its_trial_and_is_told():
+def test_leak_retires_lane_after_its_trial():
     async def scenario():
-        box = Broker()
-        await box.submit("lane", A)
-        await box.submit("lane", B)
+        broker = Broker()
+        await broker.submit("lane", A)
+        await broker.submit("lane", B)
         told = await asyncio.gather(
-            box.settle("lane", A.key, 0, 2, Outcome()),
-            box.settle("lane", A.key, 1, 2, Outcome(leak="700 MiB")),
+            broker.finish_trial("lane", A.key, 0, 2, RankOutcome()),
+            broker.finish_trial("lane", A.key, 1, 2, RankOutcome(leak="700 MiB")),
         )
-        assert told == [Next.RETIRE] * 2
-        assert await box.event(A.key) == Ended(), "the trial itself is fine"
-        left = await box.lane_gone("lane", "left")
+        assert told == [LaneAction.RETIRE] * 2
+        assert await broker.next_event(A.key) == Ended(), "the trial itself is fine"
+        left = await broker.remove_lane("lane", "left")
         assert left == ReleasedLane(Leak(A.key, "rank 1: 700 MiB"))
-        assert (await box.event(B.key)).began is False, "what came too late goes elsewhere"
+        assert (await broker.next_event(B.key)).began is False, "the driver starts it elsewhere"
 
     asyncio.run(scenario())
 
 
-def test_lanes_come_up_one_after_the_first():
+def test_wait_to_start_waits_for_first_report_of_first_lane():
     async def scenario():
-        box = Broker()
-        second = asyncio.create_task(box.may_start("second", after="first"))
-        third = asyncio.create_task(box.may_start("third", after="first"))
-        await box.submit("third", None)
+        broker = Broker()
+        second = asyncio.create_task(broker.wait_to_start("second", after="first"))
+        third = asyncio.create_task(broker.wait_to_start("third", after="first"))
+        await broker.submit("third", None)
         assert await third is False, "the sweep ends before it began"
-        assert await box.lanes_up() == {}
-        await box.submit("first", A)
-        assert await box.job("first", 0) == A
-        assert await box.lanes_up() == {"first": []}
-        assert not second.done(), "the first step has the cores"
-        report = asyncio.create_task(box.report(A.key, REPORT))
+        assert await broker.lanes_up() == {}
+        await broker.submit("first", A)
+        assert await broker.take_job("first", 0) == A
+        assert await broker.lanes_up() == {"first": []}
+        assert not second.done(), "the first step keeps the cores"
+        report = asyncio.create_task(broker.report(A.key, REPORT))
         assert await second is True
-        await box.answer(A.key, Answer.STOP)
+        await broker.answer(A.key, Answer.STOP)
         assert await report is Answer.STOP
-        await box.lane_gone("other", "never came up")
-        assert await box.may_start("fourth", after="other") is True
+        await broker.remove_lane("other", "never came up")
+        assert await broker.wait_to_start("fourth", after="other") is True
 
     asyncio.run(scenario())
 
 
-def test_a_long_first_step_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(broker, "_FIRST_STEP_S", 0.01)
-
+def test_wait_to_start_does_not_wait_for_long_first_step():
     async def scenario():
-        box = Broker()
-        await box.submit("first", A)
-        await box.job("first", 0)
-        assert await box.may_start("second", after="first") is True
+        broker = Broker(first_step_s=0.01)
+        await broker.submit("first", A)
+        await broker.take_job("first", 0)
+        assert await broker.wait_to_start("second", after="first") is True
 
     asyncio.run(scenario())
 
 
-def test_nothing_is_kept_for_a_lane_that_has_gone():
+def test_submit_to_removed_lane_keeps_nothing():
     async def scenario():
-        box = Broker()
-        await box.lane_gone("lane", "gone")
-        await box.submit("lane", None)
-        assert not box._lanes
+        broker = Broker()
+        await broker.remove_lane("lane", "gone")
+        await broker.submit("lane", None)
+        await blocks(broker.take_job("lane", 0))
 
     asyncio.run(scenario())
 
 
-def test_a_lane_that_is_not_up_is_called_back():
+def test_cancel_start_fails_trials_of_lane_that_is_not_up():
     async def scenario():
-        box = Broker()
-        await box.submit("lane", A)
-        await box.recall("lane")
-        said = await box.event(A.key)
+        broker = Broker()
+        await broker.submit("lane", A)
+        await broker.cancel_start("lane")
+        said = await broker.next_event(A.key)
         assert (said.began, said.came_up) == (False, True), "it is tried again"
-        assert await box.job("lane", 0) is None, "what comes up late leaves"
-        await box.recall("lane")
-        await box.lane_gone("lane", "left")
-        await box.recall("lane")
+        assert await broker.take_job("lane", 0) is None, "what comes up late leaves"
+        await broker.cancel_start("lane")
+        await broker.remove_lane("lane", "left")
+        await broker.cancel_start("lane")
 
     asyncio.run(scenario())
 
 
-def test_a_lane_that_is_up_is_left_alone():
+def test_cancel_start_leaves_lane_that_is_up():
     async def scenario():
-        box = Broker()
-        await box.submit("lane", A)
-        assert await box.job("lane", 0) is A
-        await box.recall("lane")
-        waiting = asyncio.create_task(box.event(A.key))
-        await box.settle("lane", A.key, 0, 1, Outcome())
+        broker = Broker()
+        await broker.submit("lane", A)
+        assert await broker.take_job("lane", 0) is A
+        await broker.cancel_start("lane")
+        waiting = asyncio.create_task(broker.next_event(A.key))
+        await broker.finish_trial("lane", A.key, 0, 1, RankOutcome())
         assert await waiting == Ended()
 
     asyncio.run(scenario())
@@ -219,34 +234,36 @@ def test_a_lane_that_is_up_is_left_alone():
 ALPHA, BETA = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
 
 
-def test_who_failed_is_told_with_the_machine_of_each_rank():
+def test_failure_names_machine_of_each_rank():
     async def scenario():
-        box = Broker()
-        await box.submit("lane", A)
-        await box.submit("lane", B)
+        broker = Broker()
+        await broker.submit("lane", A)
+        await broker.submit("lane", B)
         for rank, machine in enumerate((ALPHA, BETA)):
-            await box.hold_lane("lane", rank, machine, None)
-        await box.job("lane", 0)
-        assert await box.lanes_up() == {"lane": ["a", "b"]}
-        outcomes = Outcome(), Outcome(failure="RuntimeError: ECC error")
-        await asyncio.gather(*(box.settle("lane", A.key, r, 2, o) for r, o in enumerate(outcomes)))
-        said = await box.event(A.key)
+            await broker.register_lane_worker("lane", rank, machine, None)
+        await broker.take_job("lane", 0)
+        assert await broker.lanes_up() == {"lane": ["a", "b"]}
+        outcomes = RankOutcome(), RankOutcome(failure="RuntimeError: ECC error")
+        await asyncio.gather(
+            *(broker.finish_trial("lane", A.key, rank, 2, o) for rank, o in enumerate(outcomes))
+        )
+        said = await broker.next_event(A.key)
         assert (said.reason, said.machines) == (
             "rank 1: RuntimeError: ECC error",
             {0: ALPHA, 1: BETA},
         )
-        await box.lane_gone("lane", "died")
-        assert (await box.event(B.key)).machines == {0: ALPHA, 1: BETA}
+        await broker.remove_lane("lane", "died")
+        assert (await broker.next_event(B.key)).machines == {0: ALPHA, 1: BETA}
 
     asyncio.run(scenario())
 
 
-def test_a_loop_that_failed_is_told_with_its_machines():
+def test_failure_of_attempt_without_lane_names_its_machines():
     async def scenario():
-        box = Broker()
-        await box.begin(A.key)
-        await box.hold(A.key, 0, ALPHA, None)
-        await box.post(A.key, Failed("RuntimeError: ECC error"))
-        assert (await box.event(A.key)).machines == {0: ALPHA}
+        broker = Broker()
+        await broker.begin_attempt(A.key)
+        await broker.register_worker(A.key, 0, ALPHA, None)
+        await broker.post_event(A.key, Failed("RuntimeError: ECC error"))
+        assert (await broker.next_event(A.key)).machines == {0: ALPHA}
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Which lane takes the next trial; lanes that only remember stand for real ones."""
+"""Lanes without processes record which trials a pool gives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from trainables.job import TrialJob
 from trainables.launch import lane_pool
 from trainables.launch.lane_pool import LanePool
-from trainables.launch.ray_train import Shape
+from trainables.launch.ray_train import WorkerGroupSpec
 
 JOB = TrialJob(
     trial_id="a",
@@ -25,42 +25,58 @@ JOB = TrialJob(
 )
 
 
-class Remembered:
+class RecordedLane:
     """A lane without processes."""
 
-    def __init__(self, shape: Shape, broker: Any, max_growth: int, after: Any = None) -> None:
-        self.id, self.workers, self.after = f"lane-{id(self)}", shape.workers, after
-        self.alive, self.recalled, self.trials = True, False, 0
+    made: list[RecordedLane]
+
+    def __init__(
+        self, spec: WorkerGroupSpec, broker: Any, max_growth: int, after: Any = None
+    ) -> None:
+        self.id, self.workers, self.after = f"lane-{id(self)}", spec.workers, after
+        self.is_alive, self.is_cancelled, self.num_trials = True, False, 0
+        self.made.append(self)
 
     def start(self, job: Any) -> None:
-        self.trials += 1
+        self.num_trials += 1
 
     def retire(self) -> None:
-        self.alive = False
+        self.is_alive = False
 
 
 @pytest.fixture
-def crew(monkeypatch: pytest.MonkeyPatch) -> Any:
+def lanes(monkeypatch: pytest.MonkeyPatch) -> list[RecordedLane]:
+    """All lanes that the pool makes, in order."""
+    monkeypatch.setattr(lane_pool, "Lane", RecordedLane)
+    monkeypatch.setattr(RecordedLane, "made", [], raising=False)
+    return RecordedLane.made
+
+
+@pytest.fixture
+def pool(lanes: list[RecordedLane]) -> LanePool:
     """Two lanes of one worker."""
-    monkeypatch.setattr(lane_pool, "Lane", Remembered)
     broker: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
-    return LanePool(Shape(1, 1.0, 0.0, 1.0, ""), [1, 1], broker, None, 0)
+    return LanePool(WorkerGroupSpec(1, 1.0, 0.0, 1.0, ""), [1, 1], broker, None, 0)
 
 
-def test_the_first_trial_goes_to_the_lane_that_starts_first(crew: Any) -> None:
-    crew.start(JOB)
-    assert crew._busy[JOB.key].after is None
+def test_first_trial_goes_to_the_lane_that_starts_first(
+    pool: LanePool, lanes: list[RecordedLane]
+) -> None:
+    pool.start(JOB)
+    assert [(lane.after, lane.num_trials) for lane in lanes] == [(None, 1), (lanes[0], 0)]
 
 
-def test_the_lane_that_was_released_last_comes_first(crew: Any) -> None:
-    crew.start(JOB)
-    first, other = crew._busy[JOB.key], crew._free[0]
-    crew.release(JOB.key)
-    crew.start(JOB)
-    assert (first.trials, other.trials) == (2, 0)
+def test_lane_released_last_is_used_first(pool: LanePool, lanes: list[RecordedLane]) -> None:
+    pool.start(JOB)
+    pool.release(JOB.key)
+    pool.start(JOB)
+    assert [lane.num_trials for lane in lanes] == [2, 0]
 
 
-def test_a_trial_of_another_size_gets_a_lane_of_its_own(crew: Any) -> None:
-    crew.start(replace(JOB, workers=2))
-    assert crew._busy[JOB.key].workers == 2
-    assert crew._free == []
+def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[RecordedLane]) -> None:
+    pool.start(replace(JOB, workers=2))
+    assert [(lane.workers, lane.is_alive) for lane in lanes] == [
+        (1, False),
+        (1, False),
+        (2, True),
+    ]

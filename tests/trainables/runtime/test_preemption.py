@@ -17,7 +17,7 @@ from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
 from trainables.digits import loop
-from trainables.launch.ray_train import in_one_line
+from trainables.launch.ray_train import error_line
 from trainables.runtime.preemption import (
     Preempted,
     _asked,
@@ -51,7 +51,7 @@ def test_it_leaves_at_the_next_report_with_a_checkpoint(tmp_path: Path, heeding:
     newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 2
-    failure = classify(f"rank 0: {in_one_line(e.value)}")
+    failure = classify(f"rank 0: {error_line(e.value)}")
     assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.PREEMPTION)
     with pytest.raises(Preempted):  # nothing begins here any more
         make_worker(tmp_path, "digits", {}, attempt=2).resume()
@@ -64,7 +64,7 @@ def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) 
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
 
 
-@pytest.mark.parametrize("when", ["make_network", "_epoch", "_judge"])
+@pytest.mark.parametrize("when", ["make_network", "train_epoch", "judge"])
 def test_told_to_go_in_warm_up_training_or_evaluation(
     tmp_path: Path, when: str, heeding: None
 ) -> None:

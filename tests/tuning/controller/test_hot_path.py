@@ -201,19 +201,19 @@ def test_a_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
     assert set(every) == {(1, 1)}
 
 
-def test_a_mailbox_keeps_nothing_of_reports_that_were_answered() -> None:
+def test_broker_keeps_no_answered_report() -> None:
     import asyncio
 
     from trainables.job import Answer
 
     async def scenario() -> None:
         box, heard = Broker(), 0
-        await box.begin("t.1")
+        await box.begin_attempt("t.1")
 
         async def driver() -> None:
             nonlocal heard
             while heard < 100:
-                await box.event("t.1")
+                await box.next_event("t.1")
                 heard += 1
                 await box.answer("t.1", Answer.CONTINUE)
 
@@ -223,8 +223,9 @@ def test_a_mailbox_keeps_nothing_of_reports_that_were_answered() -> None:
                 assert await box.report("t.1", said) is Answer.CONTINUE
 
         await asyncio.gather(driver(), worker())
-        talk = box._talks["t.1"]
-        assert talk.events.empty()
-        assert talk.answers.empty()
+        unanswered = Report(step=101, metrics={}, attempt=1, time=0.0)
+        for waiting in (box.next_event("t.1"), box.report("t.1", unanswered)):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting, 0.01)
 
     asyncio.run(scenario())

@@ -38,7 +38,7 @@ def trial(
 
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
-    from trainables.launch.local import run_local
+    from trainables.launch.run_trial import run_local
     from tuning.controller.preflight import preflight
 
     loaded = load_sweep(file, set_)

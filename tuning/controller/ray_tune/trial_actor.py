@@ -39,7 +39,7 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Wait for the attempt's next event."""
-        event = ray.get(self._broker.event.remote(self._key))
+        event = ray.get(self._broker.next_event.remote(self._key))
         if isinstance(event, Failed):
             said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
             return {**said, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
