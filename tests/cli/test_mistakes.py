@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import ROOT, Tune
-from tests.search_spaces.bad_files import BAD, FOLDER
+from tests.search_spaces.examples import BAD, BAD_FOLDER
 
 SWEEP = """\
 name: mine
@@ -32,7 +32,7 @@ budget: {trials: 2}
 def test_a_bad_file_never_starts_a_sweep(
     tune: Tune, listing: Callable[[], list[str]], name: str, expected: str
 ) -> None:
-    assert tune.refused("run", FOLDER / name) == expected
+    assert tune.refused("run", BAD_FOLDER / name) == expected
     assert listing() == []
 
 
@@ -188,7 +188,7 @@ def python_m_tuning(*args: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_program_itself_ends_with_code_2() -> None:
     name, expected = next((n, e) for n, e in BAD if n == "many_mistakes.yaml")
-    done = python_m_tuning("run", FOLDER / name)
+    done = python_m_tuning("run", BAD_FOLDER / name)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 

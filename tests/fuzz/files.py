@@ -1,4 +1,4 @@
-"""Sweep files that somebody, or something, has been at: every one loads, or is refused in words."""
+"""Randomly mutated sweep files: each one loads, or is refused with a message."""
 
 from __future__ import annotations
 
@@ -7,82 +7,36 @@ from pathlib import Path
 
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from tests.search_spaces.examples import SHIPPED
 from tuning.controller.preflight import preflight
 
-SHIPPED = sorted((Path(__file__).parents[2] / "search_spaces").glob("*.yaml"))
 SCALARS = [
-    "null",
-    "~",
-    "true",
-    "no",
-    "0",
-    "-1",
-    "1e400",
-    ".nan",
-    "-.inf",
-    "1e-5",
-    "0x1F",
-    "99999999999999999999",
-    "''",
-    "'",
-    "'",
-    '"\\u0000"',
-    "[]",
-    "{}",
-    "[[]]",
-    "{a:",
-    "{}}",
-    "&a",
-    "*a",
-    "!!python/object:os.system",
-    "!!int",
-    "x",
-    "<<:",
-    "?",
-    "-",
-    ":",
-    "'%'",
-    "@",
-    "`",
-    "|",
-    ">",
-    "2026-01-01",
-    "${HOME}",
-    "${X",
-    "{uniform:",
-    "[0,",
-    "1]}",
-    "{choice:",
-    "[]}",
-    "{loguniform:",
-    "[0,",
-    "1]}",
-    "{randint:",
-    "[5,",
-    "5]}",
-    "{uniform:",
-    "[1]}",
-    "1_000",
+    *["null", "~", "true", "no", "0", "-1", "1e400", ".nan", "-.inf", "1e-5", "0x1F"],
+    *["99999999999999999999", "''", "'", "'", '"\\u0000"', "[]", "{}", "[[]]", "{a:", "{}}"],
+    *["&a", "*a", "!!python/object:os.system", "!!int", "x", "<<:", "?", "-", ":", "'%'", "@"],
+    *["`", "|", ">", "2026-01-01", "${HOME}", "${X", "{uniform:", "[0,", "1]}", "{choice:"],
+    *["[]}", "{loguniform:", "[0,", "1]}", "{randint:", "[5,", "5]}", "{uniform:", "[1]}"],
+    *["1_000"],
 ]
 
 
 def mutated(rng: random.Random) -> bytes:
-    """A shipped file after one to four mishaps."""
+    """A shipped file after one to four random mutations."""
     data = rng.choice(SHIPPED).read_bytes()
     for _ in range(rng.randint(1, 4)):
-        data = rng.choice(MISHAPS)(data, rng)
+        data = rng.choice(MUTATIONS)(data, rng)
     return data
 
 
 def check(data: bytes, folder: Path) -> bool:
-    """Whether the file was taken; anything but a `UserError` escapes."""
+    """Whether the file loads; any exception but a `UserError` escapes."""
     file = folder / "fuzzed.yaml"
     file.write_bytes(data)
     try:
         loaded = load_sweep(file)
-        again = folder / "again.yaml"
-        again.write_text(dump_sweep(loaded.spec))
-        assert load_sweep(again).spec == loaded.spec, "a dump reads back as something else"
+        dump = folder / "dump.yaml"
+        dump.write_text(dump_sweep(loaded.spec))
+        assert load_sweep(dump).spec == loaded.spec, "the dump does not round-trip"
         preflight(loaded)
     except UserError as e:
         assert all(line and "\n" not in line for line in e.problems), e.problems
@@ -94,14 +48,14 @@ def _truncate(data: bytes, rng: random.Random) -> bytes:
     return data[: rng.randrange(len(data) + 1)]
 
 
-def _flip(data: bytes, rng: random.Random) -> bytes:
+def _flip_bit(data: bytes, rng: random.Random) -> bytes:
     if not data:
         return data
     at = rng.randrange(len(data))
     return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
 
 
-def _lines(data: bytes, rng: random.Random) -> bytes:
+def _change_line(data: bytes, rng: random.Random) -> bytes:
     lines = data.split(b"\n")
     a, b = rng.randrange(len(lines)), rng.randrange(len(lines))
     act = rng.randrange(4)
@@ -116,7 +70,7 @@ def _lines(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-def _value(data: bytes, rng: random.Random) -> bytes:
+def _change_value(data: bytes, rng: random.Random) -> bytes:
     lines = data.split(b"\n")
     at = [i for i, line in enumerate(lines) if b":" in line]
     if not at:
@@ -127,7 +81,7 @@ def _value(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-def _key(data: bytes, rng: random.Random) -> bytes:
+def _change_key(data: bytes, rng: random.Random) -> bytes:
     lines = data.split(b"\n")
     i = rng.randrange(len(lines))
     key, colon, value = lines[i].partition(b":")
@@ -136,4 +90,13 @@ def _key(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-MISHAPS = (_truncate, _flip, _lines, _lines, _value, _value, _value, _key)
+MUTATIONS = (
+    _truncate,
+    _flip_bit,
+    _change_line,
+    _change_line,
+    _change_value,
+    _change_value,
+    _change_value,
+    _change_key,
+)

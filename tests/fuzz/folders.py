@@ -1,4 +1,4 @@
-"""Damaged sweep folders: every command gives an answer or one line, and changes nothing whole."""
+"""Damaged sweep folders: each command answers or gives a message, and changes no intact file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuning.controller.sweep_dir.repair import version_changes
 
 
 def make_sweep(storage: Path) -> SweepPaths:
-    """A sweep in the middle, with all of its files; it learns from another, which is finished."""
+    """An unfinished sweep with all kinds of files; it learns from a finished one."""
     earlier = _create(storage, name="earlier", budget={"trials": 2})
     with open_sweep(earlier, read_spec(earlier)) as run:
         finish(run)
@@ -41,7 +41,7 @@ def make_sweep(storage: Path) -> SweepPaths:
         for _ in range(2):
             job = run.next_trial()
             save(job, 1)
-            _note(job)
+            _write_provenance(job)
             train(run, job)
         train(run, run.next_trial(), upto=1)
         write_parquet(paths, trials_frame(summaries(paths, "loss", "min"), run.spec))
@@ -54,8 +54,8 @@ def _create(storage: Path, **changes: Any) -> SweepPaths:
     return create_sweep(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
 
 
-def _note(job: TrialJob) -> None:
-    """What a worker writes beside its reports."""
+def _write_provenance(job: TrialJob) -> None:
+    """Write what a worker writes beside its reports."""
     ran = Environment(source={}, versions=dict(versions()), hardware={})
     environment.write(job.paths, job.attempt, ran)
     job.paths.samples(job.attempt).write_text(sample_line(1, 1.0, {"system/memory_mb": 1.0}))
@@ -86,7 +86,7 @@ def damaged(sweep: SweepPaths, storage: Path, rng: random.Random) -> SweepPaths:
 
 
 def check(paths: SweepPaths) -> bool:
-    """Whether the sweep could be resumed; anything but a `UserError` escapes."""
+    """Whether the sweep can be resumed; any exception but a `UserError` escapes."""
     storage, name = str(paths.root.parent), paths.name
     before = _hashes(paths.root)
     for look in (

@@ -1,4 +1,4 @@
-"""A little of the fuzz; `make chaos` runs the rest (`TUNE_FUZZ` sets the count here)."""
+"""A short run of the fuzz tests; `TUNE_FUZZ` sets the count, `make chaos` runs more."""
 
 import os
 import random
@@ -11,17 +11,19 @@ from tests.fuzz import files, folders
 COUNT = int(os.environ.get("TUNE_FUZZ", "120"))
 
 
-def test_sweep_files(tmp_path: Path) -> None:
-    taken = 0
+def test_mutated_sweep_file_loads_or_is_refused(tmp_path: Path) -> None:
+    loaded = 0
     for seed in range(COUNT):
         try:
-            taken += files.check(files.mutated(random.Random(seed)), tmp_path)
+            loaded += files.check(files.mutated(random.Random(seed)), tmp_path)
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}") from e
-    assert 0 < taken < COUNT
+    assert 0 < loaded < COUNT
 
 
-def test_damaged_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_sweep_folder_resumes_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     sweep = folders.make_sweep(tmp_path / "whole")
     resumed = 0

@@ -1,4 +1,4 @@
-"""What counts as a secret, and that nothing else is touched."""
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -17,53 +17,32 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMLESS", "learning_rate")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "HF_TOKEN",
-        "AWS_SECRET_ACCESS_KEY",
-        "OPENAI_API_KEY",
-        "apiKey",
-        "db.password",
-        "wandb.apikey",
-        "client-secret",
-        "PGPASSWORD_PASSWORD",
-        "GOOGLE_CREDENTIALS",
-        "privateKey",
-    ],
-)
-def test_secret_names(name: str) -> None:
+SECRET = [
+    *["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "apiKey", "db.password"],
+    *["wandb.apikey", "client-secret", "PGPASSWORD_PASSWORD", "GOOGLE_CREDENTIALS", "privateKey"],
+]
+ORDINARY = [
+    *["max_tokens", "pad_token", "eos_token", "token_budget", "tokenizer", "key", "sort_key"],
+    *["keyboard", "learning_rate", "secret_sauce_ratio", "passes", "vocab", "per_token"],
+]
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_looks_secret_recognises_secret_names(name: str) -> None:
     assert looks_secret(name)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "max_tokens",
-        "pad_token",
-        "eos_token",
-        "token_budget",
-        "tokenizer",
-        "key",
-        "sort_key",
-        "keyboard",
-        "learning_rate",
-        "secret_sauce_ratio",
-        "passes",
-        "vocab",
-        "per_token",
-    ],
-)
-def test_other_names(name: str) -> None:
+@pytest.mark.parametrize("name", ORDINARY)
+def test_looks_secret_leaves_ordinary_names(name: str) -> None:
     assert not looks_secret(name)
 
 
-def test_text() -> None:
+def test_redact_hides_secrets_and_passwords() -> None:
     text = f"GET https://me:pa55@host/x?t={CANARY}-and-more {CANARY} step learning_rate a:b@c"
     assert redact(text) == "GET https://me:***@host/x?t=*** *** step learning_rate a:b@c"
 
 
-def test_values() -> None:
+def test_redacted_hides_secret_values() -> None:
     given = {"api_key": "x", "lr": 0.1, "n": 3, "note": CANARY, "none": None, "l": [CANARY], "b": 1}
     assert redacted(given) == {
         "api_key": "***",
@@ -76,7 +55,7 @@ def test_values() -> None:
     }
 
 
-def test_a_file_keeps_its_length_and_its_writer(tmp_path: Path) -> None:
+def test_redact_file_overwrites_in_place(tmp_path: Path) -> None:
     log = tmp_path / "rank_0.log"
     redact_file(log)  # not there
     log.touch()

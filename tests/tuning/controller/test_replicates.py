@@ -16,7 +16,7 @@ from results.records.trial import TrialRecord, TrialState
 from results.report.page import write_report
 from results.report.sweep_data import read as read_report
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.search_spaces.test_sweep_file import MINIMAL
+from tests.search_spaces.examples import MINIMAL
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision

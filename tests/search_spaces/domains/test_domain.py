@@ -1,4 +1,4 @@
-"""The domains mean what Ray Tune's domains of the same names mean."""
+"""A domain means the same as Ray Tune's domain of that name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES: list[dict[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize("form", EXAMPLES, ids=[next(iter(form)) for form in EXAMPLES])
-def test_ray_tune_draws_what_the_domain_contains(form: dict[str, list[Any]]) -> None:
+def test_domain_contains_what_ray_tune_samples(form: dict[str, list[Any]]) -> None:
     from ray import tune
 
     domain = Domain.model_validate(form)
@@ -43,7 +43,7 @@ def test_ray_tune_draws_what_the_domain_contains(form: dict[str, list[Any]]) -> 
 
 
 @pytest.mark.parametrize("form", EXAMPLES, ids=[next(iter(form)) for form in EXAMPLES])
-def test_dump_reads_back(form: dict[str, list[Any]]) -> None:
+def test_dump_round_trips(form: dict[str, list[Any]]) -> None:
     domain = Domain.model_validate(form)
     assert domain.dump() == form
     assert Domain.model_validate(domain.model_dump()) == domain
@@ -51,18 +51,18 @@ def test_dump_reads_back(form: dict[str, list[Any]]) -> None:
 
 
 @pytest.mark.parametrize("form", EXAMPLES[:-1], ids=[next(iter(form)) for form in EXAMPLES[:-1]])
-def test_keywords_are_ray_tunes_arguments(form: dict[str, list[Any]]) -> None:
+def test_keywords_equal_positional_arguments(form: dict[str, list[Any]]) -> None:
     ((kind, args),) = form.items()
     keywords = dict(zip(arguments(kind), args, strict=False))
     assert Domain.model_validate({kind: keywords}) == Domain.model_validate(form)
 
 
-def test_lists_have_keywords_too() -> None:
+def test_lists_accept_their_keyword() -> None:
     assert Domain.model_validate({"choice": {"categories": [1, 2]}}).categories == (1, 2)
     assert Domain.model_validate({"grid_search": {"values": [1, 2]}}).categories == (1, 2)
 
 
-def test_flags() -> None:
+def test_kind_determines_log_integer_and_categorical() -> None:
     flags = {
         kind: (domain.log, domain.integer, domain.is_categorical)
         for form in EXAMPLES
@@ -77,13 +77,13 @@ def test_flags() -> None:
     assert [kind for kind, flag in flags.items() if flag[2]] == ["choice"]
 
 
-def test_base_is_read_as_ray_tune_does_and_changes_nothing() -> None:
+def test_log_base_is_accepted_and_ignored() -> None:
     assert Domain.model_validate({"loguniform": [1, 2, 10]}) == Domain.model_validate(
         {"loguniform": {"lower": 1, "upper": 2, "base": 2.718}}
     )
 
 
-def test_a_standard_normal_needs_no_arguments() -> None:
+def test_randn_arguments_have_defaults() -> None:
     standard = Domain.model_validate({"randn": []})
     assert standard.dump() == {"randn": [0.0, 1.0]}
     assert (standard.lower, standard.upper) == (-6.0, 6.0)
@@ -91,7 +91,7 @@ def test_a_standard_normal_needs_no_arguments() -> None:
     assert Domain.model_validate({"randn": {"sd": 2}}).dump() == {"randn": [0.0, 2.0]}
 
 
-def test_quantised_normals_end_at_the_outermost_multiples() -> None:
+def test_qrandn_bounds_are_multiples_of_q() -> None:
     domain = Domain.model_validate({"qrandn": [0.1, 0.05, 0.15]})  # -0.2 to 0.4
     assert (domain.lower, domain.upper) == (-0.15, 0.3)
     assert [domain.contains(v) for v in (-0.3, -0.15, 0.0, 0.1, 0.3, 0.45)] == [
@@ -124,17 +124,17 @@ def test_quantised_normals_end_at_the_outermost_multiples() -> None:
         ({"loguniform": [1]}, r"loguniform takes \[lower, upper\(, base\)\], got \[1\]"),
     ],
 )
-def test_what_is_wrong_is_said(form: dict[str, Any], error: str) -> None:
+def test_invalid_arguments_are_refused(form: dict[str, Any], error: str) -> None:
     with pytest.raises(ValidationError, match=error):
         Domain.model_validate(form)
 
 
-def test_bounds_of_integers() -> None:
+def test_randint_excludes_and_qrandint_includes_upper() -> None:
     assert not Domain.model_validate({"randint": [1, 4]}).contains(4)
     assert Domain.model_validate({"qrandint": [2, 4, 2]}).contains(4)
 
 
-def test_contains_minds_types_and_steps() -> None:
+def test_contains_checks_types_and_multiples() -> None:
     layers = Domain.model_validate({"randint": [0, 4]})
     assert [layers.contains(value) for value in (1, 1.0, True, "1", None)] == [True, *[False] * 4]
     dropout = Domain.model_validate({"quniform": [0, 0.3, 0.1]})
@@ -144,13 +144,13 @@ def test_contains_minds_types_and_steps() -> None:
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(2, 50), st.integers(-10, 4000))
-def test_quantised_integers(low: int, more: int, q: int, value: int) -> None:
+def test_qrandint_contains_exactly_the_multiples(low: int, more: int, q: int, value: int) -> None:
     domain = Domain.model_validate({"qrandint": [low * q, (low + more) * q, q]})
     expected = value % q == 0 and low * q <= value <= (low + more) * q
     assert domain.contains(value) == expected
 
 
-def test_a_domain_is_frozen_and_cannot_be_made_wrong() -> None:
+def test_domain_is_immutable_and_checked_on_construction() -> None:
     domain = Domain.model_validate({"uniform": [0, 1]})
     with pytest.raises(ValidationError):
         domain.lower = 3  # type: ignore[misc]

@@ -1,5 +1,3 @@
-"""Loading, and the way back: what `dump_sweep` writes is what `load_sweep` reads."""
-
 from __future__ import annotations
 
 import pickle
@@ -10,24 +8,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import search_spaces.spec.sweep
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.sweep import SweepSpec
-
-SHIPPED = sorted(Path(search_spaces.__file__).parent.glob("*.yaml"))
-MINIMAL = """\
-name: small
-trainable: digits
-metric: accuracy
-space:
-  lr: {loguniform: [1e-4, 1e-1]}
-  model:
-    layers: {randint: [1, 4]}
-scheduler: {max_t: 9}
-budget: {trials: 8}
-"""
+from tests.search_spaces.examples import MINIMAL, SHIPPED
 
 
 def load(tmp_path: Path, text: str, *overrides: str) -> LoadedSweep:
@@ -36,7 +21,7 @@ def load(tmp_path: Path, text: str, *overrides: str) -> LoadedSweep:
     return load_sweep(path, overrides)
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_spec_has_defaults(tmp_path: Path) -> None:
     spec = load(tmp_path, MINIMAL).spec
     assert (spec.mode, spec.storage, spec.seed, spec.fixed) == ("min", "./sweeps", 0, {})
     assert (spec.search.name, spec.search.startup_trials) == ("auto", 10)
@@ -56,7 +41,7 @@ def test_domains_are_flat_and_in_file_order(tmp_path: Path) -> None:
     assert domains["lr"].kind == "loguniform"
 
 
-def test_nest_lays_parameters_over_fixed_and_leaves_the_spec_alone(tmp_path: Path) -> None:
+def test_nest_merges_parameters_into_fixed(tmp_path: Path) -> None:
     spec = load(tmp_path, MINIMAL + "fixed: {model: {units: [8, 8]}, epochs: 3}\n").spec
     config = spec.nest({"lr": 0.1, "model.layers": 2})
     assert config == {"model": {"units": [8, 8], "layers": 2}, "epochs": 3, "lr": 0.1}
@@ -64,7 +49,7 @@ def test_nest_lays_parameters_over_fixed_and_leaves_the_spec_alone(tmp_path: Pat
     assert spec.fixed["model"] == {"units": [8, 8]}
 
 
-def test_a_grid_counts_its_own_trials(tmp_path: Path) -> None:
+def test_grid_sets_its_number_of_trials(tmp_path: Path) -> None:
     head, _, tail = MINIMAL.partition("space:")
     space = "space: {a: {grid_search: [1, 2, 3]}, b: {grid_search: [x, y]}}\n"
     assert "budget" in tail
@@ -81,7 +66,7 @@ def test_values_are_yaml_1_2(tmp_path: Path) -> None:
     }
 
 
-def test_aliases_of_plain_data_are_fine(tmp_path: Path) -> None:
+def test_aliases_of_plain_data_are_expanded(tmp_path: Path) -> None:
     spec = load(tmp_path, MINIMAL + "fixed: {a: &sizes [1, 2], b: *sizes}\n").spec
     assert spec.fixed == {"a": [1, 2], "b": [1, 2]}
     assert "&" not in dump_sweep(spec)
@@ -91,7 +76,7 @@ def test_empty_sections_take_their_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, MINIMAL + "resources:\nfixed:\n").spec == load(tmp_path, MINIMAL).spec
 
 
-def test_where(tmp_path: Path) -> None:
+def test_where_gives_file_and_line(tmp_path: Path) -> None:
     choice = "  beta:\n    choice:\n      - 1\n      - 2\n"
     source = load(tmp_path, MINIMAL.replace("scheduler", f"{choice}scheduler")).source
     assert source.where(("space", "model", "layers")) == "small.yaml:7"
@@ -101,22 +86,22 @@ def test_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=[path.name for path in SHIPPED])
-def test_shipped_files_load_and_round_trip(path: Path, tmp_path: Path) -> None:
+def test_shipped_file_round_trips(path: Path, tmp_path: Path) -> None:
     spec = load_sweep(path).spec
-    again = load(tmp_path, dump_sweep(spec)).spec
-    assert again == spec
+    reloaded = load(tmp_path, dump_sweep(spec)).spec
+    assert reloaded == spec
     assert spec.name == path.stem
-    assert list(again.domains()) == list(spec.domains())
+    assert list(reloaded.domains()) == list(spec.domains())
 
 
-def test_a_spec_survives_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaded_sweep_survives_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "s3cret")
     loaded = load(tmp_path, MINIMAL + "tracking: {uri: 'http://u:${SECRET}@host'}\n")
     monkeypatch.delenv("SECRET")
-    again = pickle.loads(pickle.dumps(loaded))
-    assert again == loaded
-    assert again.spec.tracking.uri == "http://u:s3cret@host"
-    assert "s3cret" not in dump_sweep(again.spec)
+    reloaded = pickle.loads(pickle.dumps(loaded))
+    assert reloaded == loaded
+    assert reloaded.spec.tracking.uri == "http://u:s3cret@host"
+    assert "s3cret" not in dump_sweep(reloaded.spec)
 
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
@@ -157,14 +142,14 @@ spaces = st.recursive(
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @example(
-    name="folded",  # long escaped text, which a writer that folds lines does not bring back
+    name="folded",  # long escaped text, which would not round-trip if lines were folded
     description='00"\x1f\x1f\x1f\x1f\x06\U00010000 0' + " \x7f 0" * 40,
     space={"lr": {"choice": ["00000\x1f\x1f\x1f\x7f", "\x85 \u2028 \ufeff", "1e-5", "no", "~"]}},
     fixed={"f_": {"1": None, "": {}, "<<": []}},
     uri=None,
 )
 @given(name=names, description=st.none() | text, space=spaces, fixed=fixed, uri=st.none() | text)
-def test_round_trip(
+def test_spec_round_trips(
     tmp_path_factory: pytest.TempPathFactory,
     name: str,
     description: str | None,
@@ -179,10 +164,10 @@ def test_round_trip(
             **{"scheduler": {"max_t": 3}, "budget": {"time": "1h30m"}},
         }
     )
-    again = load(tmp_path_factory.mktemp("round"), dump_sweep(spec)).spec
-    assert again == spec
-    assert list(again.domains().values()) == list(spec.domains().values())
-    assert all(isinstance(domain, Domain) for domain in again.domains().values())
+    reloaded = load(tmp_path_factory.mktemp("round"), dump_sweep(spec)).spec
+    assert reloaded == spec
+    assert list(reloaded.domains().values()) == list(spec.domains().values())
+    assert all(isinstance(domain, Domain) for domain in reloaded.domains().values())
 
 
 def test_workers_are_a_number_or_a_range(tmp_path):
@@ -197,6 +182,6 @@ def test_workers_are_a_number_or_a_range(tmp_path):
 @pytest.mark.parametrize(
     "value", ["0", "{min: 3, max: 2}", "{max: 0}", "{min: 1}", "{mix: 1, max: 2}", "[1, 2]"]
 )
-def test_what_no_number_of_workers_is(tmp_path, value):
+def test_invalid_workers_are_refused(tmp_path, value):
     with pytest.raises(UserError, match=r"resources.workers: must be a whole number >= 1, or like"):
         load(tmp_path, MINIMAL + f"resources:\n  workers: {value}\n")

@@ -1,5 +1,3 @@
-"""`--set`: the same rules as the file, and the right blame when they are broken."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -7,20 +5,10 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, load_sweep
+from search_spaces.loading.sweep_file import load_sweep
+from tests.search_spaces.examples import MINIMAL, SHIPPED
 
-FILE = """\
-name: small
-trainable: digits
-metric: accuracy
-space:
-  lr: {loguniform: [1e-4, 1e-1]}
-  model:
-    layers: {randint: [1, 4]}
-fixed: {epochs: 9}
-scheduler: {max_t: 9}
-budget: {trials: 8}
-"""
+FILE = MINIMAL.replace("scheduler", "fixed: {epochs: 9}\nscheduler")
 
 
 @pytest.fixture
@@ -36,7 +24,7 @@ def refusal(path: Path, *overrides: str) -> str:
     return str(error.value)
 
 
-def test_values_are_typed_and_recorded(path: Path) -> None:
+def test_override_values_are_typed(path: Path) -> None:
     overrides = ("budget.trials=3", "budget.time=5m", "fixed.epochs=1e1", "resources.workers=2")
     loaded = load_sweep(path, overrides)
     assert (loaded.spec.budget.trials, loaded.spec.budget.time) == (3, 300)
@@ -45,17 +33,17 @@ def test_values_are_typed_and_recorded(path: Path) -> None:
     assert loaded.overrides == overrides
 
 
-def test_a_range_of_workers(path: Path) -> None:
+def test_override_sets_a_worker_range(path: Path) -> None:
     both = "resources.workers={min: 1, max: 4}", "resources.workers.min=2"
     found = load_sweep(path, both).spec.resources
     assert (found.min_workers, found.max_workers) == (2, 4)
 
 
-def test_the_last_one_wins(path: Path) -> None:
+def test_last_override_of_a_key_wins(path: Path) -> None:
     assert load_sweep(path, ["seed=1", "seed=2"]).spec.seed == 2
 
 
-def test_a_domain_is_replaced(path: Path) -> None:
+def test_override_replaces_a_domain(path: Path) -> None:
     loaded = load_sweep(path, ["space.lr={uniform: [0, 1]}", "space.model.layers.randint=[2, 3]"])
     domains = loaded.spec.domains()
     assert (domains["lr"].kind, domains["model.layers"].lower) == ("uniform", 2)
@@ -63,20 +51,20 @@ def test_a_domain_is_replaced(path: Path) -> None:
     assert loaded.source.where(("space", "model")) == "small.yaml:6"
 
 
-def test_a_domain_is_added_and_takes_the_place_of_a_fixed_value(path: Path) -> None:
+def test_override_domain_replaces_a_fixed_value(path: Path) -> None:
     spec = load_sweep(path, ["space.epochs={randint: [1, 9]}"]).spec
     assert "epochs" in spec.domains()
     assert spec.fixed == {}
 
 
-def test_a_constant_pins_a_searched_parameter(path: Path) -> None:
+def test_override_constant_pins_a_parameter(path: Path) -> None:
     loaded = load_sweep(path, ["space.model.layers=2"])
     assert list(loaded.spec.space) == ["lr"]
     assert loaded.spec.fixed == {"epochs": 9, "model": {"layers": 2}}
     assert loaded.source.where(("fixed", "model", "layers")) == "--set space.model.layers=2"
 
 
-def test_overrides_leave_the_file_alone(path: Path) -> None:
+def test_overrides_do_not_change_the_file(path: Path) -> None:
     load_sweep(path, ["space.lr=0.1"])
     assert path.read_text() == FILE
     assert "lr" in load_sweep(path).spec.domains()
@@ -112,11 +100,11 @@ BAD = [
 
 
 @pytest.mark.parametrize(("override", "text"), BAD, ids=[override for override, _ in BAD])
-def test_bad_override_is_blamed(path: Path, override: str, text: str) -> None:
+def test_bad_override_is_named_in_the_message(path: Path, override: str, text: str) -> None:
     assert refusal(path, override) == f"--set {override}: {text}"
 
 
-def test_all_mistakes_at_once_the_files_first(path: Path) -> None:
+def test_mistakes_of_file_and_overrides_are_reported_together(path: Path) -> None:
     path.write_text(FILE.replace("max_t", "max_time"))
     lines = refusal(path, "seed=-1", "nonsense", "search.name=gird").splitlines()
     assert [line.split(": ")[0] for line in lines] == [
@@ -125,14 +113,13 @@ def test_all_mistakes_at_once_the_files_first(path: Path) -> None:
     ]
 
 
-def test_loading_twice_gives_equal_sweeps(path: Path) -> None:
+def test_load_sweep_is_deterministic(path: Path) -> None:
     first, second = (load_sweep(path, ["seed=3"]) for _ in range(2))
-    assert isinstance(first, LoadedSweep)
     assert first == second
 
 
-def test_an_option_is_pinned_with_its_parameters() -> None:
-    shipped = Path(__file__).parents[2] / "search_spaces" / "conditional.yaml"
+def test_override_pins_an_option_with_its_parameters() -> None:
+    shipped = SHIPPED[0].with_name("conditional.yaml")
     spec = load_sweep(shipped, ["space.optimizer=sgd", "space.dropout=0.2"]).spec
     assert spec.domains()["optimizer"].categories == ("sgd",)
     assert "momentum" in spec.domains()

@@ -1,4 +1,4 @@
-"""The JSON Schema that ships is fresh, and agrees with the loader."""
+"""The shipped JSON Schema is up to date and agrees with the loader."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from ruamel.yaml import YAML
 
 from search_spaces.domains.domain import KINDS
 from search_spaces.loading.sweep_file import json_schema, json_schema_text
-from tests.search_spaces.bad_files import FOLDER
-from tests.search_spaces.test_sweep_file import SHIPPED
+from tests.search_spaces.examples import BAD_FOLDER, SHIPPED
 
 IDS = [path.name for path in SHIPPED]
 
 
-def faults(text: str) -> list[Any]:
+def errors_of(text: str) -> list[Any]:
     data = YAML(typ="safe", pure=True).load(text)
     return list(jsonschema.Draft202012Validator(json_schema()).iter_errors(data))
 
 
-def test_the_schema_is_a_schema() -> None:
+def test_json_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     assert json_schema()["$defs"].keys() >= set(KINDS)
 
 
-def test_the_shipped_schema_is_fresh() -> None:
+def test_shipped_schema_is_up_to_date() -> None:
     shipped = SHIPPED[0].with_name("sweep.schema.json").read_text(encoding="utf-8")
     assert shipped == json_schema_text(), "write it again: tune schema"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=IDS)
-def test_shipped_files_point_to_the_schema_and_fit_it(path: Path) -> None:
+def test_shipped_file_matches_the_schema(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=./sweep.schema.json\n")
-    assert faults(text) == []
+    assert errors_of(text) == []
 
 
 @pytest.mark.parametrize(
@@ -49,11 +48,11 @@ def test_shipped_files_point_to_the_schema_and_fit_it(path: Path) -> None:
         *["two_domains", "nameless_domain", "text_for_number"],
     ],
 )
-def test_editors_see_the_mistakes_too(name: str) -> None:
-    assert faults((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+def test_json_schema_rejects_bad_file(name: str) -> None:
+    assert errors_of((BAD_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def test_every_field_is_described() -> None:
+def test_every_field_has_a_description() -> None:
     schema = json_schema()
     for section in (schema, *schema["$defs"].values()):
         for name, field in section.get("properties", {}).items():

@@ -1,5 +1,3 @@
-"""`${ENV}`: expanded where the schema says so, and never written down."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -8,7 +6,7 @@ import pytest
 
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from search_spaces.spec.env_vars import expand
-from tests.search_spaces.test_overrides import FILE
+from tests.search_spaces.examples import MINIMAL
 
 
 @pytest.mark.parametrize(
@@ -20,28 +18,28 @@ from tests.search_spaces.test_overrides import FILE
         ("${A:-other}${B:-two}${C:-three}${C:-}", "onetwothree"),
     ],
 )
-def test_expand(text: str, expected: str) -> None:
+def test_expand_replaces_variables(text: str, expected: str) -> None:
     assert expand(text, {"A": "one", "B": ""}) == expected
 
 
-def test_what_expands_is_not_expanded_again() -> None:
+def test_expand_is_not_recursive() -> None:
     assert expand("${A}", {"A": "${B}", "B": "two"}) == "${B}"
 
 
 @pytest.mark.parametrize("text", ["${}", "${1A}", "${A", "${A:default}", "${A:-${B}}"])
-def test_malformed(text: str) -> None:
+def test_expand_refuses_malformed_references(text: str) -> None:
     with pytest.raises(ValueError, match=r"needs \$\{NAME\} or"):
         expand(text, {"A": "one", "B": "two"})
 
 
-def test_secrets_stay_out_of_dumps_and_reprs(
+def test_dump_and_repr_hide_expanded_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKEN", "s3cret")
     monkeypatch.setenv("SCRATCH", "/scratch")
     path = tmp_path / "small.yaml"
     path.write_text(
-        FILE + "storage: ${SCRATCH}/sweeps\ntracking:\n  uri: https://u:${TOKEN}@host\n"
+        MINIMAL + "storage: ${SCRATCH}/sweeps\ntracking:\n  uri: https://u:${TOKEN}@host\n"
     )
     spec = load_sweep(path).spec
     assert spec.storage == "/scratch/sweeps"

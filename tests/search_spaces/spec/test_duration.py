@@ -1,5 +1,3 @@
-"""Durations as people write them."""
-
 from __future__ import annotations
 
 import pytest
@@ -14,7 +12,7 @@ from search_spaces.spec.duration import parse_duration
         *[("1h30m", 5400), ("1.5h", 5400), ("1d2h3m4s", 93784)],
     ],
 )
-def test_durations(value: object, seconds: float) -> None:
+def test_duration_is_parsed(value: object, seconds: float) -> None:
     assert parse_duration(value) == seconds
 
 
@@ -22,6 +20,6 @@ def test_durations(value: object, seconds: float) -> None:
     "value",
     [*["", "90", "m", "30m1h", "5 m", "-5m", "5x", "1h1h"], *[0, -1, True, None, [], float("inf")]],
 )
-def test_not_a_duration(value: object) -> None:
+def test_invalid_duration_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="must be a duration above zero"):
         parse_duration(value)
