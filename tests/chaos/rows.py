@@ -78,7 +78,7 @@ ROWS = {
         f"{FULL}::test_a_checkpoint_that_does_not_fit_costs_no_other",
         f"{FULL}::test_a_sweep_goes_on_where_the_disk_was_full",
         f"{FAILING}::test_a_full_disk_stops_the_sweep_and_loses_no_trial",
-        "tests/cli/test_refusals.py::test_plan_warns_when_the_disk_is_too_small",
+        "tests/cli/look/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
     ),
     "10": row_of_tests(
         "MLflow down, slow, failing, locked",
@@ -88,7 +88,7 @@ ROWS = {
         "tests/results/tracking/test_server.py::test_a_server_that_is_killed_and_comes_back",
         f"{TRACKING}::test_a_locked_database_is_waited_for",
         f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
-        "tests/cli/test_sync.py::test_what_a_sweep_could_not_deliver_is_delivered_once",
+        "tests/cli/run/test_transfer.py::test_sync_delivers_once",
     ),
     "11": row_of_tests(
         "storage that fails for a moment",

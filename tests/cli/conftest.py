@@ -1,4 +1,4 @@
-"""The real program in this process: `tune("ls")` in an empty folder, and sweeps to look at."""
+"""The `tune` program in this process, in an empty folder, and sweeps for it to read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
-from tests.tuning.simulate import finish, make_spec, open_run
+from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.cli.app import main
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import create_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ DIGITS = ROOT / "search_spaces" / "digits.yaml"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command said: exit code, stdout, stderr."""
+    """Exit code, stdout and stderr of a command."""
 
     code: int
     out: str
@@ -53,20 +54,27 @@ class Tune:
         return outcome
 
     def refused(self, *args: str | Path) -> str:
-        """Run what is a mistake, as a user would see it; gives the lines on stderr."""
-        said = self(*args, code=2)
-        assert said.out == ""
-        assert "Traceback" not in said.err
-        return said.err
+        """Run a command that must fail as a mistake of the user; returns stderr."""
+        outcome = self(*args, code=2)
+        assert outcome.out == ""
+        assert "Traceback" not in outcome.err
+        return outcome.err
 
     def sweep(self, name: str = "simulated", done: bool = True, **changes: Any) -> SweepPaths:
-        """A sweep in ./sweeps, run to its end by hand unless `done` is False."""
+        """A sweep in ./sweeps, simulated to its end unless `done` is False."""
         spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
         loaded = LoadedSweep(spec, Source("simulated.yaml"), Path("simulated.yaml"), ())
         paths = create_sweep(loaded, None, None)
         if done:
             finish(open_run(paths.root, spec))
         return paths
+
+    def unfinished(self, **changes: Any) -> tuple[SweepPaths, SweepController]:
+        """The sweep `mine`, whose first trial has reported twice and still runs."""
+        paths = self.sweep("mine", done=False, **changes)
+        run = open_run(paths.root, make_spec(name="mine", **changes))
+        train(run, run.next_trial(), upto=2)
+        return paths, run
 
     def write(self, name: str, text: str) -> Path:
         path = self.cwd / name
@@ -75,7 +83,7 @@ class Tune:
 
 
 def add_checkpoint(paths: SweepPaths, trial_id: str, step: int) -> Path:
-    """A whole checkpoint, of no model that could be loaded."""
+    """A complete checkpoint whose weights cannot be loaded."""
     trial = paths.trial(trial_id)
     folder = staging_folder(trial, step, 1)
     create_staging(folder)
@@ -96,5 +104,5 @@ def tune(
 
 @pytest.fixture
 def listing(tmp_path: Path) -> Callable[[], list[str]]:
-    """Every file and folder below the folder in which `tune` runs."""
+    """Lists every file and folder in the folder where `tune` runs."""
     return lambda: sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*"))

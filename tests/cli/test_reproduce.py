@@ -14,7 +14,7 @@ from results.records import environment
 from results.records.environment import Environment, differences
 from results.records.trial import Report, append_report, read_reports
 from tests.cli.conftest import Tune
-from tests.cli.trained import trained
+from tests.cli.trained import DIGITS, trained
 from tuning.evaluation.reproduce import first_difference
 
 HERE = Environment(
@@ -57,7 +57,7 @@ def sweep(tune: Tune) -> Iterator[SweepPaths]:
     """Trained by one thread, as the fresh process will: a worker has one CPU."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield trained(tune, trials=1)
+    yield trained(DIGITS, budget={"trials": 1})
     torch.set_num_threads(threads)
 
 

@@ -1,4 +1,4 @@
-"""What the program writes is the user's alone, holds no secret, and stays in its folder."""
+"""Files are private, contain no secret, and stay in the storage folder."""
 
 import json
 import os
@@ -18,7 +18,7 @@ CANARY = "canary-b2f1c0de"
 
 
 @pytest.fixture(autouse=True)
-def umask_of_the_tests() -> Iterator[None]:
+def restore_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -34,7 +34,7 @@ def umask_of_the_tests() -> Iterator[None]:
         ("tracking.uri=http://me:pa55@host", "tracking.uri"),
     ],
 )
-def test_a_secret_in_a_sweep_file_is_refused_and_not_repeated(
+def test_secret_in_a_sweep_file_is_refused_and_not_printed(
     tune: Tune, monkeypatch: pytest.MonkeyPatch, change: str, place: str
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", CANARY)
@@ -45,13 +45,13 @@ def test_a_secret_in_a_sweep_file_is_refused_and_not_repeated(
     assert not (tune.cwd / "sweeps").exists()
 
 
-def test_an_address_from_the_environment_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_from_the_environment_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SERVER", "http://me:pa55@host")
     assert preflight(load_sweep(DIGITS, ["tracking.uri=${MLFLOW_SERVER}"]))
 
 
-def test_files_and_folders_are_the_users_alone(tune: Tune) -> None:
-    tune("ls")  # from here on the program's own umask holds, in the tests' process
+def test_files_and_folders_are_private(tune: Tune) -> None:
+    tune("ls")  # sets the program's umask in this process
     paths = tune.sweep()
     add_checkpoint(paths, "t0000", 1)
     modes = {p: stat.S_IMODE(p.stat().st_mode) for p in [paths.root, *paths.root.rglob("*")]}
@@ -59,7 +59,7 @@ def test_files_and_folders_are_the_users_alone(tune: Tune) -> None:
     assert {p: oct(m) for p, m in modes.items() if m & 0o077} == {}
 
 
-def test_records_are_private_whoever_writes_them(tmp_path: Path) -> None:
+def test_records_are_private_under_any_umask(tmp_path: Path) -> None:
     write_atomic(tmp_path / "a" / "file", b"x")
     append_line(tmp_path / "b" / "file", "{}")
     for file in (tmp_path / "a" / "file", tmp_path / "b" / "file"):
@@ -67,7 +67,7 @@ def test_records_are_private_whoever_writes_them(tmp_path: Path) -> None:
         assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_record_that_names_another_folder_is_damaged(tune: Tune) -> None:
+def test_record_with_the_id_of_another_folder_is_damaged(tune: Tune) -> None:
     paths = tune.sweep()
     record = paths.trial("t0001").record
     raw = json.loads(record.read_bytes())
@@ -75,7 +75,7 @@ def test_a_record_that_names_another_folder_is_damaged(tune: Tune) -> None:
     assert "is the record of another trial, '../../../t0001'" in tune.refused("best", "simulated")
 
 
-def test_a_link_out_of_a_checkpoint_is_damage(tune: Tune, tmp_path: Path) -> None:
+def test_checkpoint_with_a_link_to_the_outside_is_damaged(tune: Tune, tmp_path: Path) -> None:
     paths = tune.sweep()
     folder = add_checkpoint(paths, "t0000", 3)
     outside = tmp_path / "outside"
@@ -86,7 +86,7 @@ def test_a_link_out_of_a_checkpoint_is_damage(tune: Tune, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "..", "a b", "."])
-def test_no_name_leaves_the_storage(tune: Tune, name: str) -> None:
+def test_names_cannot_leave_the_storage(tune: Tune, name: str) -> None:
     assert "--name: must be " in tune.refused("run", DIGITS, "--name", name)
     tune.sweep()
     assert "no trial" in tune.refused("show", "simulated", name)

@@ -1,15 +1,18 @@
-"""A small sweep of digits that really trains, in this process."""
+"""Sweeps of digits that are really trained, in this process and without Ray."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from tests.cli.conftest import Tune
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import make_spec, open_run
 from tests.tuning.trained import train_all
+from tuning.controller.sweep_dir.folder import create_sweep
 
-DIGITS = {
+DIGITS: dict[str, Any] = {
+    "name": "mine",
     "metric": "accuracy",
     "mode": "max",
     "space": {"learning_rate": {"choice": [0.0001, 0.003, 0.01]}},
@@ -18,12 +21,26 @@ DIGITS = {
     "budget": {"trials": 3},
     "search": {"name": "random"},
     "resources": {"workers": 2},
+    "tracking": {"name": "none"},
+}
+BATCH_NORM: dict[str, Any] = {
+    "name": "trained",
+    "trainable": "digits",
+    "metric": "accuracy",
+    "mode": "max",
+    "space": {"learning_rate": {"loguniform": [3e-3, 3e-2]}},
+    "fixed": {"hidden_units": 16, "num_layers": 1, "epochs": 4, "batch_norm": True},
+    "scheduler": {"name": "none", "max_t": 4},
+    "budget": {"trials": 3},
+    "checkpoint": {"every": 1, "keep": 3},
+    "tracking": {"name": "none"},
 }
 
 
-def trained(tune: Tune, trials: int = 3, **more: Any) -> SweepPaths:
-    changes: dict[str, Any] = {**DIGITS, "budget": {"trials": trials}, **more}
-    paths = tune.sweep("mine", done=False, **changes)
-    run = open_run(paths.root, make_spec(name="mine", **changes))
-    train_all(run)
+def trained(sweep: dict[str, Any], storage: Path | None = None, **changes: Any) -> SweepPaths:
+    """A sweep, trained to its end, in ./sweeps or another storage."""
+    spec = make_spec(**{**sweep, **changes})
+    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
+    paths = create_sweep(loaded, None, str(storage) if storage else None)
+    train_all(open_run(paths.root, spec))
     return paths

@@ -1,16 +1,12 @@
-"""What a user reads after a mistake: exactly these lines on stderr, exit code 2, nothing made."""
+"""Errors in a sweep file: exactly these lines on stderr, exit code 2, and no file is written."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ROOT, Tune
+from tests.cli.conftest import Tune
 from tests.search_spaces.examples import BAD, BAD_FOLDER
 
 SWEEP = """\
@@ -29,7 +25,7 @@ budget: {trials: 2}
 
 
 @pytest.mark.parametrize(("name", "expected"), BAD, ids=[name for name, _ in BAD])
-def test_a_bad_file_never_starts_a_sweep(
+def test_bad_file_starts_no_sweep(
     tune: Tune, listing: Callable[[], list[str]], name: str, expected: str
 ) -> None:
     assert tune.refused("run", BAD_FOLDER / name) == expected
@@ -114,7 +110,7 @@ IN_FILE = {
 
 @pytest.mark.parametrize("case", IN_FILE)
 @pytest.mark.parametrize("command", ["run", "plan", "trial"])
-def test_what_only_the_trainable_knows(
+def test_trainable_checks_the_file(
     tune: Tune, listing: Callable[[], list[str]], command: str, case: str
 ) -> None:
     (old, new), expected = IN_FILE[case]
@@ -127,7 +123,7 @@ def test_what_only_the_trainable_knows(
     assert listing() == before
 
 
-def test_an_override_is_named_where_it_is_wrong(tune: Tune) -> None:
+def test_wrong_override_is_named(tune: Tune) -> None:
     tune.write("mine.yaml", SWEEP)
     assert tune.refused("run", "mine.yaml", "--set", "budget.trails=3", "--set", "seed") == (
         "--set budget.trails=3: budget.trails: unknown key (did you mean 'trials'?)\n"
@@ -142,7 +138,7 @@ def test_an_override_is_named_where_it_is_wrong(tune: Tune) -> None:
     )
 
 
-def test_values_that_do_not_fit_together_are_told_once(tune: Tune) -> None:
+def test_incompatible_values_are_reported_once(tune: Tune) -> None:
     tune.write(
         "lm.yaml",
         "name: lm\ntrainable: causal_lm\nmetric: eval_loss\n"
@@ -156,7 +152,7 @@ def test_values_that_do_not_fit_together_are_told_once(tune: Tune) -> None:
     )
 
 
-def test_a_population_needs_weights_that_can_be_copied(tune: Tune) -> None:
+def test_pbt_refuses_a_ray_train_loop(tune: Tune) -> None:
     tune.write("my_loop.py", "def train(config): ...\n")
     tune.write(
         "mine.yaml",
@@ -170,7 +166,18 @@ def test_a_population_needs_weights_that_can_be_copied(tune: Tune) -> None:
     )
 
 
-def test_files_that_are_not_there(tune: Tune) -> None:
+def test_modes_and_population_are_checked(tune: Tune) -> None:
+    file = tune.write(
+        "bad.yaml",
+        "name: bad\ntrainable: digits\nmetric: [a, b]\nmode: [min, min, min]\n"
+        "space: {x: {uniform: [0, 1]}}\nscheduler: {name: pbt, max_t: 9}\nbudget: {time: 1h}\n",
+    )
+    said = tune.refused("plan", file)
+    assert "bad.yaml:4: mode: needs one mode, or one for each of a, b, got 3" in said
+    assert "bad.yaml:7: budget: pbt needs trials, the size of its population" in said
+
+
+def test_missing_sweep_file(tune: Tune) -> None:
     tune.write("mine.yaml", SWEEP)
     assert tune.refused("run", "mien.yaml") == (
         "mien.yaml: no such file (did you mean 'mine.yaml'?)\n"
@@ -178,21 +185,3 @@ def test_files_that_are_not_there(tune: Tune) -> None:
     assert (
         tune.refused("trial", tune.cwd) == f"{tune.cwd}: is a folder; name the sweep file in it\n"
     )
-
-
-def python_m_tuning(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tuning", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-
-
-def test_the_program_itself_ends_with_code_2() -> None:
-    name, expected = next((n, e) for n, e in BAD if n == "many_mistakes.yaml")
-    done = python_m_tuning("run", BAD_FOLDER / name)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
-
-
-def test_the_program_itself_ends_with_code_2_for_a_wrong_name(tmp_path: Path) -> None:
-    done = python_m_tuning("best", "llm", "--storage", tmp_path)
-    said = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -1,4 +1,4 @@
-"""`tune average` on models that were really trained."""
+"""`tune average` on models that are really trained."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from results.averaging.soup import read_soup
 from results.checkpoints.commit import newest_intact, verify
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from tests.cli.batch_norm_sweep import trained
 from tests.cli.conftest import Tune
+from tests.cli.trained import BATCH_NORM, trained
 from trainables.registry import resolve
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.evaluation.load_model import config_of, record_of
@@ -27,12 +27,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepPaths:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.delenv("TUNE_STORAGE", raising=False)
-        return trained()
+        return trained(BATCH_NORM)
 
 
 @pytest.fixture
 def paths(sweep: SweepPaths, tune: Tune) -> SweepPaths:
-    """A copy of the trained sweep, where the program runs."""
+    """A copy of the trained sweep in the folder where the program runs."""
     shutil.copytree(sweep.root.parent, tune.cwd / "sweeps")
     return SweepPaths(tune.cwd / "sweeps" / sweep.name)
 
@@ -43,7 +43,7 @@ def newest(paths: SweepPaths, trial_id: str) -> Path:
     return found.folder
 
 
-def test_greedy_is_reported_beside_single_and_uniform(tune: Tune, paths: SweepPaths) -> None:
+def test_average_prints_single_uniform_and_greedy(tune: Tune, paths: SweepPaths) -> None:
     said = tune("average", "trained", "--top", "3").lines
     assert " ".join(said[0]) == ("accuracy on the test split, which the search did not see (max):")
     assert [words[0] for words in said[1:4]] == ["single", "uniform", "greedy"]
@@ -59,15 +59,20 @@ def test_trials_share_their_initial_weights(paths: SweepPaths) -> None:
     assert len({(newest(paths, t) / "lineage.json").read_text() for t in paths.trial_ids()}) == 1
 
 
-def test_trials_of_their_own_starts_are_refused(tune: Tune) -> None:
-    trained(name="apart", search={"startup_trials": 3, "shared_init": False}, budget={"trials": 2})
+def test_average_refuses_trials_with_different_initial_weights(tune: Tune) -> None:
+    trained(
+        BATCH_NORM,
+        name="apart",
+        search={"startup_trials": 3, "shared_init": False},
+        budget={"trials": 2},
+    )
     said = tune.refused("average", "apart")
     assert "started from different initial weights (share them with search.shared_init" in said
     forced = tune("average", "apart", "--method", "uniform", "--force").out
     assert "no better than" in forced
 
 
-def test_the_average_of_batch_norm_is_recalibrated(tune: Tune, paths: SweepPaths) -> None:
+def test_average_recalibrates_batch_norm(tune: Tune, paths: SweepPaths) -> None:
     tune("average", "trained", "--method", "uniform")
     soup = load_file(paths.soup("uniform-3") / "model.safetensors")
     single = load_file(newest(paths, "t0000") / "model.safetensors")
@@ -75,7 +80,7 @@ def test_the_average_of_batch_norm_is_recalibrated(tune: Tune, paths: SweepPaths
     assert single["1.num_batches_tracked"] == 4 * 16
 
 
-def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
+def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) -> None:
     tune("average", "trained", "--trials", "t0002,t0000", "--method", "slerp", "--weights", "1,3")
     made = read_soup(paths.soup("slerp-t0002-t0000"))
     assert [(c["label"], c["share"]) for c in made.candidates] == [("t0002", 0.25), ("t0000", 0.75)]
@@ -109,12 +114,14 @@ def test_sources_and_methods(tune: Tune, paths: SweepPaths) -> None:
         (["--name", "../mine"], "--name: a plain name"),
     ],
 )
-def test_mistakes(tune: Tune, paths: SweepPaths, args: list[str], reason: str) -> None:
+def test_average_refuses_wrong_options(
+    tune: Tune, paths: SweepPaths, args: list[str], reason: str
+) -> None:
     assert reason in tune.refused("average", "trained", *args)
     assert not list(paths.soup("x").parent.glob("*"))
 
 
-def test_task_vectors_from_a_folder(tune: Tune, paths: SweepPaths) -> None:
+def test_average_takes_a_base_folder(tune: Tune, paths: SweepPaths) -> None:
     first = newest(paths, "t0000")
     spec = read_spec(paths)
     trainable = resolve(spec.trainable)
@@ -136,8 +143,8 @@ def test_task_vectors_from_a_folder(tune: Tune, paths: SweepPaths) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-def test_averages_are_runs_in_mlflow(tune: Tune) -> None:
-    paths = trained(name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
+def test_average_is_a_run_in_mlflow(tune: Tune) -> None:
+    paths = trained(BATCH_NORM, name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
     command = ["average", "tracked", "--method", "uniform"]
     with acquire_lock(paths.lock):
         said = tune(*command).out
@@ -154,9 +161,10 @@ def test_averages_are_runs_in_mlflow(tune: Tune) -> None:
     assert values == [(read_soup(paths.soup("uniform-2")).scores["uniform"].mean,)]
 
 
-def test_clients_of_a_federated_trial(tune: Tune) -> None:
+def test_average_of_the_clients_of_a_federated_trial(tune: Tune) -> None:
     client = {"hidden_units": 8, "num_layers": 1, "batch_size": 16}
     paths = trained(
+        BATCH_NORM,
         name="clients",
         trainable="federated",
         space={"client": {"learning_rate": {"loguniform": [3e-3, 3e-2]}}},

@@ -1,4 +1,4 @@
-"""What a curve looks like in the terminal."""
+"""The curve of a metric in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.conftest import Tune
 from tuning.cli.look.curve import draw
 
 
-def test_a_falling_line() -> None:
+def test_curve_of_a_falling_line() -> None:
     assert draw([(1, 8.0), (4, 0.0)], width=8, height=2) == [
         "8 ⠉⠒⠤⣀⠀⠀⠀⠀",
         "0 ⠀⠀⠀⠀⠉⠒⠤⣀",
@@ -18,7 +18,7 @@ def test_a_falling_line() -> None:
     ]
 
 
-def test_a_level_line_and_a_single_point() -> None:
+def test_curve_of_a_constant_and_of_one_point() -> None:
     assert draw([(0, 2.0), (9, 2.0)], width=4, height=2)[0] == "2 ⠉⠉⠉⠉"
     assert draw([(3, 2.0)], width=4, height=2)[0] == "2 ⠁⠀⠀⠀"
 

@@ -1,4 +1,4 @@
-"""What a user reads who names what is not there, or not whole: one line, exit code 2."""
+"""Names that do not exist and damaged files: one line on stderr, exit code 2."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
-from tuning.cli.look.plan import cost_lines
 
 LOOP = """\
 name: mine
@@ -21,7 +19,7 @@ budget: {trials: 2}
 """
 
 
-def test_names_of_sweeps(tune: Tune, listing: Callable[[], list[str]]) -> None:
+def test_run_checks_the_name_of_the_sweep(tune: Tune, listing: Callable[[], list[str]]) -> None:
     taken = tune.sweep("mine").root
     before = listing()
     assert tune.refused("run", DIGITS, "--name", "mine") == (
@@ -35,7 +33,7 @@ def test_names_of_sweeps(tune: Tune, listing: Callable[[], list[str]]) -> None:
     assert listing() == before
 
 
-def test_storage_that_cannot_hold_a_sweep(tune: Tune) -> None:
+def test_unusable_storage(tune: Tune) -> None:
     file = tune.write("file", "")
     assert tune.refused("run", DIGITS, "--storage", file) == (
         f"storage {file}: cannot make a sweep's folder there (Not a directory); "
@@ -47,7 +45,7 @@ def test_storage_that_cannot_hold_a_sweep(tune: Tune) -> None:
 
 
 @pytest.mark.parametrize("command", ["resume", "show", "best", "ui", "average", "export"])
-def test_sweeps_that_are_not_there(tune: Tune, command: str) -> None:
+def test_unknown_sweep(tune: Tune, command: str) -> None:
     root = tune.cwd / "sweeps"
     assert tune.refused(command, "mine") == (
         f"no sweep 'mine' in {root}: it holds no sweep; start one with tune run FILE\n"
@@ -61,7 +59,7 @@ def test_sweeps_that_are_not_there(tune: Tune, command: str) -> None:
     )
 
 
-def test_trials_and_soups_that_are_not_there(tune: Tune) -> None:
+def test_unknown_trial_or_soup(tune: Tune) -> None:
     tune.sweep("mine", budget={"trials": 3})
     said = "mine: no trial 't3'; it has t0000 to t0002\n"
     assert tune.refused("show", "mine", "t3") == said
@@ -81,7 +79,7 @@ def test_trials_and_soups_that_are_not_there(tune: Tune) -> None:
     )
 
 
-def test_no_winner_yet(tune: Tune) -> None:
+def test_best_and_export_without_a_winner(tune: Tune) -> None:
     root = tune.sweep("mine", done=False).root
     said = (
         f"{root}: none of 0 trials has a finite 'loss' yet; "
@@ -91,7 +89,7 @@ def test_no_winner_yet(tune: Tune) -> None:
     assert tune.refused("export", "mine") == said
 
 
-def test_too_few_models(tune: Tune) -> None:
+def test_average_with_too_few_models(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 3})
     assert tune.refused("average", "mine") == (
         f"{paths.root}: no trial has both a finite 'loss' and a whole checkpoint with "
@@ -106,7 +104,7 @@ def test_too_few_models(tune: Tune) -> None:
     )
 
 
-def test_models_of_a_foreign_loop_are_its_own(tune: Tune) -> None:
+def test_models_of_a_ray_train_loop_cannot_be_read(tune: Tune) -> None:
     script = tune.write("my_loop.py", "def train(config): ...\n")
     tune.sweep("mine", trainable="my_loop.py:train")
     for verb in ("average", "export"):
@@ -144,10 +142,3 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     paths.spec.write_text("name: [mine\n")
     for command in ("show", "best", "average", "export", "resume"):
         assert tune.refused(command, "mine").startswith(f"{paths.spec}:2: not valid YAML: ")
-
-
-def test_plan_warns_when_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("results.storage.atomic.free_bytes", lambda folder: 1000)
-    spec = load_sweep(DIGITS).spec
-    lines = cost_lines(spec, [{"learning_rate": 1e-2, "hidden_units": 32}], None)
-    assert lines[-1].startswith("           only 1 kB are free in ")

@@ -1,11 +1,14 @@
-"""`tune sync` delivers a sweep to MLflow from its folder alone."""
+"""`tune sync` sends runs to MLflow; `tune fetch` downloads checkpoints from the mirror."""
 
+import json
 import os
+import shutil
 import sqlite3
 
 import pytest
 
-from tests.cli.conftest import Tune
+from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
+from tests.cli.conftest import Tune, add_checkpoint
 from tests.results.servers import free_port
 from tuning.cli.run import transfer
 from tuning.controller.sweep_dir.lock import acquire_lock
@@ -13,9 +16,7 @@ from tuning.controller.sweep_dir.lock import acquire_lock
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
-def test_what_a_sweep_could_not_deliver_is_delivered_once(
-    tune: Tune, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_delivers_once(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = tune.sweep(tracking={"name": "mlflow"}, budget={"trials": 2})
     dead = f"http://127.0.0.1:{free_port()}"
     with monkeypatch.context() as patch:
@@ -34,9 +35,30 @@ def test_what_a_sweep_could_not_deliver_is_delivered_once(
     assert sent == sum(text.count("\n") for text in reports)
 
 
-def test_refusals(tune: Tune) -> None:
+def test_sync_refuses_an_untracked_or_a_running_sweep(tune: Tune) -> None:
     paths = tune.sweep()
     assert "tracking: {name: none}" in tune.refused("sync", "simulated")
     tune.sweep("other", tracking={"name": "mlflow"}, done=False)
     with acquire_lock(paths.root.with_name("other") / "owner.lock"):
         assert f"driven by process {os.getpid()}" in tune.refused("sync", "other")
+
+
+def test_fetch_downloads_a_checkpoint(tune: Tune) -> None:
+    address = (tune.cwd / "far").as_uri()
+    paths = tune.sweep(checkpoint={"mirror": address})
+    folder = add_checkpoint(paths, "t0001", 3)
+    place = MirrorLocation(address, "simulated", "0123456789abcdef")
+    place.open().put(OWNER, json.dumps({"token": place.token}).encode())
+    TrialMirror(place, "t0001", 1).send(paths.trial("t0001"), 3)
+    shutil.rmtree(folder)
+    assert tune("fetch", "simulated", "t0001", "t0000").lines == [
+        ["t0001", "step", "3"],
+        ["t0000", "nothing", "newer"],
+    ]
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_fetch_refuses_a_sweep_without_a_mirror(tune: Tune) -> None:
+    tune.sweep(budget={"trials": 1})
+    assert "is in no object storage (checkpoint.mirror)" in tune.refused("fetch", "simulated")
+    assert "no trial 't9'" in tune.refused("fetch", "simulated", "t9")

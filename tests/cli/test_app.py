@@ -1,4 +1,4 @@
-"""How the program starts: at once, with help that works, under every name that it has."""
+"""The program: its commands, help, exit codes, and shell completion."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import pytest
 import typer.main
 
 from tests.cli.conftest import ROOT, Tune
+from tests.search_spaces.examples import BAD, BAD_FOLDER
 from tests.test_imports import COMMAND, assert_light
 from tuning.cli.app import app
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
-def start(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_program(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     return subprocess.run(
         list(map(str, command)), capture_output=True, text=True, env=env, check=False
     )
 
 
-def test_looking_needs_neither_ray_nor_torch(tune: Tune) -> None:
+def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
     tune.sweep("mine")
     for args in (["ls"], ["show", "mine"], ["show", "mine", "t0000"], ["best", "mine", "--json"]):
         assert_light(COMMAND, *args, cwd=tune.cwd)
 
 
-def test_all_commands_are_there(tune: Tune) -> None:
+def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
         "run resume add stop pause plan trial ls show best ui report compare reproduce sync fetch "
         "average export generate predict schema"
@@ -52,22 +53,34 @@ def test_help_has_an_example_that_parses(tune: Tune, name: str) -> None:
     COMMANDS[name].make_context(name, args)
 
 
-def test_no_arguments_show_the_help(tune: Tune) -> None:
+def test_no_arguments_print_the_help(tune: Tune) -> None:
     assert "tune [OPTIONS] COMMAND" in tune(code=2).out
 
 
-def test_an_unknown_command_names_the_nearest(tune: Tune) -> None:
+def test_unknown_command_suggests_the_nearest(tune: Tune) -> None:
     assert "Did you mean 'resume'" in tune("resum", code=2).err
 
 
-def test_installed_script_and_module_are_the_same_program() -> None:
-    script = start(Path(sys.executable).parent / "tune", "--version")
-    module = start(sys.executable, "-m", "tuning", "--version")
+def test_script_and_module_print_the_same_version() -> None:
+    script = run_program(Path(sys.executable).parent / "tune", "--version")
+    module = run_program(sys.executable, "-m", "tuning", "--version")
     assert re.fullmatch(r"tune-platform \d+\.\d+\.\d+\n", script.stdout)
     assert (script.stdout, script.returncode) == (module.stdout, module.returncode)
 
 
-def test_schema_is_the_shipped_file(tune: Tune) -> None:
+def test_bad_file_exits_with_code_2() -> None:
+    name, expected = next((n, e) for n, e in BAD if n == "many_mistakes.yaml")
+    done = run_program(sys.executable, "-m", "tuning", "run", BAD_FOLDER / name)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_unknown_sweep_exits_with_code_2(tmp_path: Path) -> None:
+    done = run_program(sys.executable, "-m", "tuning", "best", "llm", "--storage", tmp_path)
+    said = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
+def test_schema_prints_the_shipped_file(tune: Tune) -> None:
     shipped = ROOT / "search_spaces" / "sweep.schema.json"
     assert tune("schema").out == shipped.read_text(encoding="utf-8")
 
@@ -82,11 +95,11 @@ def test_schema_is_the_shipped_file(tune: Tune) -> None:
         ("tune show m", {"mine", "mine-2"}),
     ],
 )
-def test_bash_completes(tune: Tune, words: str, completed: set[str]) -> None:
+def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
     tune.sweep("mine", done=False)
     tune.sweep("mine", done=False)
     tune.sweep("other", done=False)
-    done = start(
+    done = run_program(
         sys.executable,
         "-m",
         "tuning",
@@ -99,5 +112,5 @@ def test_bash_completes(tune: Tune, words: str, completed: set[str]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str) -> None:
-    done = start(sys.executable, "-m", "tuning", _TUNE_COMPLETE=f"source_{shell}")
+    done = run_program(sys.executable, "-m", "tuning", _TUNE_COMPLETE=f"source_{shell}")
     assert f"_TUNE_COMPLETE=complete_{shell}" in done.stdout, done.stderr

@@ -1,4 +1,4 @@
-"""A digits and a language-model sweep, trained for real without Ray, exported and put to use."""
+"""`tune export`, `generate` and `predict` on sweeps that are really trained, without Ray."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ import numpy as np
 import pytest
 
 from results.export.format import Runtime
-from results.paths import Storage, SweepPaths
 from results.tracking import model_registry
-from search_spaces.loading.sweep_file import LoadedSweep, Source
-from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
+from tests.cli.trained import trained
 from tests.trainables.examples import EXAMPLES
-from tests.tuning.simulate import open_run
-from tests.tuning.trained import train_all
 from trainables.digits.trainable import Digits
-from tuning.controller.sweep_dir.folder import create_sweep
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,45 +24,37 @@ pytestmark = [
 ]
 
 
-def train_sweep(name: str, metric: str, rates: list[float], storage: Path) -> SweepPaths:
+def train(name: str, metric: str, rates: list[float], storage: Path) -> None:
     """A trial for each learning rate."""
-    spec = SweepSpec.model_validate(
-        {
-            "name": name,
-            "trainable": name,
-            "metric": metric,
-            "space": {"learning_rate": {"grid_search": rates}},
-            "fixed": EXAMPLES[name].config,
-            "scheduler": {"name": "none"},
-            "tracking": {"name": "mlflow"},
-        }
-    )
-    paths = create_sweep(
-        LoadedSweep(spec, Source("x.yaml"), Path("x.yaml"), ()), None, str(storage)
-    )
-    run = open_run(paths.root, spec)
-    run._cache = str(Storage(storage).cache)
-    train_all(run)
-    return paths
+    sweep = {
+        "name": name,
+        "trainable": name,
+        "metric": metric,
+        "space": {"learning_rate": {"grid_search": rates}},
+        "fixed": EXAMPLES[name].config,
+        "scheduler": {"name": "none"},
+        "tracking": {"name": "mlflow"},
+    }
+    trained(sweep, storage)
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The trained sweeps, in which no test writes."""
+    """The trained sweeps; no test writes to them."""
     root = tmp_path_factory.mktemp("fresh")
-    train_sweep("digits", "loss", [1e-2, 1e-5], root)
-    train_sweep("causal_lm", "eval_loss", [1e-2, 1e-3], root)
+    train("digits", "loss", [1e-2, 1e-5], root)
+    train("causal_lm", "eval_loss", [1e-2, 1e-3], root)
     return root
 
 
 @pytest.fixture(autouse=True)
-def there(tune: Tune, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def storage(tune: Tune, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNE_STORAGE", str(fresh))
 
 
 @pytest.fixture
 def own(tune: Tune, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the sweeps: what is confirmed, averaged and exported in it no other test sees."""
+    """A copy of the sweeps for a test that writes to them."""
     copy = shutil.copytree(fresh, tune.cwd / "own")
     monkeypatch.setenv("TUNE_STORAGE", str(copy))
     return copy
@@ -95,8 +82,8 @@ print(json.dumps({name: logits.tolist() for name, logits in given.items()}))
 """
 
 
-def test_digits_all_the_way(tune: Tune, own: Path) -> None:
-    """Confirmed, averaged, exported; a process that has nothing of ours predicts what we do."""
+def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
+    """A process without this project predicts the same from the exported model."""
     images = tune.cwd / "images.npy"
     np.save(images, np.random.default_rng(1).random((3, 64), dtype=np.float32))
 
@@ -139,7 +126,7 @@ def test_digits_all_the_way(tune: Tune, own: Path) -> None:
     assert 'AutoModelForImageClassification.from_pretrained(".", trust_remote_code=True)' in card
 
 
-def test_a_copy_that_differs_is_not_registered(
+def test_copy_that_differs_is_not_registered(
     tune: Tune, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_registry, "RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
@@ -150,7 +137,7 @@ def test_a_copy_that_differs_is_not_registered(
     assert list(client.search_model_versions("name = 'digits'")) == []
 
 
-def test_a_language_model_goes_on_with_a_text(tune: Tune) -> None:
+def test_generate_continues_a_text(tune: Tune) -> None:
     more = tune("generate", "causal_lm", "--prompt", "def f(", "--max-new-tokens", "8").out
     assert more.startswith("def f(")
     assert len(more) > len("def f(\n")
@@ -158,7 +145,7 @@ def test_a_language_model_goes_on_with_a_text(tune: Tune) -> None:
     assert "writes no text" in tune.refused("generate", "digits", "--prompt", "x")
 
 
-def test_rows_that_do_not_fit_are_refused(tune: Tune) -> None:
+def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:
     np.save(tune.cwd / "wrong.npy", np.zeros((2, 63)))
     assert tune.refused("predict", "digits", "--input", "wrong.npy") == (
         "--input wrong.npy: must be rows of 64, is 2 x 63\n"
@@ -168,7 +155,9 @@ def test_rows_that_do_not_fit_are_refused(tune: Tune) -> None:
     assert "reads .npy, .csv or .json" in tune.refused("predict", "digits", "--input", "a.txt")
 
 
-def test_formats_that_are_not_there(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_refuses_unknown_and_unsupported_formats(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert tune.refused("export", "digits", "--to", "onxn") == (
         "--to onxn: no such format (did you mean 'onnx'?)\n"
     )

@@ -1,4 +1,4 @@
-"""`tune trial`: one configuration in this process, kept and gone on with where that is asked."""
+"""`tune trial`: one configuration in this process, kept and resumed with --folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tests.cli.conftest import DIGITS, Tune
 SMALL = ["--set", "space.num_layers=1", "--set", "space.batch_size=128"]
 
 
-def test_prints_configuration_and_reports(tune: Tune, listing: Callable[[], list[str]]) -> None:
+def test_trial_prints_configuration_and_reports(
+    tune: Tune, listing: Callable[[], list[str]]
+) -> None:
     said = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
     config = json.loads(said[0])
     assert (config["num_layers"], config["batch_size"], config["epochs"]) == (1, 128, 2)
@@ -26,7 +28,7 @@ def test_prints_configuration_and_reports(tune: Tune, listing: Callable[[], list
     assert [_untimed(line) for line in again] == [_untimed(line) for line in said]
 
 
-def test_goes_on_in_its_folder(tune: Tune) -> None:
+def test_trial_resumes_in_its_folder(tune: Tune) -> None:
     args = ["trial", DIGITS, *SMALL, "--folder", "kept", "--set", "checkpoint.every=1"]
     folder = tune.cwd / "kept"
     first = tune(*args, "--set", "fixed.epochs=2").out.splitlines()

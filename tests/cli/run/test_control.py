@@ -1,4 +1,4 @@
-"""`tune add`, `stop` and `pause` without a driver, and what they say with one."""
+"""`tune add`, `stop` and `pause`, with and without a driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuning.controller.sweep_dir.commands import CommandHandler, waiting
 from tuning.controller.sweep_dir.lock import acquire_lock
 
 
-def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
+def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
     paths = tune.sweep("mine")
     assert tune("add", "mine", "x=2.5e-1", "space.opt.k=2").out == (
         "queued; run it with: tune resume mine\n"
@@ -37,13 +37,13 @@ def test_add_without_a_driver_waits_for_a_resume(tune: Tune) -> None:
         (["x=2", "opt.k=7"], "x: must be of uniform [-1.0, 1.0], got 2\nopt.k: must be"),
     ],
 )
-def test_add_refuses_what_the_space_does_not_have(tune: Tune, values: list[str], said: str) -> None:
+def test_add_refuses_values_outside_of_the_space(tune: Tune, values: list[str], said: str) -> None:
     paths = tune.sweep("mine")
     assert tune.refused("add", "mine", *values).startswith(said)
     assert waiting(paths) == []
 
 
-def test_add_into_a_space_of_options(tune: Tune) -> None:
+def test_add_in_a_conditional_space(tune: Tune) -> None:
     branches = {"choice": {"sgd": {"momentum": {"uniform": [0.0, 1.0]}}, "adam": {}}}
     space = {"x": {"uniform": [0.0, 1.0]}, "opt": branches, "double": "= 2 * x"}
     paths = tune.sweep("mine", done=False, space=space, constraints=["x <= 0.9"])
@@ -60,7 +60,7 @@ def test_add_into_a_space_of_options(tune: Tune) -> None:
     assert params["x"] <= 0.9
 
 
-def test_stop_without_a_driver_acts_on_the_folder(tune: Tune) -> None:
+def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
     paths = tune.sweep("mine", done=False)
     run = open_run(paths.root, make_spec(name="mine"))
     for upto in (2, 3, 9):
@@ -81,7 +81,7 @@ def test_stop_without_a_driver_acts_on_the_folder(tune: Tune) -> None:
     assert len(again.records) == 6
 
 
-def test_with_a_driver_they_are_left_to_it(tune: Tune) -> None:
+def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
     paths = tune.sweep("mine", done=False)
     run = open_run(paths.root, make_spec(name="mine"))
     train(run, run.next_trial(), upto=2)

@@ -1,4 +1,4 @@
-"""`tune best --confirm`, on a sweep of digits that really trained, in this process."""
+"""`tune best`, also with --confirm on a sweep of digits that is really trained."""
 
 from __future__ import annotations
 
@@ -10,17 +10,57 @@ from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasur
 from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import read_reports
+from results.records.trial import read_reports, read_trial
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
-from tests.cli.trained import trained
+from tests.cli.trained import DIGITS, trained
 from tuning.cli.results.best import one_per_configuration
 from tuning.cli.results.soup_request import ModelChoice
 from tuning.evaluation.load_model import select_model
 
 
-def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
-    paths = trained(tune)
+def test_best_prints_the_winner(tune: Tune) -> None:
+    paths = tune.sweep("mine", fixed={"epochs": 9}, seed=7)
+    found = json.loads(tune("best", "mine", "--json").out)
+    record = read_trial(paths.trial(found["trial"]))
+    assert found == {
+        "sweep": "mine",
+        "trial": record.id,
+        "metric": "loss",
+        "mode": "min",
+        "value": found["value"],
+        "values": {"loss": found["value"]},
+        "step": 9,
+        "why": "its last loss is the lowest of 6 trials",
+        "confirmed": False,
+        "params": record.params,
+        "config": {"epochs": 9, "x": record.params["x"], "opt": {"k": record.params["opt.k"]}},
+        "seed": record.seed,
+        "checkpoint": None,
+    }
+    checkpoint = add_checkpoint(paths, record.id, 9)
+    assert json.loads(tune("best", "mine", "--json").out)["checkpoint"] == str(checkpoint)
+    assert tune("best", str(paths.root)).out == (
+        f"{record.id}  loss {found['value']:.4g} at step 9\n"
+        f"  x: {record.params['x']:.4g}\n"
+        f"  opt.k: {record.params['opt.k']}\n"
+        "why        its last loss is the lowest of 6 trials\n"
+        f"checkpoint {checkpoint}\n"
+        "confirm    tune best mine --confirm 3  (so far measured once, by the search)\n"
+    )
+
+
+@pytest.mark.parametrize("args", [[], ["--at", "smoothed"]])
+def test_selection_rule_of_the_file_or_the_command_line(tune: Tune, args: list[str]) -> None:
+    select = {} if args else {"at": "smoothed"}
+    tune.sweep("mine", select=select)
+    assert json.loads(tune("best", "mine", *args, "--json").out)["why"] == (
+        "its smoothed loss is the lowest of 6 trials"
+    )
+
+
+def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> None:
+    paths = trained(DIGITS)
     before = json.loads(tune("best", "mine", "--json").out)
     assert not before["confirmed"]
     assert before["why"] == "its last accuracy is the highest of 3 trials"
@@ -43,10 +83,10 @@ def test_confirm_trains_again_and_judges_on_the_test_split(tune: Tune) -> None:
     assert (after["confirmed"], after["trial"]) == (True, made.winner.trial)
     assert "± " in said
     assert f"why        {after['why']}\n" in said
-    _asked_again(tune, paths, made)
+    _confirm_once_more(tune, paths, made)
 
 
-def _asked_again(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
+def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
     """Nothing is trained twice, a rule that is asked for is obeyed, and weights can be judged."""
     stamps = {f: f.stat().st_mtime_ns for f in paths.root.glob("confirmations/*/*/reports.jsonl")}
     tune("best", "mine", "--confirm", "2", "--seeds", "2")
@@ -62,9 +102,9 @@ def _asked_again(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
     assert (again.seeds, [len(m.series["accuracy"].test) for m in again.trials]) == ((), [1, 1, 1])
 
 
-def test_several_objectives_are_confirmed_together(tune: Tune) -> None:
+def test_confirm_measures_every_objective(tune: Tune) -> None:
     changes = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
-    paths = trained(tune, trials=2, **changes)
+    paths = trained(DIGITS, budget={"trials": 2}, **changes)
     said = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
     made = read(paths)
     assert made is not None
@@ -78,7 +118,7 @@ def test_several_objectives_are_confirmed_together(tune: Tune) -> None:
     assert made.winner.trial == json.loads(tune("best", "mine", "--json").out)["trial"]
 
 
-def test_what_a_loop_needs_to_be_confirmed(tune: Tune) -> None:
+def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
     tune.write("loop.py", "def train(config): ...\n")
     tune.sweep("mine", trainable="loop.py:train")
     assert "takes no seed, so it cannot be trained again under fresh ones; let the loop" in (
@@ -89,8 +129,8 @@ def test_what_a_loop_needs_to_be_confirmed(tune: Tune) -> None:
     )
 
 
-def test_a_confirmed_winner_is_what_averages_begin_with_and_exports_take(tune: Tune) -> None:
-    paths = trained(tune)
+def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
+    paths = trained(DIGITS)
     spec = read_spec(paths)
     order = [line.record.id for line in rank_candidates(paths, spec, spec.select)]
     assert _candidates(paths, spec) == order
@@ -112,7 +152,7 @@ def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
     return [one.trial_id for one in ModelChoice(top=3).candidates(paths, spec)[0]]
 
 
-def test_each_configuration_is_confirmed_once(tune: Tune) -> None:
+def test_confirm_takes_each_configuration_once(tune: Tune) -> None:
     paths = tune.sweep("mine", replicates=2, budget={"trials": 6})
     spec = read_spec(paths)
     lines = rank_candidates(paths, spec, spec.select)
@@ -124,7 +164,7 @@ def test_each_configuration_is_confirmed_once(tune: Tune) -> None:
     )
 
 
-def test_refusals(tune: Tune) -> None:
+def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:
     paths = tune.sweep("mine")
     assert tune.refused("best", "mine", "--reevaluate") == (
         "--reevaluate goes with --confirm K: how many of the best to judge\n"
@@ -136,12 +176,3 @@ def test_refusals(tune: Tune) -> None:
         add_checkpoint(paths, trial_id, 9)
     # the simulated trials are no digits
     assert "no longer fits digits: " in tune.refused("best", "mine", "--confirm", "1")
-
-
-@pytest.mark.parametrize("args", [[], ["--at", "smoothed"]])
-def test_the_rule_of_the_file_or_of_the_command_line(tune: Tune, args: list[str]) -> None:
-    select = {} if args else {"at": "smoothed"}
-    tune.sweep("mine", select=select)
-    assert json.loads(tune("best", "mine", *args, "--json").out)["why"] == (
-        "its smoothed loss is the lowest of 6 trials"
-    )

@@ -1,0 +1,89 @@
+"""`tune ls`: state, progress and best value of each sweep."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.cli_speed import make_sweep
+from results.records.trial import TrialState, read_trial, write_trial
+from results.storage.fencing import NullFence
+from tests.cli.conftest import Tune
+from tuning.controller.sweep_dir.folder import read_state, record_session_time
+from tuning.controller.sweep_dir.lock import acquire_lock
+
+TIMED = {"budget": {"trials": 50, "time": 5}}
+
+
+def test_ls_without_sweeps(tune: Tune) -> None:
+    root = tune.cwd / "sweeps"
+    assert tune("ls").out == f"no sweeps in {root}; start one with: tune run FILE\n"
+
+
+def test_ls(tune: Tune) -> None:
+    done = tune.sweep("done")
+    tune.sweep("new", done=False)
+    paths, run = tune.unfinished()
+    zapped = tune.sweep("zapped").spec
+    zapped.write_text("name: [\n")
+    value = json.loads(tune("best", "done", "--json").out)["value"]
+    newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
+
+    with acquire_lock(paths.lock):
+        said = tune("ls")
+    assert said.lines[:5] == [
+        ["sweep", "state", "trials", "best", "metric", "trainable"],
+        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits"],
+        ["mine", "running", "0/6", newest[1], "min", "loss", "digits"],
+        ["new", "interrupted", "0/6", "-", "min", "loss", "digits"],
+        ["zapped", "damaged"],
+    ]
+    assert said.out.splitlines()[5].startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
+    assert len(said.lines) == 6
+    assert tune("ls").lines[2][1] == "interrupted"
+    assert tune("ls", "--storage", done.root.parent).out == tune("ls").out
+
+
+def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
+    paths, _ = tune.unfinished(**TIMED)
+    assert tune("ls").lines[1][1] == "interrupted"
+    state = json.loads(paths.state.read_text())
+    paths.state.write_text(json.dumps({**state, "started": [1.0, 10.0], "spent": [2.5, 2.6]}))
+    assert tune("ls").lines[1][1] == "done"
+    assert tune("show", "mine").lines[-1] == ["0", "of", "50", "trials", "finished;", "done"]
+
+
+def test_limit_that_ended_a_sweep_is_recorded(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 50, "target": 100.0})
+    assert tune("ls").lines[1][1] == "interrupted"  # nobody has said yet that it is over
+    said = tune("resume", "mine").out
+    assert "ended by budget.target: t0000 reached 100; spent " in said
+    assert tune("ls").lines[1][1] == "done"
+    shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
+    assert shown in tune("show", "mine").out
+    with record_session_time(paths, NullFence()):
+        assert not read_state(paths).ended
+
+
+def test_failed_trial_is_never_the_best(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 2})
+    for trial_id in paths.trial_ids():
+        files = paths.trial(trial_id)
+        failed = read_trial(files).model_copy(update={"state": TrialState.FAILED})
+        write_trial(files, failed)
+    assert tune("ls").lines[1][3] == "-"
+    assert "*" not in tune("show", "mine").out
+    assert "none of 2 trials has a finite 'loss' yet" in tune.refused("best", "mine")
+
+
+def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
+    paths = make_sweep(tune.cwd / "sweeps", trials=1000, reports=20)
+    row = ["large", "done", "1000/1000", "0.999", "max", "accuracy", "digits"]
+    assert tune("ls").lines[1] == row
+    found = json.loads(tune("best", "large", "--json").out)
+    assert (found["trial"], found["value"], found["step"]) == ("t0999", 0.999, 20)
+    assert found["checkpoint"] == str(paths.trial("t0999").checkpoint(20))
+    ids = [words[0] for words in tune("show", "large").lines if words and words[0][0] == "t"]
+    assert ids == ["trial", *(f"t{i:04d}" for i in reversed(range(1000)))]
+    assert tune.refused("show", "large", "t1000") == (
+        "large: no trial 't1000'; it has t0000 to t0999\n"
+    )

@@ -1,0 +1,154 @@
+"""`tune show`: the trials of a sweep, and one trial."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from results.records.failures import Remedy
+from results.records.machines import Machine
+from results.records.trial import Attempt, read_trial, write_trial
+from tests.cli.conftest import Tune, add_checkpoint
+from tests.tuning.simulate import make_spec, open_run, train
+from tuning.controller.sweep_dir.lock import acquire_lock
+
+
+def test_show_sweep(tune: Tune) -> None:
+    tune.sweep("mine")
+    said = tune("show", "mine")
+    best = json.loads(tune("best", "mine", "--json").out)
+    assert said.lines[1] == ["trial", "state", "step", "loss", "x", "k", "time"]
+    assert said.lines[2][:2] == [best["trial"], "*"]
+    assert said.lines[2][4:7] == [
+        f"{best['value']:.4g}",
+        f"{best['params']['x']:.4g}",
+        str(best["params"]["opt.k"]),
+    ]
+    values = [float(words[-4]) for words in said.lines[2:8]]
+    assert values == sorted(values)
+    assert said.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
+
+
+ONE_OF_EACH = [Remedy.RETRY, Remedy.SHRINK]
+
+
+def test_show_counts_failures(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    for trial, remedies in (("t0000", ONE_OF_EACH), ("t0001", ONE_OF_EACH[1:])):
+        record = read_trial(paths.trial(trial))
+        attempts = [
+            Attempt(number=i, started=0, ended=1, error=f"rank 0: {r}", remedy=r)
+            for i, r in enumerate(remedies, 1)
+        ]
+        update = {"attempts": tuple(attempts), "adjusted": {"micro_batch_size": 4}}
+        write_trial(paths.trial(trial), record.model_copy(update=update))
+    assert "failures: 2 shrink, 1 retry" in tune("show", "mine").out
+    said = tune("show", "mine", "t0000").out
+    assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in said
+    assert 'adjusted {"micro_batch_size": 4}' in said
+
+
+def test_show_names_excluded_machines(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    record = read_trial(paths.trial("t0000"))
+    sick = (Machine(id="0123456789", name="gpu-7"),)
+    attempts = (
+        Attempt(number=1, started=0, ended=1, error="ECC", blamed=sick, workers=2),
+        Attempt(number=2, started=1, ended=2, kept_off=sick),
+        Attempt(number=3, started=2, ended=3, kept_off=sick, in_place=True),
+    )
+    write_trial(paths.trial("t0000"), record.model_copy(update={"attempts": attempts}))
+    said = tune("show", "mine", "t0000").out
+    assert "attempt 1 took 1s with 2 workers: ECC\n  blamed on gpu-7 (01234567)\n" in said
+    assert "with 1 worker\n  kept off gpu-7 (01234567)\n" in said
+    assert "\n  there is no machine but gpu-7 (01234567), so it is tried there again\n" in said
+
+
+def test_show_prints_the_resume_command(tune: Tune) -> None:
+    paths, _ = tune.unfinished()
+    assert tune("show", "mine").out.splitlines()[-2:] == [
+        "0 of 6 trials finished; interrupted",
+        "go on with: tune resume mine",
+    ]
+    with acquire_lock(paths.lock):
+        assert "finished; driven by process " in tune("show", "mine").out
+    # elsewhere it has to be named by its folder
+    tune.monkeypatch.chdir("/")
+    said = tune("show", paths.root).out
+    assert said.endswith(f"go on with: tune resume {paths.root}\n")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_table_never_truncates_a_value(tune: Tune, width: int) -> None:
+    space = {f"a_long_name_{i}": {"uniform": [0.0, 1e-5]} for i in range(9)}
+    paths = tune.sweep("mine", done=False, space=space)
+    run = open_run(paths.root, make_spec(name="mine", space=space))
+    job = run.next_trial()
+    train(run, job, upto=2, value=lambda _, step: 1 / 3 / step)
+    wide = tune("show", "mine").lines
+    tune.monkeypatch.setenv("COLUMNS", str(width))
+    said = tune("show", "mine")
+    assert all(len(line) <= width for line in said.out.splitlines())
+    assert "…" not in said.out
+    trial = next(words for words in said.lines if words[:1] == ["t0000"])
+    shown = len(trial) - 6
+    assert trial[:-1] == wide[-4][: 5 + shown]
+    missing = " ".join(said.out.split()).partition("left out: ")[2].partition(" 0 of 6")[0]
+    assert missing.split(", ") == list(space)[shown:]
+    assert shown == {40: 0, 60: 2, 80: 4, 120: 8}[width]
+
+
+def test_text_is_not_parsed_as_markup(tune: Tune) -> None:
+    changes = {"space": {"x": {"choice": ["[/b]", ":boom:"]}}, "failure": {"max_retries": 0}}
+    paths = tune.sweep("mine", done=False, **changes)
+    run = open_run(paths.root, make_spec(name="mine", **changes))
+    job = run.next_trial()
+    error = "RuntimeError: no [/dev/null] :boom: [red]"
+    run.on_failed(job.trial_id, error)
+    assert tune("show", "mine").lines[1][4] == job.config["x"]
+    lines = tune("show", "mine", "t0000").out.splitlines()
+    assert lines[0] == f"t0000 failed: {error}"
+    assert lines[3].startswith("attempt 1 took ")
+    assert lines[3].endswith(f"s with 1 worker: retry: {error}")
+
+
+def test_show_trial(tune: Tune) -> None:
+    paths = tune.sweep("mine", fixed={"epochs": 9})
+    record = read_trial(paths.trial("t0000"))
+    whole, broken = (add_checkpoint(paths, "t0000", step) for step in (3, 6))
+    (broken / "model.safetensors").write_bytes(b"WEIGHTS")
+    lines = tune("show", "mine", "t0000").out.splitlines()
+    assert lines[:3] == [
+        f"t0000 {record.state}: {record.reason}",
+        f"searched {json.dumps(record.params)}",
+        'fixed {"epochs": 9}',
+    ]
+    assert [line.split()[:3] for line in lines if line.startswith("step")] == [
+        ["step", str(step), "loss"] for step in range(1, record.end_step + 1)
+    ]
+    assert lines[-4].startswith("attempt 1 took ")
+    assert lines[-3:] == [
+        f"  logs {paths.trial('t0000').attempt(1)}",
+        f"checkpoints of steps 3, 6 in {whole.parent}",
+        f"damaged {broken}: model.safetensors has another SHA-256 than its manifest says",
+    ]
+    assert tune("show", "mine", "t0001").out.splitlines()[-1] == "no checkpoints"
+
+
+PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
+
+
+def test_show_draws_the_family_tree(tune: Tune) -> None:
+    paths = tune.sweep(scheduler=PBT, budget={"trials": 8})
+    said = tune("show", "simulated").out
+    lines = said[said.index("weights taken over") :].splitlines()
+    assert any(" at step 3: x " in line and " → " in line for line in lines)
+    assert any(" at step 6: x " in line for line in lines)
+    clone = next(line for line in lines if " at step 3: " in line).split(" at ")[0].split()[-1]
+    assert "at step 3 took the weights of t" in tune("show", "simulated", clone).out
+    tune("report", "simulated")
+    page = (paths.results / "report.html").read_text()
+    drawn = page[page.index("Weights taken over</h2>") :]
+    assert f"{clone} from t" in drawn
+    assert drawn.index("Plotly.newPlot") < drawn.index(f"<td>{clone}</td>")

@@ -1,0 +1,44 @@
+"""What a session prints at its end: the outcome, and commands that work."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Tune, add_checkpoint
+
+
+def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:
+    paths = tune.sweep("mine", budget={"trials": 12})
+    before = tune("show", "mine").out
+    said = tune("resume", "mine").out
+    assert said.startswith(f"sweep mine in {paths.root}\n")
+    assert "… 2 more: tune show mine" in said
+    best = json.loads(tune("best", "mine", "--json").out)
+    assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in said
+    assert said.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
+    assert paths.leaderboard.is_file()
+    assert tune("show", "mine").out == f"{before.rstrip()}, ended by budget.trials: 12 trials\n"
+
+
+def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
+    """`Plain` has no transformers form, and only trials of one start can be averaged."""
+    tune.write(
+        "plain.py",
+        "from trainables.digits.trainable import Digits\n"
+        "class Plain(Digits):\n"
+        "    implementation = ('trainables.digits.loop',)\n",
+    )
+    paths = tune.sweep("mine", budget={"trials": 3}, trainable="plain.py:Plain")
+    board = [words[0] for words in tune("show", "mine").lines[2:5]]
+    for trial_id in board[:2]:
+        folder = add_checkpoint(paths, trial_id, 9)
+        (folder / "lineage.json").write_text(f'{{"init": "{trial_id}"}}')
+    assert "average" not in tune("resume", "mine").out
+    (folder / "lineage.json").write_text(f'{{"init": "{board[0]}"}}')
+    said = tune("resume", "mine").out
+    assert "average    tune average mine\n" in said
+    assert "export" not in said
+    other = tune.sweep("other")
+    assert "export" not in tune("resume", "other").out, "it has no checkpoint"
+    add_checkpoint(other, json.loads(tune("best", "other", "--json").out)["trial"], 9)
+    assert "export     tune export other --to hf\n" in tune("resume", "other").out
