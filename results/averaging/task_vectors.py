@@ -193,7 +193,7 @@ def _drop_at_random(stack: Stack, density: float, seed: int) -> TaskVector:
 
     def task_vector(model: int, piece: slice) -> Floats:
         delta = stack.delta(model, piece)
-        # Philox makes four numbers per count: a piece starts at its place without drawing the others
+        # Philox makes four numbers per count, so a piece can start without drawing those before it
         bits = np.random.Philox(key=keys[model]).advance(piece.start // 4)
         delta[np.random.Generator(bits).random(delta.size) >= density] = 0.0
         delta /= density

@@ -7,8 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from results.averaging.soup.builder import RECIPE, Soup, read_soup
-from results.averaging.soup.scoring import Score
+from results.averaging.soup import SOUP_FILE, Score, Soup, read_soup
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
 
@@ -43,7 +42,7 @@ class Average:
 
 def averages(paths: SweepPaths) -> Iterator[Average]:
     """Every average of a sweep, by name."""
-    for recipe in sorted(paths.soup("x").parent.glob(f"[!.]*/{RECIPE}")):
+    for recipe in sorted(paths.soup("x").parent.glob(f"[!.]*/{SOUP_FILE}")):
         try:
             soup = read_soup(recipe.parent)
             text, created = recipe.read_text(), recipe.stat().st_mtime
@@ -52,7 +51,7 @@ def averages(paths: SweepPaths) -> Iterator[Average]:
             continue
         digest = hashlib.sha256(text.encode()).hexdigest()
         members = tuple(dict.fromkeys(m.partition("@")[0] for m in soup.members))
-        facts = (_params(soup), _metrics(soup), _tags(soup), {RECIPE: text})
+        facts = (_params(soup), _metrics(soup), _tags(soup), {SOUP_FILE: text})
         yield Average(recipe.parent.name, digest, created, members, *facts)
 
 

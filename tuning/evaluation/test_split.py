@@ -36,7 +36,7 @@ def make_soup_evaluator(
 ) -> soup.Evaluator:
     """A judge of averages: example by example, on the selection and the test split."""
 
-    def on(split: Split) -> soup.Examples:
+    def on(split: Split) -> soup.ExampleScores:
         def examples(folder: Path) -> list[float]:
             return _named(metric, trainable.examples(config, folder, split, cache), trainable)
 

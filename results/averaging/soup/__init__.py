@@ -1,35 +1,37 @@
-"""Soups: averages of a sweep's models, each judged beside the best single one.
+"""Soups: averages of a sweep's models, each compared with the best single model.
 
 Wortsman et al. 2022, "Model soups" (arXiv 2203.05482). An average can be much worse than its
-members, so none is recommended that is not better by more than the evaluation can err.
+members, so a soup is promoted only if its gain is larger than the error of the evaluation.
 """
 
-from results.averaging.soup.builder import Recipe, Soup, Start, make_soup, read_soup
+from results.averaging.soup.builder import BaseWeights, Recipe, make_soup
 from results.averaging.soup.candidates import (
     LINEAGE,
     Candidate,
-    best,
-    checkpoints,
-    clients,
-    named,
-    weights,
+    best_trials,
+    federated_clients,
+    last_checkpoints,
+    named_trials,
+    parse_weights,
 )
-from results.averaging.soup.scoring import Evaluator, Examples, Score
+from results.averaging.soup.record import SOUP_FILE, Soup, read_soup
+from results.averaging.soup.scoring import Evaluator, ExampleScores, Score
 
 __all__ = [
     "LINEAGE",
+    "SOUP_FILE",
+    "BaseWeights",
     "Candidate",
     "Evaluator",
-    "Examples",
+    "ExampleScores",
     "Recipe",
     "Score",
     "Soup",
-    "Start",
-    "best",
-    "checkpoints",
-    "clients",
+    "best_trials",
+    "federated_clients",
+    "last_checkpoints",
     "make_soup",
-    "named",
+    "named_trials",
+    "parse_weights",
     "read_soup",
-    "weights",
 ]

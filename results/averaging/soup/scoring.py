@@ -1,4 +1,4 @@
-"""Whether an average is better than the best single model, by more than the evaluation can err."""
+"""Score models on examples, and decide whether an average is significantly better than one."""
 
 from __future__ import annotations
 
@@ -14,37 +14,39 @@ from search_spaces.errors import UserError
 Z = 1.959964
 """Standard errors on each side of a 95 % interval (normal approximation)."""
 
-Examples = Callable[[Path], Sequence[float]]
-"""The metric of a model folder for each example of a split, always in the same order. The same
-folder comes again with other weights."""
+ExampleScores = Callable[[Path], Sequence[float]]
+"""Returns the metric of a model folder for each example of a split, always in the same order.
+
+It is called repeatedly with the same folder and other weights in it.
+"""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How models are judged.
+    """How models are scored.
 
     Attributes:
-        metric: what is compared.
+        metric: name of the metric.
         mode: `min` or `max`.
-        selection: on data by which the search chose too; which models to add is decided here.
-        test: on data that nothing was chosen by.
-        recalibrate: brings statistics that are not learned (BatchNorm's) up to date with the
-            weights in a folder, where the model has any.
+        selection: on the data that the search used; decides which models to add.
+        test: on data that influenced no decision.
+        recalibrate: recomputes statistics that are not learned (BatchNorm's) for the weights in a
+            folder, if the model has any.
     """
 
     metric: str
     mode: str
-    selection: Examples
-    test: Examples
+    selection: ExampleScores
+    test: ExampleScores
     recalibrate: Callable[[Path], None] = lambda _: None
 
     @property
     def sign(self) -> float:
-        """Makes more the better."""
+        """Factor that turns the metric into a score where more is better."""
         return 1.0 if self.mode == "max" else -1.0
 
     def rank(self, folder: Path, label: str) -> float:
-        """Score on the selection split: more is better.
+        """Score on the selection split; more is better.
 
         Raises:
             UserError: it is not finite.
@@ -53,13 +55,13 @@ class Evaluator:
         if not math.isfinite(score):
             raise UserError(
                 f"{label}: its '{self.metric}' on the selection split is {self.sign * score}, so "
-                "nothing can be compared with it"
+                "no comparison is possible"
             )
         return score
 
 
 class Score(BaseModel):
-    """A metric on the test split: mean over examples, and its standard error (None: unknown)."""
+    """A metric on the test split: mean over the examples and its standard error (None: unknown)."""
 
     model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
 
@@ -75,16 +77,16 @@ class Score(BaseModel):
 
 
 class Gain(Score):
-    """How much better one model is than another, judged on the same examples pair by pair."""
+    """How much better one model is than another, from the differences example by example."""
 
     @property
-    def certain(self) -> bool:
-        """Whether it is more than the evaluation's own error."""
+    def is_significant(self) -> bool:
+        """Whether its 95 % interval lies above zero."""
         return self.error is not None and self.mean > Z * self.error
 
 
 def score(examples: Sequence[float]) -> Score:
-    """Mean and standard error."""
+    """Mean and standard error of one model."""
     return Score(mean=_mean(examples), error=_error(examples))
 
 
@@ -99,7 +101,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _error(values: Sequence[float]) -> float | None:
-    """Standard error of the mean; None for fewer than two values, or values without meaning."""
+    """Standard error of the mean; None for fewer than two values, or if one is not finite."""
     count, mean = len(values), _mean(values)
     if count < 2 or math.isnan(mean):
         return None

@@ -1,4 +1,4 @@
-"""LoRA adapters have a mean of their updates, not of their factors."""
+"""The mean of LoRA adapters is the mean of their updates, not of their factors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def update(adapter: Adapter) -> NDArray[Any]:
     return adapter[B] @ adapter[A]
 
 
-def test_the_mean_of_updates_that_share_a_factor_is_exact(tmp_path: Path) -> None:
+def test_mean_of_adapters_with_a_shared_factor_is_exact(tmp_path: Path) -> None:
     one, other = adapter(0), adapter(1)
     for shared in (A, B):
         made = mix(tmp_path, one, {**other, shared: one[shared]}, weights=[1, 3])
@@ -47,7 +47,7 @@ def test_the_mean_of_updates_that_share_a_factor_is_exact(tmp_path: Path) -> Non
         assert made.rank_loss == 0.0
 
 
-def test_other_updates_come_out_as_near_as_their_rank_can(tmp_path: Path) -> None:
+def test_mean_of_other_adapters_is_the_nearest_of_their_rank(tmp_path: Path) -> None:
     one, other = adapter(0), adapter(1)
     made = mix(tmp_path, one, other)
     found = load_file(tmp_path / "mean")
@@ -59,12 +59,12 @@ def test_other_updates_come_out_as_near_as_their_rank_can(tmp_path: Path) -> Non
     u, s, vt = np.linalg.svd(expected)
     best = (u[:, :2] * s[:2]) @ vt[:2]
     np.testing.assert_allclose(update(found), best, rtol=1e-9)
-    apart = (one[B] + other[B]) / 2 @ ((one[A] + other[A]) / 2)
-    assert lost < np.linalg.norm(apart - expected) / np.linalg.norm(expected)
+    mean_of_factors = (one[B] + other[B]) / 2 @ ((one[A] + other[A]) / 2)
+    assert lost < np.linalg.norm(mean_of_factors - expected) / np.linalg.norm(expected)
     np.testing.assert_allclose(found["head"], (one["head"] + other["head"]) / 2)
 
 
-def test_copies_of_one_adapter_give_that_adapter(tmp_path: Path) -> None:
+def test_mean_of_copies_is_that_adapter(tmp_path: Path) -> None:
     one = adapter(0)
     mix(tmp_path, one, one, one, weights=[1, 2, 4])
     assert {k: v.tobytes() for k, v in load_file(tmp_path / "mean").items()} == {
@@ -81,7 +81,7 @@ def test_copies_of_one_adapter_give_that_adapter(tmp_path: Path) -> None:
         ({"x.lora_B.bias": np.zeros(3)}, "an adapter that has no mean"),
     ],
 )
-def test_what_is_more_than_a_product_is_refused(
+def test_adapters_refuse_updates_that_are_not_a_product(
     tmp_path: Path, changes: dict[str, NDArray[Any] | None], reason: str
 ) -> None:
     changed = {k: v for k, v in {**adapter(0), **changes}.items() if v is not None}
@@ -89,14 +89,14 @@ def test_what_is_more_than_a_product_is_refused(
         mix(tmp_path, changed, changed)
 
 
-def test_methods_that_are_not_a_mean_are_refused(tmp_path: Path) -> None:
+def test_adapters_refuse_methods_that_are_not_a_mean(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="method median would act on the factors A and B separately"
     ):
         mix(tmp_path, adapter(0), adapter(1), method="median")
 
 
-def test_too_little_memory_for_a_factor(tmp_path: Path) -> None:
+def test_adapters_refuse_a_factor_above_the_memory_limit(tmp_path: Path) -> None:
     large = {A: np.zeros((2, 100_000)), B: np.ones((5, 2))}
     with pytest.raises(UserError, match=r"LoRA factor .* needs 13 MB of memory, and may take 1 MB"):
         mix(tmp_path, large, large, max_memory=1_000_000)

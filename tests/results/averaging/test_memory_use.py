@@ -1,4 +1,4 @@
-"""Averages are made piece by piece, by several threads, from and to several files."""
+"""Averages are computed piece by piece, by several threads, from and to several files."""
 
 import json
 import tracemalloc
@@ -16,7 +16,7 @@ from results.averaging import average, make_method
 from results.averaging.stack import GRAIN
 from results.checkpoints.tensor_layout import weights_file
 from search_spaces.errors import UserError
-from tests.results.weights import GOOD, save
+from tests.results.averaging.weights import GOOD, save
 
 
 def models(count: int) -> list[dict[str, NDArray[Any]]]:
@@ -34,7 +34,7 @@ def models(count: int) -> list[dict[str, NDArray[Any]]]:
     ]
 
 
-def test_what_comes_out_does_not_depend_on_memory(
+def test_average_does_not_depend_on_the_piece_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = models(4)
@@ -58,14 +58,14 @@ def test_what_comes_out_does_not_depend_on_memory(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_too_little_memory_is_told(tmp_path: Path) -> None:
+def test_average_refuses_too_little_memory(tmp_path: Path) -> None:
     save_file(GOOD, tmp_path / "a")
     with pytest.raises(UserError, match=r"2 models by method weighted needs at least 0\.3 MB"):
         average([tmp_path / "a"] * 2, tmp_path / "mean", max_memory=1000)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_number_of_threads_does_not_matter(
+def test_average_does_not_depend_on_the_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:
     rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_the_number_of_threads_does_not_matter(
         average(sources, tmp_path / "mean")
 
 
-def test_memory_is_flat_in_the_number_of_models(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_number_of_models(tmp_path: Path) -> None:
     size, limit = 4 << 20, 4 << 20  # models of 16 MiB in 4 MiB
     for i in range(2):
         save_file({"w": np.full(size, i, np.float32)}, tmp_path / str(i))
@@ -100,7 +100,7 @@ def test_memory_is_flat_in_the_number_of_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["median", "ties", "dare_ties", "slerp"])
-def test_every_method_stays_within_its_memory(tmp_path: Path, name: str) -> None:
+def test_method_stays_within_the_memory_limit(tmp_path: Path, name: str) -> None:
     limit = 4 << 20
     rng = np.random.default_rng(0)
     for i in range(3):
@@ -119,7 +119,7 @@ def test_every_method_stays_within_its_memory(tmp_path: Path, name: str) -> None
     tracemalloc.stop()
 
 
-def test_shards_in_and_out(tmp_path: Path) -> None:
+def test_average_reads_and_writes_shards(tmp_path: Path) -> None:
     made = models(3)
     for i, model in enumerate(made):
         save_file(model, tmp_path / f"{i}.safetensors", {"format": "pt"})
@@ -144,7 +144,7 @@ def test_shards_in_and_out(tmp_path: Path) -> None:
         average(again, tmp_path / "mean")
 
 
-def test_transformers_reads_shards_of_an_average(tmp_path: Path) -> None:
+def test_transformers_loads_shards_of_an_average(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     small = LlamaConfig(

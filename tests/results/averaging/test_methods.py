@@ -1,4 +1,4 @@
-"""The contract of averaging methods, for every entry; and what each of them is meant to do."""
+"""The contract that every averaging method keeps, and the result of each method."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def same(a: Model, b: Model) -> bool:
 
 @pytest.mark.parametrize("name", METHODS)
 class TestMethod:
-    """`slerp` takes two models; all others are shown with three."""
+    """`slerp` takes two models; the other methods are tested with three."""
 
     @quick
     @given(seed=st.integers(0, 1000))
-    def test_copies_of_one_model(self, tmp_path: Path, name: str, seed: int) -> None:
+    def test_average_of_copies_is_that_model(self, tmp_path: Path, name: str, seed: int) -> None:
         one, count = model(seed), 2 if name == "slerp" else 3
         assert same(mix(tmp_path, name, [one] * count, base=one), one)
         if make_method(name).idempotent:
@@ -73,17 +73,15 @@ class TestMethod:
 
     @quick
     @given(seed=st.integers(0, 1000))
-    def test_the_order_of_models_does_not_matter(
-        self, tmp_path: Path, name: str, seed: int
-    ) -> None:
+    def test_average_does_not_depend_on_order(self, tmp_path: Path, name: str, seed: int) -> None:
         if name == "ema":
-            pytest.skip("is about order")
+            pytest.skip("depends on order by design")
         models = [model(seed + i) for i in range(2 if name == "slerp" else 3)]
         base = model(seed + 9)
         made = [mix(tmp_path, name, list(p), base) for p in permutations(models)]
         assert all(same(made[0], other) for other in made[1:])
 
-    def test_the_length_of_pieces_does_not_matter(
+    def test_average_does_not_depend_on_the_piece_size(
         self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         models = [model(i, 2 * GRAIN + 5) for i in range(2 if name == "slerp" else 3)]
@@ -96,7 +94,7 @@ class TestMethod:
         out = mix(tmp_path, name, models, model(9))
         assert (out["embed"] == out["head"]).all()
 
-    def test_statistics_of_batch_norm_are_averaged(self, tmp_path: Path, name: str) -> None:
+    def test_batch_norm_statistics_are_averaged(self, tmp_path: Path, name: str) -> None:
         models = [model(i) for i in range(2)]
         far = {**model(9), "bn.running_var": np.full(40, 5.0, np.float32)}
         out = mix(tmp_path, name, models, far)
@@ -106,7 +104,7 @@ class TestMethod:
         np.testing.assert_allclose(out["bn.running_var"], expected, rtol=1e-6)
         assert out["bn.num_batches_tracked"] == 7
 
-    def test_values_that_are_not_finite_are_refused(self, tmp_path: Path, name: str) -> None:
+    def test_nan_is_refused(self, tmp_path: Path, name: str) -> None:
         bad = model(1)
         bad["w"][0, 3] = np.nan
         with pytest.raises(UserError, match="tensor 'w' holds a NaN or an infinity"):
@@ -126,16 +124,16 @@ def vectors(tmp_path: Path, name: str, *rows: list[float], **more: Any) -> list[
     return found
 
 
-def test_weighted(tmp_path: Path) -> None:
+def test_weighted_mean(tmp_path: Path) -> None:
     assert vectors(tmp_path, "weighted", [0.0, 8.0], [4.0, 0.0], weights=[1, 3]) == [3.0, 2.0]
 
 
-def test_ema_counts_the_last_most(tmp_path: Path) -> None:
+def test_ema_gives_the_last_model_the_most_weight(tmp_path: Path) -> None:
     found = vectors(tmp_path, "ema", [1.0], [2.0], [4.0], options={"decay": 0.5})
     assert found == [0.5 * (0.5 * 1 + 0.5 * 2) + 0.5 * 4]
 
 
-def test_slerp_keeps_the_length(tmp_path: Path) -> None:
+def test_slerp_keeps_the_norm(tmp_path: Path) -> None:
     assert vectors(tmp_path, "slerp", [1.0, 0.0], [0.0, 1.0]) == pytest.approx([0.5**0.5] * 2)
     third = vectors(tmp_path, "slerp", [1.0, 0.0], [0.0, 1.0], weights=[2, 1])
     assert third == pytest.approx([np.cos(np.pi / 6), np.sin(np.pi / 6)])
@@ -144,24 +142,24 @@ def test_slerp_keeps_the_length(tmp_path: Path) -> None:
         vectors(tmp_path, "slerp", [1.0], [2.0], [3.0])
 
 
-def test_the_median_ignores_an_outlier(tmp_path: Path) -> None:
+def test_median_ignores_an_outlier(tmp_path: Path) -> None:
     assert vectors(tmp_path, "median", [1.0, 1.0], [2.0, 1e9], [3.0, 2.0]) == [2.0, 2.0]
     assert vectors(tmp_path, "median", [1.0], [2.0], [4.0], [1e9]) == [3.0]
 
 
-def test_the_trimmed_mean_leaves_out_both_ends(tmp_path: Path) -> None:
+def test_trimmed_mean_leaves_out_both_ends(tmp_path: Path) -> None:
     rows = [[-1e9], [1.0], [2.0], [6.0], [1e9]]
     assert vectors(tmp_path, "trimmed_mean", *rows) == [3.0]
     assert vectors(tmp_path, "trimmed_mean", *rows, options={"trim": 0.4}) == [2.0]
 
 
-def test_task_arithmetic_scales_what_was_learned(tmp_path: Path) -> None:
+def test_task_arithmetic_scales_task_vectors(tmp_path: Path) -> None:
     found = vectors(tmp_path, "task_arithmetic", [2.0], [4.0], options={"scale": 2})
     assert found == [6.0]
 
 
 def test_ties_trims_and_elects(tmp_path: Path) -> None:
-    # the second keeps -8 and 6 of its three, the first 4 and 3: signs -, +, and of one alone
+    # kept: 4 and 3 of the first model, -8 and 6 of the second; elected signs: -, +, +
     found = vectors(tmp_path, "ties", [4.0, 3.0, 1.0], [-8.0, 1.0, 6.0], options={"density": 0.6})
     assert found == [-8.0, 3.0, 6.0]
 
@@ -177,7 +175,7 @@ def test_dare_keeps_the_mean(tmp_path: Path) -> None:
     assert set(agreed[:-1]) == {0.0, 4.0}
 
 
-def test_a_start_may_have_more_tensors_and_another_format(tmp_path: Path) -> None:
+def test_base_may_have_more_tensors_and_another_dtype(tmp_path: Path) -> None:
     rows = [{"w": np.array([2.0, 5.0], np.float32)}, {"w": np.array([4.0, 1.0], np.float32)}]
     base = {"w": np.array([1.0, 1.0], np.float16), "head": np.zeros(3)}
     found = mix(tmp_path, "task_arithmetic", rows, base, options={"scale": 2})["w"]
@@ -193,7 +191,7 @@ def test_a_start_may_have_more_tensors_and_another_format(tmp_path: Path) -> Non
 
 @quick
 @given(data=st.data())
-def test_the_kth_largest_is_exact(data: st.DataObject) -> None:
+def test_kth_largest_is_exact(data: st.DataObject) -> None:
     values = data.draw(st.lists(st.floats(0, 1e300, allow_subnormal=True), min_size=1, max_size=50))
     k = data.draw(st.integers(1, len(values)))
     array = np.array(values)
@@ -202,7 +200,7 @@ def test_the_kth_largest_is_exact(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_in_memory_as_from_files(tmp_path: Path, name: str) -> None:
+def test_method_gives_the_same_from_arrays_and_from_files(tmp_path: Path, name: str) -> None:
     rows = [np.random.default_rng(i).normal(size=5000) for i in range(3)]
     method = make_method(name)
     count = 2 if name == "slerp" else 3
@@ -214,7 +212,7 @@ def test_in_memory_as_from_files(tmp_path: Path, name: str) -> None:
     np.testing.assert_allclose(here, files, rtol=1e-12, atol=1e-15)
 
 
-def test_mistakes_are_told() -> None:
+def test_methods_and_their_options_are_validated() -> None:
     with pytest.raises(UserError, match=r"unknown method 'tise' .did you mean 'ties'"):
         make_method("tise")
     with pytest.raises(UserError, match="method ties: density: Input should be less than or equal"):

@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT writes them: their average does what that of the merged models does."""
+"""Adapters written by PEFT: merging their average equals averaging the merged models."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def base() -> LlamaForCausalLM:
 
 
 def adapter(folder: Path, seed: int, rank: int, share: str = "") -> Path:
-    """An adapter as training leaves it, written by PEFT; those of one `share` agree in it."""
+    """An adapter written by PEFT; adapters with the same `share` agree in that factor."""
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["q_proj", "down_proj"])
     model = get_peft_model(base(), config)
     with torch.no_grad():
@@ -54,14 +54,14 @@ def adapter(folder: Path, seed: int, rank: int, share: str = "") -> Path:
 
 
 def merged(folder: Path) -> Weights:
-    """The base with an adapter in it, as PEFT adds it."""
+    """The base model with an adapter merged into it by PEFT."""
     model: Any = PeftModel.from_pretrained(base(), folder)
     found: Weights = model.merge_and_unload().state_dict()
     return found
 
 
 def mixed(tmp_path: Path, sources: list[Path], weights: list[float]) -> tuple[Averaged, Weights]:
-    """What our average of adapters makes of the base."""
+    """The average of adapters, and the base model with it merged."""
     target = tmp_path / "mean"
     target.mkdir()
     config = sources[0].with_name("adapter_config.json")
@@ -80,7 +80,7 @@ def mean(models: list[Weights], weights: list[float]) -> Weights:
 
 
 @pytest.mark.parametrize("share", ["lora_A", "lora_B"])
-def test_adapters_that_share_a_factor(tmp_path: Path, share: str) -> None:
+def test_average_of_adapters_that_share_a_factor_is_exact(tmp_path: Path, share: str) -> None:
     sources = [adapter(tmp_path / str(seed), seed, 2, share) for seed in (1, 2, 3)]
     made, found = mixed(tmp_path, sources, [1, 2, 1])
     expected = mean([merged(s.parent) for s in sources], [1, 2, 1])
@@ -90,8 +90,7 @@ def test_adapters_that_share_a_factor(tmp_path: Path, share: str) -> None:
     assert len(moved) == 4, "two layers with two adapted weights each"
 
 
-def test_adapters_whose_mean_fits_their_rank(tmp_path: Path) -> None:
-    """Of full rank, so that nothing is cut off."""
+def test_average_of_full_rank_adapters_is_exact(tmp_path: Path) -> None:
     sources = [adapter(tmp_path / str(seed), seed, SIZE) for seed in (1, 2)]
     made, found = mixed(tmp_path, sources, [3, 1])
     expected = mean([merged(s.parent) for s in sources], [3, 1])
@@ -100,7 +99,7 @@ def test_adapters_whose_mean_fits_their_rank(tmp_path: Path) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_a_low_rank_loses_is_told(tmp_path: Path) -> None:
+def test_rank_loss_is_what_a_low_rank_loses(tmp_path: Path) -> None:
     sources = [adapter(tmp_path / str(seed), seed, 2) for seed in (1, 2)]
     made, found = mixed(tmp_path, sources, [1, 1])
     start, expected = base().state_dict(), mean([merged(s.parent) for s in sources], [1, 1])
@@ -109,7 +108,7 @@ def test_what_a_low_rank_loses_is_told(tmp_path: Path) -> None:
     assert made.rank_loss == pytest.approx((lost / whole) ** 0.5, rel=1e-3)
 
 
-def test_factors_are_not_averaged_apart(tmp_path: Path) -> None:
+def test_factors_are_not_averaged_separately(tmp_path: Path) -> None:
     sources = [adapter(tmp_path / str(seed), seed, 2) for seed in (1, 2)]
     for method in ("median", "slerp"):
         with pytest.raises(UserError, match="would act on the factors A and B separately"):

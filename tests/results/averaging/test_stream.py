@@ -1,4 +1,4 @@
-"""Laws of the mean of weights."""
+"""Laws of the weighted mean from file to file."""
 
 from itertools import permutations
 from pathlib import Path
@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from results.averaging import average
 from search_spaces.errors import UserError
-from tests.results.weights import FLOATS, GOOD, raw, save
+from tests.results.averaging.weights import FLOATS, GOOD, raw, save
 
 quick = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -37,9 +37,7 @@ def finite(dtype: str) -> st.SearchStrategy[NDArray[np.float64]]:
 @pytest.mark.parametrize("dtype", FLOATS)
 @quick
 @given(data=st.data())
-def test_the_mean_of_one_model_many_times_is_that_model(
-    tmp_path: Path, dtype: str, data: st.DataObject
-) -> None:
+def test_mean_of_copies_is_that_model(tmp_path: Path, dtype: str, data: st.DataObject) -> None:
     source = save(tmp_path / "a", data.draw(finite(dtype)), dtype)
     average([source] * 3, tmp_path / "mean", data.draw(weights_of))
     assert raw(tmp_path / "mean") == raw(source)
@@ -48,9 +46,7 @@ def test_the_mean_of_one_model_many_times_is_that_model(
 @pytest.mark.parametrize("dtype", FLOATS)
 @quick
 @given(data=st.data())
-def test_the_order_of_the_sources_does_not_matter(
-    tmp_path: Path, dtype: str, data: st.DataObject
-) -> None:
+def test_mean_does_not_depend_on_order(tmp_path: Path, dtype: str, data: st.DataObject) -> None:
     sources = [save(tmp_path / n, data.draw(finite(dtype)), dtype) for n in "abc"]
     pairs = list(zip(sources, data.draw(weights_of), strict=True))
     seen = set()
@@ -63,7 +59,7 @@ def test_the_order_of_the_sources_does_not_matter(
 @pytest.mark.parametrize("dtype", FLOATS)
 @quick
 @given(data=st.data())
-def test_the_mean_is_the_float64_mean_rounded_once(
+def test_mean_is_the_float64_mean_rounded_once(
     tmp_path: Path, dtype: str, data: st.DataObject
 ) -> None:
     values = [data.draw(finite(dtype)) for _ in range(3)]
@@ -90,8 +86,8 @@ def as_floats(path: Path, dtype: str) -> NDArray[np.float64]:
 
 
 def test_bfloat16_is_rounded_once(tmp_path: Path) -> None:
-    # 1 + 2^-8 lies half way between two bfloat16 numbers; the mean is a little above it, by less
-    # than float32 can tell: rounding over float32 would see a tie and go down to 1
+    # 1 + 2^-8 lies half way between two bfloat16 numbers. The mean is above it by less than
+    # float32 resolves: rounding to float32 first would see a tie, and round down to 1.
     high = save(tmp_path / "a", np.array([1 + 2**-7]), "bfloat16")
     low = save(tmp_path / "b", np.array([1.0]), "bfloat16")
     average([high, low], tmp_path / "mean", [0.5 + 2**-30, 0.5 - 2**-30])
@@ -101,7 +97,7 @@ def test_bfloat16_is_rounded_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_the_format_that_is_asked_for(tmp_path: Path, dtype: str) -> None:
+def test_dtype_sets_the_float_format(tmp_path: Path, dtype: str) -> None:
     values = np.array([0.1, -3.0, 1e-3])
     save_file({"w": values, "n": np.array([3])}, tmp_path / "a")
     average([tmp_path / "a"] * 2, tmp_path / "mean", dtype=dtype)
@@ -111,7 +107,7 @@ def test_the_format_that_is_asked_for(tmp_path: Path, dtype: str) -> None:
         assert f.get_slice("n").get_dtype() == "I64"
 
 
-def test_values_that_the_asked_format_cannot_hold(tmp_path: Path) -> None:
+def test_dtype_refuses_values_that_it_cannot_hold(tmp_path: Path) -> None:
     save_file({"w": np.array([70000.0])}, tmp_path / "a")
     with pytest.raises(UserError, match="tensor 'w' overflows F16"):
         average([tmp_path / "a"], tmp_path / "mean", dtype="float16")
@@ -131,7 +127,9 @@ def test_values_that_the_asked_format_cannot_hold(tmp_path: Path) -> None:
         ({"w": np.array([1.0, 2.0]), "n": np.array([3])}, "'w' is F32 in one and F64"),
     ],
 )
-def test_refused(tmp_path: Path, other: dict[str, NDArray[np.float64]], reason: str) -> None:
+def test_average_refuses_models_that_do_not_fit(
+    tmp_path: Path, other: dict[str, NDArray[np.float64]], reason: str
+) -> None:
     save_file(GOOD, tmp_path / "a")
     save_file(other, tmp_path / "b")
     with pytest.raises(UserError, match=reason):
@@ -140,20 +138,20 @@ def test_refused(tmp_path: Path, other: dict[str, NDArray[np.float64]], reason: 
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0], [2.0, -1.0], [float("nan"), 1.0], [np.inf]])
-def test_weights_that_make_no_mean(tmp_path: Path, weights: list[float]) -> None:
+def test_average_refuses_invalid_weights(tmp_path: Path, weights: list[float]) -> None:
     save_file(GOOD, tmp_path / "a")
     with pytest.raises(UserError):
         average([tmp_path / "a"] * 2, tmp_path / "mean", weights)
 
 
-def test_a_zero_weight_leaves_a_model_out(tmp_path: Path) -> None:
+def test_zero_weight_leaves_a_model_out(tmp_path: Path) -> None:
     save_file({"w": np.array([1.0])}, tmp_path / "a")
     save_file({"w": np.array([3.0])}, tmp_path / "b")
     average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean", [0, 5])
     assert load_file(tmp_path / "mean")["w"] == [3.0]
 
 
-def test_means_too_large_for_the_arithmetic_are_refused(tmp_path: Path) -> None:
+def test_average_refuses_overflow(tmp_path: Path) -> None:
     save_file({"w": np.array([1.7e308])}, tmp_path / "a")
     save_file({"w": np.array([-1.7e308])}, tmp_path / "b")
     with pytest.raises(UserError, match="'w' overflows F64"):
@@ -161,7 +159,7 @@ def test_means_too_large_for_the_arithmetic_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, -1])
-def test_a_torn_file_is_refused(tmp_path: Path, cut: int) -> None:
+def test_average_refuses_a_torn_file(tmp_path: Path, cut: int) -> None:
     save_file(GOOD, tmp_path / "a")
     (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes()[:cut])
     with pytest.raises(UserError, match="not a whole safetensors file"):

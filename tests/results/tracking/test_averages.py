@@ -9,7 +9,7 @@ import pytest
 
 from results.paths import SweepPaths
 from results.tracking import Ending, SweepFacts, mlflow_tracker
-from tests.results.soups import add, at, cook
+from tests.results.averaging.soups import add, at, build
 
 WAIT_S = 100.0
 
@@ -45,8 +45,8 @@ def runs(uri: str, paths: SweepPaths) -> list[Any]:
 
 
 def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
-    soup = cook(sweep, "greedy")
-    cook(sweep, "weighted", weights=[1, 2, 1])
+    soup = build(sweep, "greedy")
+    build(sweep, "weighted", weights=[1, 2, 1])
     for _ in range(2):
         deliver(sweep, uri)
     found = {r.info.run_name: r for r in runs(uri, sweep)}
@@ -75,16 +75,16 @@ def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
 
 
 def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, uri: str) -> None:
-    cook(sweep, "weighted", weights=[1, 2, 1])
+    build(sweep, "weighted", weights=[1, 2, 1])
     deliver(sweep, uri)
-    cook(sweep, "weighted", weights=[1, 1, 1])
+    build(sweep, "weighted", weights=[1, 1, 1])
     deliver(sweep, uri)
     found = [r for r in runs(uri, sweep) if r.info.run_name == "weighted"]
     assert sorted(r.data.params["share.t0001"] for r in found) == [str(1 / 3), "0.5"]
 
 
 def test_a_damaged_recipe_is_passed_over(sweep: SweepPaths, uri: str) -> None:
-    cook(sweep, "greedy")
+    build(sweep, "greedy")
     (sweep.soup("greedy") / "soup.json").write_text("{")
     deliver(sweep, uri)
     assert len(runs(uri, sweep)) == 4

@@ -17,7 +17,7 @@ from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 
 if TYPE_CHECKING:
     from results.averaging import Method
-    from results.averaging.soup import Candidate, Start
+    from results.averaging.soup import BaseWeights, Candidate
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
     from trainables.base import Trainable
@@ -60,16 +60,16 @@ class ModelChoice:
     def _find(self, paths: SweepPaths, spec: SweepSpec) -> tuple[list[Candidate], str]:
         if self.trials:
             ids = [word.strip() for word in self.trials.split(",") if word.strip()]
-            return soup.named(paths, spec.metric, spec.mode, ids), "-".join(ids)
+            return soup.named_trials(paths, spec.metric, spec.mode, ids), "-".join(ids)
         if self.last:
             trial = self.trial or select_winner(paths, spec).line.record.id
             find_trial(paths, trial)
-            checkpoints = soup.checkpoints(paths, spec.metric, trial, self.last)
+            checkpoints = soup.last_checkpoints(paths, spec.metric, trial, self.last)
             return checkpoints, f"{trial}-last-{self.last}"
         if self.clients:
             find_trial(paths, self.clients)
-            return soup.clients(paths, self.clients), f"{self.clients}-clients"
-        found = soup.best(paths, spec.metric, spec.mode, self.top)
+            return soup.federated_clients(paths, self.clients), f"{self.clients}-clients"
+        found = soup.best_trials(paths, spec.metric, spec.mode, self.top)
         winner = select_winner(paths, spec).line.record.id
         found.sort(key=lambda one: one.trial_id != winner)  # a confirmed winner comes first
         return found, str(len(found))
@@ -101,16 +101,17 @@ class SoupRequest:
             UserError: a size or the weights do not parse, or `base` does not fit the models.
         """
         shard = self.max_shard_size
-        start = (
+        base = (
             _initial_weights(trainable, config, cache)
             if self.base is None
             else _base_weights(trainable, config, cache, self.base, models[0])
         )
-        weights = self.weights
+        text = self.weights
+        weights = soup.parse_weights(models, text, spec.metric, spec.mode) if text else None
         return Recipe(
             method=self.method,
-            weights=soup.weights(models, weights, spec.metric, spec.mode) if weights else None,
-            start=start,
+            weights=weights,
+            base=base,
             dtype=self.dtype,
             max_memory=_num_bytes("--max-memory", self.max_memory),
             max_shard=_num_bytes("--max-shard-size", shard) if shard else None,
@@ -151,21 +152,23 @@ def _num_bytes(option: str, text: str) -> int:
     return int(float(found[1]) * _FACTOR[found[2]])
 
 
-def _initial_weights(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> Start:
+def _initial_weights(
+    trainable: Trainable[Any], config: TrainableConfig, cache: Path
+) -> BaseWeights:
     """The trials' weights of step 0, created again."""
 
-    def start(folder: Path) -> tuple[Path, str | None]:
+    def create(folder: Path) -> tuple[Path, str | None]:
         try:
             return folder / WEIGHTS, trainable.initial(config, folder, cache)
         except NotImplementedError as e:
             raise UserError(str(e)) from e
 
-    return start
+    return create
 
 
 def _base_weights(
     trainable: Trainable[Any], config: TrainableConfig, cache: Path, base: Path, model: Candidate
-) -> Start:
+) -> BaseWeights:
     """The weights in the folder `base`.
 
     Raises:
@@ -177,10 +180,10 @@ def _base_weights(
     if reason := start_mismatch(read_layout(model.weights), read_layout(weights)):
         raise UserError(f"--base {base}: {model.label} cannot have started from it: {reason}")
 
-    def start(_: Path) -> tuple[Path, str | None]:
+    def read(_: Path) -> tuple[Path, str | None]:
         try:
             return weights, trainable.digest(config, base, cache)
         except NotImplementedError:
             return weights, None
 
-    return start
+    return read

@@ -1,4 +1,4 @@
-"""Sweeps whose models are points, and averages of them."""
+"""Sweeps whose models are points in space, and soups of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from results.averaging import make_method
-from results.averaging import soup as soups
-from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, make_soup
+from results.averaging.soup import (
+    Candidate,
+    Evaluator,
+    Recipe,
+    Soup,
+    best_trials,
+    make_soup,
+)
 from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, append_report, write_trial
 
 CENTRE = np.zeros(8)
 EXAMPLES = np.random.default_rng(0).normal(size=(60, 8)) * 0.1
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    return SweepPaths(tmp_path / "s")
 
 
 def add(
@@ -37,7 +37,7 @@ def add(
     step: int = 3,
     **files: Any,
 ) -> None:
-    """A trial with a checkpoint that holds these weights."""
+    """Write a trial with a checkpoint that holds these weights."""
     record = TrialRecord(
         id=f"t{number:04d}", number=number, params={}, config={}, seed=0, state=state, created=1.0
     )
@@ -59,7 +59,7 @@ def add(
 
 
 def at(*places: float) -> NDArray[np.float64]:
-    """A point; what is not said is zero."""
+    """A point; the other coordinates are zero."""
     return np.array([*places, *[0.0] * (8 - len(places))])
 
 
@@ -69,15 +69,21 @@ def losses(folder: Path) -> list[float]:
     return list(np.linalg.norm(EXAMPLES + CENTRE - weights, axis=1))
 
 
-def judge(mode: str = "min", **changes: Any) -> Evaluator:
+def evaluator(mode: str = "min", **changes: Any) -> Evaluator:
     return Evaluator("loss", mode, **{"selection": losses, "test": losses, **changes})
 
 
-def picked(sweep: SweepPaths, top: int = 9) -> list[Candidate]:
-    return soups.best(sweep, "loss", "min", top)
+def best(sweep: SweepPaths, top: int = 9) -> list[Candidate]:
+    return best_trials(sweep, "loss", "min", top)
 
 
-def cook(sweep: SweepPaths, method: str, **more: Any) -> Soup:
-    by = more.pop("judge", judge())
-    candidates = more.pop("picked", None) or picked(sweep)
-    return make_soup(sweep, method, candidates, by, Recipe(make_method(method), **more))
+def build(
+    sweep: SweepPaths,
+    method: str,
+    candidates: list[Candidate] | None = None,
+    scorer: Evaluator | None = None,
+    **recipe: Any,
+) -> Soup:
+    """Make a soup named after its method; by default of the best trials."""
+    models, scorer = candidates or best(sweep), scorer or evaluator()
+    return make_soup(sweep, method, models, scorer, Recipe(make_method(method), **recipe))

@@ -1,4 +1,4 @@
-"""What comes out of an average of models, and whether it is recommended."""
+"""Building a soup: its members, files and scores, and whether it is promoted."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from results.averaging.soup.scoring import gain
 from results.checkpoints.commit import commit, verify
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
-from tests.results.soups import add, at, cook, judge, losses, picked, sweep
-
-__all__ = ["sweep"]
+from tests.results.averaging.soups import add, at, best, build, evaluator, losses
 
 
-def test_greedy_keeps_what_helps_and_rejects_what_harms(sweep: SweepPaths) -> None:
+def test_greedy_soup_adds_only_candidates_that_do_not_lower_the_score(sweep: SweepPaths) -> None:
     add(sweep, 0, at(1), 0.1)  # alone: distance 1
     add(sweep, 1, at(9, 9), 0.2)  # draws the mean away
     add(sweep, 2, at(-1), 0.3)  # with the first: distance 0
-    made = cook(sweep, "greedy")
+    made = build(sweep, "greedy")
     assert made.members == ("t0000", "t0002")
     assert made.single == "t0000"
     assert made.promoted
@@ -42,93 +40,93 @@ def test_greedy_keeps_what_helps_and_rejects_what_harms(sweep: SweepPaths) -> No
     assert (folder / "config.json").read_text() == '"config.json of t0000"'
     assert read_soup(folder) == made
     assert made.candidates[1]["label"] == "t0001"
-    assert made.candidates[1]["sha256"] == picked(sweep)[1].sha256
+    assert made.candidates[1]["sha256"] == best(sweep)[1].sha256
     assert [p.name for p in folder.parent.iterdir()] == ["greedy"]
 
 
-def test_what_goes_in_is_decided_on_the_selection_split(sweep: SweepPaths) -> None:
-    """The test split says the opposite, and is only reported."""
+def test_greedy_soup_selects_on_the_selection_split(sweep: SweepPaths) -> None:
+    """The test split has the opposite order, and is only reported."""
     add(sweep, 0, at(1), 0.1)
     add(sweep, 1, at(-1), 0.2)
-    made = cook(sweep, "greedy", judge=judge(test=lambda f: [-x for x in losses(f)]))
+    made = build(sweep, "greedy", scorer=evaluator(test=lambda f: [-x for x in losses(f)]))
     assert made.members == ("t0000", "t0001")
     assert made.gain.mean < 0
     assert not made.promoted
 
 
-def test_greedy_maximises_where_more_is_better(sweep: SweepPaths) -> None:
+def test_greedy_soup_maximises_when_mode_is_max(sweep: SweepPaths) -> None:
     add(sweep, 0, at(1), 0.1)
     add(sweep, 1, at(3), 0.2)
-    made = cook(sweep, "greedy", judge=judge("max"))
+    made = build(sweep, "greedy", scorer=evaluator("max"))
     assert (made.single, made.members) == ("t0001", ("t0001",))
     assert made.gain.mean == 0
     assert not made.promoted
 
 
-def test_a_nan_score_is_never_an_improvement(sweep: SweepPaths) -> None:
+def test_greedy_soup_does_not_add_a_candidate_with_a_nan_score(sweep: SweepPaths) -> None:
     add(sweep, 0, at(1), 0.1)
     add(sweep, 1, at(0.5), 0.2)
 
     def only_singles(folder: Path) -> list[float]:
         return losses(folder) if folder.name.startswith("step_") else [math.nan] * 60
 
-    by = judge(selection=only_singles, test=only_singles)
-    made = cook(sweep, "greedy", judge=by)
+    scorer = evaluator(selection=only_singles, test=only_singles)
+    made = build(sweep, "greedy", scorer=scorer)
     assert made.members == ("t0001",)
     assert not made.promoted
     assert math.isnan(read_soup(sweep.soup("greedy")).scores["uniform"].mean)
     with pytest.raises(UserError, match="t0000: its 'loss' on the selection split is nan"):
-        cook(sweep, "greedy", judge=judge(selection=lambda _: [math.nan]))
+        build(sweep, "greedy", scorer=evaluator(selection=lambda _: [math.nan]))
     assert [p.name for p in sweep.soup("x").parent.iterdir()] == ["greedy"]
 
 
-def test_a_small_gain_within_the_error_is_not_promoted() -> None:
+def test_gain_is_significant_only_above_its_error() -> None:
     rng = np.random.default_rng(1)
     single = rng.normal(size=100)
-    assert not gain(single - 0.01 + rng.normal(size=100) * 0.5, single, -1.0).certain
-    # the same gain, but on each example: pairs tell
+    assert not gain(single - 0.01 + rng.normal(size=100) * 0.5, single, -1.0).is_significant
+    # the same gain on every example: the paired differences show it
     sure = gain(single - 0.01 + rng.normal(size=100) * 0.01, single, -1.0)
-    assert sure.certain
+    assert sure.is_significant
     assert sure.mean == pytest.approx(0.01, rel=0.2)
-    assert not gain([0.1], [0.9], -1.0).certain, "one number has no error"
+    assert not gain([0.1], [0.9], -1.0).is_significant, "one number has no error"
 
 
-def test_other_methods_are_judged_beside_greedy_and_uniform(sweep: SweepPaths) -> None:
+def test_soup_of_another_method_also_scores_greedy_and_uniform(sweep: SweepPaths) -> None:
     add(sweep, 0, at(2, 0), 0.1)
     add(sweep, 1, at(0, 2), 0.2)
 
-    def start(folder: Path) -> tuple[Path, str | None]:
+    def base(folder: Path) -> tuple[Path, str | None]:
         save_file({"w": at(1, 1)}, folder / "model.safetensors")
         return folder / "model.safetensors", "abc"
 
-    made = cook(sweep, "task_arithmetic", start=start, dtype="float32")
+    made = build(sweep, "task_arithmetic", base=base, dtype="float32")
     assert made.scores.keys() == {"single", "uniform", "greedy", "task_arithmetic"}
     found = load_file(sweep.soup("task_arithmetic") / "model.safetensors")["w"]
     assert found.dtype == np.float32
     assert found.tolist() == at(1, 1).tolist()
     assert [p.name for p in sweep.soup("x").parent.iterdir()] == ["task_arithmetic"]
     with pytest.raises(UserError, match="t0000 did not start from these weights"):
-        cook(sweep, "ties", start=lambda f: (start(f)[0], "cba"))
-    with pytest.raises(UserError, match="cannot be known whether the models started from these"):
-        cook(sweep, "ties", start=lambda f: (start(f)[0], None))
-    assert cook(sweep, "ties", start=lambda f: (start(f)[0], None), force=True).force
+        build(sweep, "ties", base=lambda f: (base(f)[0], "cba"))
+    with pytest.raises(UserError, match="unknown whether the models started from these"):
+        build(sweep, "ties", base=lambda f: (base(f)[0], None))
+    assert build(sweep, "ties", base=lambda f: (base(f)[0], None), force=True).force
     with pytest.raises(UserError, match="method ties needs the weights from which"):
-        cook(sweep, "ties")
+        build(sweep, "ties")
 
 
-def test_statistics_are_recalibrated_before_each_judgement(sweep: SweepPaths) -> None:
+def test_soup_is_recalibrated_before_each_evaluation(sweep: SweepPaths) -> None:
     add(sweep, 0, at(2), 0.1)
     add(sweep, 1, at(4), 0.2)
 
     def to_centre(folder: Path) -> None:
         save_file({"w": at(0)}, folder / "model.safetensors")
 
-    made = cook(sweep, "uniform", judge=judge(recalibrate=to_centre))
+    made = build(sweep, "uniform", scorer=evaluator(recalibrate=to_centre))
     assert made.scores["uniform"].mean < 1
     assert load_file(sweep.soup("uniform") / "model.safetensors")["w"].tolist() == [0.0] * 8
 
 
-def test_a_soup_in_several_files(sweep: SweepPaths) -> None:
+def test_soup_is_split_into_shards(sweep: SweepPaths) -> None:
     for number in (0, 1):
         add(sweep, number, at(number), 0.1)
     many = {f"w{i}": np.ones(100) for i in range(4)}
@@ -136,13 +134,13 @@ def test_a_soup_in_several_files(sweep: SweepPaths) -> None:
         folder = sweep.trial(f"t{number:04d}").checkpoint(3)
         save_file({**many, "w": at(number)}, folder / "model.safetensors")
         commit(folder.rename(folder.with_name("x")), folder, step=3)
-    cook(sweep, "uniform", max_shard=2000)
+    build(sweep, "uniform", max_shard=2000)
     names = sorted(verify(sweep.soup("uniform")).files)
     assert "model.safetensors.index.json" in names
     assert "model-00001-of-00002.safetensors" in names
     assert "model.safetensors" not in names
 
 
-def test_a_folder_without_a_recipe_is_no_soup(sweep: SweepPaths) -> None:
+def test_read_soup_refuses_a_folder_without_its_record(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match=r"no soup \(soup\.json is missing or damaged\)"):
         read_soup(sweep.soup("none"))

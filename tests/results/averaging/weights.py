@@ -11,7 +11,7 @@ GOOD = {"w": np.array([1.0, 2.0], np.float32), "n": np.array([3])}
 
 
 def save(path: Path, values: NDArray[np.float64], dtype: str) -> Path:
-    """One tensor 'w'; bfloat16 by torch, which rounds by itself."""
+    """Write one tensor 'w'; torch writes bfloat16 and rounds independently of our code."""
     if dtype != "bfloat16":
         save_file({"w": values.astype(dtype)}, path)
         return path

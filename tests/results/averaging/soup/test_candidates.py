@@ -1,0 +1,88 @@
+"""Which models can be averaged: trials, checkpoints of a trial, federated clients."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from results.averaging import soup as soups
+from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.paths import SweepPaths
+from results.records.trial import TrialState
+from search_spaces.errors import UserError
+from tests.results.averaging.soups import add, at, best, build
+
+
+def test_best_trials_skips_trials_without_an_intact_checkpoint(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.4)
+    add(sweep, 1, at(1), 0.1, TrialState.FAILED)
+    add(sweep, 2, None, 0.2)
+    add(sweep, 3, at(1), 0.3)
+    add(sweep, 4, at(1), math.nan)
+    add(sweep, 5, at(1), 0.35)
+    (sweep.trial("t0005").checkpoint(3) / "model.safetensors").write_text("damaged")
+    assert [c.label for c in best(sweep)] == ["t0003", "t0000"]
+    assert [c.label for c in best(sweep, 1)] == ["t0003"]
+    with pytest.raises(UserError, match="no trial has both a finite 'accuracy'"):
+        soups.best_trials(sweep, "accuracy", "max", 3)
+    given = soups.named_trials(sweep, "loss", "min", ["t0000", "t0003"])
+    assert [c.label for c in given] == ["t0000", "t0003"]
+    with pytest.raises(UserError, match="s: no trial 't0009'"):
+        soups.named_trials(sweep, "loss", "min", ["t0009"])
+    with pytest.raises(UserError, match="trial t0002 has no finite 'loss' or no whole checkpoint"):
+        soups.named_trials(sweep, "loss", "min", ["t0002"])
+
+
+def test_last_checkpoints_are_in_order_of_time(sweep: SweepPaths) -> None:
+    for step in (1, 2, 3, 4):
+        add(sweep, 0, at(step), 1 / step, step=step)
+    (sweep.trial("t0000").checkpoint(3) / "model.safetensors").write_text("damaged")
+    found = soups.last_checkpoints(sweep, "loss", "t0000", 2)
+    assert [(c.label, c.value, c.trial_id) for c in found] == [
+        ("t0000@2", 0.5, "t0000"),
+        ("t0000@4", 0.25, "t0000"),
+    ]
+    made = build(sweep, "ema", candidates=found)
+    assert load_file(sweep.soup("ema") / "model.safetensors")["w"][0] == pytest.approx(2.2)
+    assert made.trial_id == "t0000"
+    add(sweep, 1, at(1), 0.5)
+    with pytest.raises(UserError, match="t0001 has one whole checkpoint, and an average takes two"):
+        soups.last_checkpoints(sweep, "loss", "t0001", 3)
+
+
+def test_federated_clients_are_read_from_the_newest_checkpoint(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1)
+    with pytest.raises(UserError, match=r"holds no clients; .* keep_clients: true"):
+        soups.federated_clients(sweep, "t0000")
+    paths = sweep.trial("t0000")
+    folder = staging_folder(paths, 9, 1)
+    for name, examples in (("00000", 30), ("00002", 10)):
+        create_staging(folder / "clients" / name)
+        save_file({"w": at(examples)}, folder / "clients" / name / "model.safetensors")
+        told = json.dumps({"init": "abc", "examples": examples})
+        (folder / "clients" / name / "lineage.json").write_text(told)
+    commit(folder, paths.checkpoint(9), step=9)
+    found = soups.federated_clients(sweep, "t0000")
+    assert [c.label for c in found] == ["t0000@9/00000", "t0000@9/00002"]
+    counts = soups.parse_weights(found, "examples", "loss", "min")
+    assert counts == [30, 10]
+    build(sweep, "weighted", candidates=found, weights=counts)
+    assert load_file(sweep.soup("weighted") / "model.safetensors")["w"][0] == 25.0
+
+
+def test_parse_weights(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.5)
+    add(sweep, 1, at(2), 0.25)
+    pair = soups.named_trials(sweep, "loss", "min", ["t0000", "t0001"])
+    assert soups.parse_weights(pair, "metric", "loss", "min") == [2.0, 4.0]
+    assert soups.parse_weights(pair, "metric", "loss", "max") == [0.5, 0.25]
+    assert soups.parse_weights(pair, "3, 1", "loss", "min") == [3.0, 1.0]
+    for how, reason in (("examples", "only clients"), ("much", "numbers like 0.5,0.5")):
+        with pytest.raises(UserError, match=reason):
+            soups.parse_weights(pair, how, "loss", "min")
+    add(sweep, 2, at(1), -1.0)
+    with pytest.raises(UserError, match="needs a 'loss' above 0 of all"):
+        soups.parse_weights(best(sweep), "metric", "loss", "min")
