@@ -1,4 +1,4 @@
-"""Several sweeps side by side: what each found, what it cost, and how they stood at equal cost."""
+"""Compare sweeps: winner and cost of each, and the best value of each at equal cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.analysis.leaderboard import TrialSummary, order, summarize
+from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
@@ -17,12 +17,12 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
 Progress = list[tuple[float, float]]
-"""(worker-seconds spent, best value of the first objective reported by then), ascending, a point
-per improvement.
+"""(worker-seconds spent, best value of the first objective so far), ascending, one point per
+improvement.
 """
 
-_APART = {"name", "description", "storage", "tracking", "seed"}
-"""Of a sweep file: what says nothing on how the search was done."""
+_NOT_COMPARED = {"name", "description", "storage", "tracking", "seed"}
+"""Keys of a sweep file that do not affect how the search works."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class SweepSummary:
     """One sweep in a comparison.
 
     Attributes:
-        name: of the sweep; with its storage, where several have this name.
-        spec: its frozen file.
-        trials: how many are finished, or paused.
-        winner: None where no trial has a value; of several objectives by the sweep's own rule.
-        front: how many trials are on the Pareto front of several objectives.
+        name: of the sweep; its path if several sweeps have this name.
+        spec: its resolved spec.
+        trials: number of finished or paused trials.
+        winner: None if no trial has a value. With several objectives, by the sweep's own rule.
+        front: number of trials on the Pareto front, with several objectives.
         cost: worker-seconds of all attempts.
         progress: see `Progress`.
     """
@@ -48,20 +48,20 @@ class SweepSummary:
     front: int = 1
 
     def best_at(self, cost: float) -> float | None:
-        """The best value that was reported for this cost; None when there was none yet."""
+        """The best value reported up to this cost; None if there was none yet."""
         place = bisect.bisect_right(self.progress, cost, key=lambda point: point[0])
         return self.progress[place - 1][1] if place else None
 
 
 def compare(sweeps: Sequence[SweepPaths]) -> list[SweepSummary]:
-    """Read sweeps that share a goal, in the order given.
+    """Read sweeps with the same metrics and modes, in the order given.
 
     Raises:
-        UserError: they optimise different metrics, or one of them is no sweep.
+        UserError: metrics or modes differ, or a folder is not a sweep.
     """
     names = [paths.name for paths in sweeps]
-    alike = {name for name in names if names.count(name) > 1}
-    summaries = [_read(p, str(p.root) if p.name in alike else p.name) for p in sweeps]
+    duplicates = {name for name in names if names.count(name) > 1}
+    summaries = [_read(p, str(p.root) if p.name in duplicates else p.name) for p in sweeps]
     first = summaries[0].spec
     for other in (s.spec for s in summaries[1:]):
         if other.objectives != first.objectives:
@@ -73,19 +73,19 @@ def compare(sweeps: Sequence[SweepPaths]) -> list[SweepSummary]:
 
 
 def goal(spec: SweepSpec) -> str:
-    """What a sweep optimises, in words."""
+    """The objectives of a sweep, in words."""
     return ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
 
 
 def equal_costs(summaries: Sequence[SweepSummary], parts: int = 4) -> list[float]:
-    """Costs (worker-seconds) up to that of the cheapest sweep, at which all can be compared."""
+    """Costs (worker-seconds) at which to compare all sweeps, up to the cheapest one's total."""
     least = min(s.cost for s in summaries)
     return [least * (i + 1) / parts for i in range(parts)]
 
 
 def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
-    """Keys of the sweep files that differ, with the value of each; None where one lacks it."""
-    flat = [_flat(s.spec.model_dump(mode="json", exclude=_APART)) for s in summaries]
+    """Keys of the sweep files that differ, with each sweep's value; None if a sweep lacks it."""
+    flat = [_flat(s.spec.model_dump(mode="json", exclude=_NOT_COMPARED)) for s in summaries]
     keys = dict.fromkeys(key for one in flat for key in one)
     values = {key: [one.get(key) for one in flat] for key in keys}
     return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
@@ -97,7 +97,7 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
     reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
     board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
     good = [e for e in board if e.value is not None and e.record.eligible]
-    best, front = next(iter(order(good, spec.mode)), None), 1
+    best, front = next(iter(rank_trials(good, spec.mode)), None), 1
     if len(spec.objectives) > 1 and good:
         leaders = rank_candidates(paths, spec, spec.select)
         best, front = leaders[0], len(leaders)
@@ -115,7 +115,7 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
 def progress(
     records: Sequence[TrialRecord], reports: Sequence[Report], spec: SweepSpec
 ) -> Progress:
-    """How the best reported value fell (or rose) with what was spent, over all trials at once."""
+    """The best reported value over the worker-seconds spent, for all trials together."""
     times, spent = _spending(records)
     sign, best, points = 1 if spec.mode == "min" else -1, math.inf, []
     for report in sorted(reports, key=lambda r: r.time):
@@ -127,22 +127,22 @@ def progress(
 
 
 def _spending(records: Sequence[TrialRecord]) -> tuple[list[float], list[float]]:
-    """Moments at which an attempt began or ended, and the worker-seconds spent by each of them."""
+    """Times at which attempts started or ended, and the worker-seconds spent until then."""
     changes = [(a.started, a.workers) for r in records for a in r.attempts]
     changes += [(a.ended, -a.workers) for r in records for a in r.attempts if a.ended]
     times, spent, running = [0.0], [0.0], 0
-    for moment, change in sorted(changes):
-        spent.append(spent[-1] + running * (moment - times[-1]))
-        times.append(moment)
+    for time, change in sorted(changes):
+        spent.append(spent[-1] + running * (time - times[-1]))
+        times.append(time)
         running += change
     return times, spent
 
 
-def _interpolate(times: list[float], spent: list[float], moment: float) -> float:
-    right = bisect.bisect_right(times, moment)
+def _interpolate(times: list[float], spent: list[float], time: float) -> float:
+    right = bisect.bisect_right(times, time)
     if right == len(times):
         return spent[-1]
-    share = (moment - times[right - 1]) / (times[right] - times[right - 1])
+    share = (time - times[right - 1]) / (times[right] - times[right - 1])
     return spent[right - 1] + share * (spent[right] - spent[right - 1])
 
 

@@ -1,7 +1,7 @@
-"""The best trials measured again: on data the search never saw, and with seeds it never saw.
+"""Confirmation: the best trials measured again, on data and with seeds that the search never used.
 
-The best of many noisy numbers is too good to be true (the optimiser's curse; Smith and Winkler
-2006). `results/confirmation.json` says by how much, and which trial is best when measured anew.
+The best of many noisy values is biased (the optimizer's curse; Smith and Winkler 2006).
+`results/confirmation.json` has the size of this bias, and the winner of the new measurements.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LEVEL = 0.95
 
 
 class Remeasurement(BaseModel):
-    """One objective of a trial, measured again.
+    """New measurements of one objective of a trial.
 
     Attributes:
-        search: by which the search ranked the trial (selection split).
-        selection: values on the selection split, one per fresh seed; empty where the weights of
-            the search were evaluated.
-        test: values on the test split, one per fresh seed, or one of the search's own weights.
+        search: the value by which the search ranked the trial (selection split).
+        selection: values on the selection split, one per new seed; empty if the weights of the
+            search were evaluated.
+        test: values on the test split, one per new seed, or one value of the search's weights.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,16 +42,16 @@ class Remeasurement(BaseModel):
 
     @property
     def half_width(self) -> float | None:
-        """Of the t-interval around the mean, at 95 %; None for a single value."""
+        """Half the width of the mean's 95 % t-interval; None for a single value."""
         return half_width(self.test)
 
 
 class ConfirmedTrial(BaseModel):
-    """One trial, measured again.
+    """New measurements of one trial.
 
     Attributes:
-        trial: its id.
-        series: of each objective.
+        trial: id of the trial.
+        series: measurements by objective.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,26 +61,27 @@ class ConfirmedTrial(BaseModel):
 
     @property
     def means(self) -> dict[str, float]:
-        """Of each objective, the mean over the seeds on the test split."""
+        """Mean over the seeds on the test split, by objective."""
         return {name: one.mean for name, one in self.series.items()}
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
-        """Whether the intervals of the two lie apart, in one objective at least."""
+        """Whether the intervals of the two do not overlap in at least one objective."""
         return any(
             _intervals_disjoint(one, other.series[name]) for name, one in self.series.items()
         )
 
 
 class Confirmation(BaseModel):
-    """What was measured, in the order in which the search ranked it.
+    """The content of `confirmation.json`, in the order in which the search ranked the trials.
 
     Attributes:
-        modes: `min` or `max` of each objective; the first is the one of leaderboards.
-        seeds: fresh ones, the same for each trial; empty where existing weights were evaluated.
+        modes: `min` or `max` of each objective; the first objective is that of the leaderboard.
+        seeds: new seeds, the same for each trial; empty if the weights of the search were
+            evaluated.
         trials: at least one.
-        rule, weights: of several objectives; see `results.analysis.pareto.rank_front`.
-        judged: whether the values are of the test split; else they are what was reported with fresh
-            seeds, on the split of the search.
+        rule, weights: for several objectives; see `results.analysis.pareto.rank_front`.
+        judged: whether the values are of the test split. If not, they are what trials with new
+            seeds reported, on the selection split.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -94,15 +95,14 @@ class Confirmation(BaseModel):
 
     @property
     def where(self) -> str:
-        """What was measured, in words."""
+        """The origin of the values, in words."""
         return "on the test split" if self.judged else "by what the loop reports"
 
     @property
     def front(self) -> list[ConfirmedTrial]:
-        """The trials that no other is better than in all objectives, by their means on the test
-        split; best by the rule first, of equal ones the search's choice.
+        """The non-dominated trials by their means on the test split, best by the rule first.
 
-        With one objective all trials, best first.
+        Ties are in the order of the search. With one objective, all trials, best first.
         """
         finite = [m for m in self.trials if all(map(math.isfinite, m.means.values()))]
         known = finite or list(self.trials)
@@ -120,8 +120,10 @@ class Confirmation(BaseModel):
 
     @property
     def optimism(self) -> dict[str, float]:
-        """How much too good the search's best numbers were: what its winner gets on the same split
-        with fresh seeds is worse by this much. Empty without fresh seeds.
+        """By how much the search's best values were too good, by objective.
+
+        With new seeds the search's best trial is worse by this amount on the selection split. Empty
+        without new seeds.
         """
         first = self.trials[0]
         return {
@@ -132,7 +134,7 @@ class Confirmation(BaseModel):
 
     @property
     def clear(self) -> bool:
-        """Whether the winner's interval lies apart from every other's."""
+        """Whether the winner's interval overlaps with no other trial's."""
         best = self.winner
         return all(best.differs_from(other) for other in self.trials if other is not best)
 
@@ -144,7 +146,7 @@ def _intervals_disjoint(one: Remeasurement, other: Remeasurement) -> bool:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of Student's t-interval for the mean (95 %); None for fewer than two."""
+    """Half the width of the 95 % t-interval of the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     from scipy.stats import t
@@ -159,7 +161,7 @@ def write(paths: SweepPaths, confirmation: Confirmation) -> None:
 
 
 def read(paths: SweepPaths) -> Confirmation | None:
-    """The confirmation of a sweep; None without one, or where the file is damaged."""
+    """The confirmation of a sweep; None if the file is missing or damaged."""
     try:
         return Confirmation.model_validate_json(paths.confirmation.read_bytes())
     except (OSError, ValidationError):

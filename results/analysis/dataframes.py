@@ -1,4 +1,4 @@
-"""A sweep as pandas tables: for notebooks, other tools, and the report. Reads the folder only."""
+"""A sweep folder as pandas tables, for notebooks, other tools and the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.analysis.leaderboard import TrialSummary, summaries
+from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_reports, read_trials
@@ -26,15 +26,15 @@ _ATTEMPT = ["trial", "attempt", "started", "ended", "seconds", "error"]
 
 @dataclass(frozen=True)
 class Results:
-    """A sweep as tables.
+    """The tables of a sweep.
 
     Attributes:
         name: of the sweep.
         metric: that the search optimised.
         mode: `min` or `max`.
-        trials: a row per trial, best first; columns as in `trials_frame`.
-        reports: a row per report; columns as in `reports_frame`.
-        attempts: a row per launch of a trial; columns as in `attempts_frame`.
+        trials: one row per trial, best first; columns as in `trials_frame`.
+        reports: one row per report; columns as in `reports_frame`.
+        attempts: one row per launch of a trial; columns as in `attempts_frame`.
     """
 
     name: str
@@ -46,23 +46,23 @@ class Results:
 
 
 def read_tables(path: Path | str) -> Results:
-    """Read a sweep folder, also one of a sweep that runs; see `results.load`.
+    """Read the folder of a sweep, which may be running; see `results.load`.
 
     Raises:
-        UserError: the folder is no sweep.
+        UserError: the folder is not a sweep.
     """
     paths = SweepPaths(Path(path))
     spec = read_spec(paths)
-    trials = trials_frame(summaries(paths, spec.metric, spec.mode), spec)
+    trials = trials_frame(read_leaderboard(paths, spec.metric, spec.mode), spec)
     reports, attempts = reports_frame(paths), attempts_frame(paths)
     return Results(paths.name, spec.metric, str(spec.mode), trials, reports, attempts)
 
 
 def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame:
-    """A row per trial, in the order given.
+    """One row per trial, in the order given.
 
     Columns: trial, state, value, best_value, step, seconds, attempts, reason, one `value.<metric>`
-    for each further objective, and one `params.<name>` for each parameter that varies.
+    per further objective, and one `params.<name>` per parameter that varies.
     """
     import pandas as pd
 
@@ -75,7 +75,7 @@ def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame
 
 
 def reports_frame(paths: SweepPaths) -> pd.DataFrame:
-    """A row per report of every trial: trial, step, attempt, time (Unix s), and each metric."""
+    """One row per report of every trial: trial, step, attempt, time (Unix s), and each metric."""
     import pandas as pd
 
     rows = [
@@ -88,10 +88,10 @@ def reports_frame(paths: SweepPaths) -> pd.DataFrame:
 
 
 def attempts_frame(paths: SweepPaths) -> pd.DataFrame:
-    """A row per attempt of every trial: trial, attempt, started and ended (Unix s), seconds, error.
+    """One row per attempt: trial, attempt, started and ended (Unix s), seconds, error.
 
-    `ended` and `seconds` are NaN while it runs, or when its driver was killed; `error` is None for
-    an attempt that was not a failure.
+    `ended` and `seconds` are NaN while the attempt runs, and if its driver was killed. `error` is
+    None for an attempt that did not fail.
     """
     import pandas as pd
 
@@ -110,7 +110,7 @@ def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
 
     plain = frame.copy()
     for name in plain.columns:
-        if is_object_dtype(plain[name]):  # text alone has a dtype of its own
+        if is_object_dtype(plain[name]):  # mixed types; text has its own dtype
             plain[name] = [None if v is None else json.dumps(v) for v in plain[name]]
     buffer = io.BytesIO()
     plain.to_parquet(buffer, index=False)

@@ -1,8 +1,8 @@
-"""Trials in order, read from any sweep folder: no Ray, no driver.
+"""The trials of a sweep folder, best first.
 
-A trial is ranked by its *last* reported value, not its best one: the checkpoint that can be
-averaged, exported or continued is of the last step, so the best value may be of weights that
-no longer exist.
+A trial is ranked by its *last* reported value, not by its best one: the checkpoint that can be
+averaged, exported or continued is that of the last step. The weights of the best value may no
+longer exist.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from statistics import fmean
 from results.analysis.confirmation import half_width
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
-from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trials
 
 
 @dataclass(frozen=True)
 class TrialSummary:
-    """One line of the leaderboard. Reports beyond the record's `end_step` do not count.
+    """One line of the leaderboard. Reports after the record's `end_step` do not count.
 
     Attributes:
         record: of the trial.
-        value: the metric at the newest report that has it; None when there is none, or when it
-            is not finite (the model diverged).
-        best_value: the best finite value by mode, at `best_step`; None when there is none.
+        value: the metric in the newest report that has it; None if no report has it, or if it is
+            not finite (the model diverged).
+        best_value: the best finite value by mode, at `best_step`; None if there is none.
         step: of the newest report; 0 without reports.
-        reports: how many there are.
-        mean: of the values of all seeds of its configuration, where it has several.
-        half_width: of that mean's 95 % t-interval.
-        seeds: how many of them have a value.
-        values: the newest value of every metric that it reported; after a selection the one that
-            counts.
+        reports: number of reports.
+        mean: over the values of all seeds, if its configuration has several.
+        half_width: half the width of the 95 % t-interval of the mean.
+        seeds: number of seeds with a value.
+        values: the newest value of every reported metric; after a selection, the value that was
+            compared.
     """
 
     record: TrialRecord
@@ -49,23 +48,13 @@ class TrialSummary:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def read_goal(paths: SweepPaths) -> tuple[str, str]:
-    """The metric's name and its mode, `min` or `max`, from the frozen `sweep.yaml`.
-
-    Raises:
-        UserError: the file is missing or not a sweep.
-    """
-    spec = read_spec(paths)
-    return spec.metric, str(spec.mode)
-
-
 def summarize(
     record: TrialRecord, reports: Sequence[Report], metric: str, mode: str
 ) -> TrialSummary:
-    """One trial's line, from its reports by ascending step."""
+    """The leaderboard line of a trial, from its reports by ascending step."""
     points = [(r.metrics[metric], r.step) for r in reports if metric in r.metrics]
     finite = [(v, s) for v, s in points if math.isfinite(v)]
-    # the first step that reached the best value, as a reader of the curve would say
+    # of several steps with the best value, the first
     best = min(finite, key=lambda p: (_cost(p[0], mode), p[1]), default=(None, None))
     last = points[-1][0] if points and math.isfinite(points[-1][0]) else None
     return TrialSummary(
@@ -79,32 +68,34 @@ def summarize(
     )
 
 
-def summaries(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
-    """Every trial, in the order of `order`."""
+def read_leaderboard(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
+    """The lines of all trials of a sweep, in the order of `rank_trials`."""
     lines = [
         summarize(record, read_reports(paths.trial(record.id), record.end_step), metric, mode)
         for record in read_trials(paths)
     ]
-    return order(lines, mode)
+    return rank_trials(lines, mode)
 
 
-def order(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
-    """Best first; then trials that break an outcome constraint, then failed ones, then those
-    without a value; ties by id.
+def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
+    """Best first, then trials that break an outcome constraint, failed ones, and those without a
+    value; ties by id.
 
-    Configurations that were tried under several seeds are compared by their mean, and stand
-    together, the best seed first; one that broke a constraint or failed under any seed did.
+    Configurations with several seeds are compared by their mean. Their trials stay together, best
+    seed first. A configuration counts as failed, or as breaking a constraint, if one seed does.
     """
     groups: dict[str, list[TrialSummary]] = {}
     for line in lines:
         groups.setdefault(base_trial_id(line.record.id), []).append(line)
     ranked = [_with_mean(group) for group in groups.values()]
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
-    return [line for group in ranked for line in sorted(group, key=lambda e: _own(e, mode))]
+    return [
+        line for group in ranked for line in sorted(group, key=lambda e: _rank_in_group(e, mode))
+    ]
 
 
 def best_of(lines: Sequence[TrialSummary], metric: str, mode: str) -> float | None:
-    """The best newest value of a metric, of the trials that may win; None without any."""
+    """The best of the newest values of a metric, over the eligible trials; None without any."""
     known = [e.values.get(metric, math.nan) for e in lines if e.record.eligible]
     return min((v for v in known if math.isfinite(v)), key=lambda v: _cost(v, mode), default=None)
 
@@ -124,7 +115,7 @@ def _cost(value: float, mode: str) -> float:
 def _rank(
     line: TrialSummary, group: Sequence[TrialSummary], mode: str
 ) -> tuple[bool, bool, bool, float, str]:
-    """Of a configuration, by one of its trials."""
+    """Sort key of a configuration, from one of its trials."""
     value = line.value if line.mean is None else line.mean
     cost = 0.0 if value is None else _cost(value, mode)
     failed = any(e.record.state is TrialState.FAILED for e in group)
@@ -132,6 +123,6 @@ def _rank(
     return line.value is None, failed, broken_constraints, cost, line.record.id
 
 
-def _own(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
+def _rank_in_group(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
     cost = 0.0 if line.value is None else _cost(line.value, mode)
     return line.value is None, not line.record.eligible, cost, line.record.id

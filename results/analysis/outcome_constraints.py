@@ -1,4 +1,4 @@
-"""Whether a trial keeps the sweep's outcome constraints, by the newest report of each metric."""
+"""Check outcome constraints on the newest value of each metric of a trial."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from search_spaces.formulas.outcomes import violations
 def with_violations(
     record: TrialRecord, paths: SweepPaths, constraints: Sequence[str]
 ) -> TrialRecord:
-    """A record of a trial at rest with its violations, which its reason then names.
+    """The record of an inactive trial with its violations, which are added to its reason.
 
-    A failed trial is left as it is, and so is every trial of a sweep without such constraints.
+    Returns the record unchanged if the trial failed or the sweep has no outcome constraints.
     """
     if not constraints or record.state is TrialState.FAILED:
         return record
@@ -24,12 +24,12 @@ def with_violations(
     for report in read_reports(paths.trial(record.id), record.end_step):
         newest |= report.metrics
     amounts = violations(constraints, newest)
-    said = [_said(text, newest) for text, amount in amounts.items() if amount > 0]
-    reason = "; ".join([record.reason, *said])
+    broken = [_describe(text, newest) for text, amount in amounts.items() if amount > 0]
+    reason = "; ".join([record.reason, *broken])
     return record.model_copy(update={"violations": amounts, "reason": reason})
 
 
-def _said(text: str, newest: dict[str, float]) -> str:
+def _describe(text: str, newest: dict[str, float]) -> str:
     names = parse(text).names
     for name in names:
         if name not in newest:

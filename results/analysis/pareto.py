@@ -1,4 +1,4 @@
-"""Order among trials with several objectives: fronts of non-domination, and crowding."""
+"""Ranking with several objectives: non-dominated fronts and crowding distance (NSGA-II)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 Point = Mapping[str, float]
 """A trial's value of each objective."""
 
-_WORST = -1e200  # finite, so that percentiles and means of such values are numbers
+_WORST = -1e200  # finite, so that percentiles and means stay finite
 
 
 def front_numbers(scores: Sequence[Sequence[float]]) -> list[int]:
-    """The front of each point, 0 for those that no other dominates (Deb et al. 2002, NSGA-II).
+    """Front number of each point, 0 for non-dominated points (Deb et al. 2002, NSGA-II).
 
     Args:
-        scores: (points, objectives), higher is better; what is no number is the worst.
+        scores: (points, objectives), higher is better; NaN is the worst value.
 
     Returns:
         One number per point. Equal points are on the same front.
@@ -37,7 +37,7 @@ def front_numbers(scores: Sequence[Sequence[float]]) -> list[int]:
 
 
 def crowding_distance(scores: Sequence[Sequence[float]]) -> list[float]:
-    """How far each point of one front is from its neighbours; ends are infinitely far (NSGA-II)."""
+    """Distance of each point of one front to its neighbours; infinite at the ends (NSGA-II)."""
     distance = [0.0] * len(scores)
     for objective in zip(*scores, strict=True):
         order = sorted(range(len(objective)), key=objective.__getitem__)
@@ -52,10 +52,10 @@ def crowding_distance(scores: Sequence[Sequence[float]]) -> list[float]:
 
 
 def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
-    """One number per point, higher is better, by which trials are compared.
+    """One number per point to compare trials by; higher is better.
 
-    With one objective it is the value itself; with several the front counts first, and within a
-    front the lonelier point is better, so that the whole front is kept rather than one end of it.
+    With one objective it is the score. With several, lower fronts are better, and within a front
+    points with a larger crowding distance, so that the kept points cover the whole front.
     """
     if not scores or len(scores[0]) == 1:
         return [_number(s[0]) for s in scores]
@@ -69,7 +69,7 @@ def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
 
 
 def non_dominated(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
-    """Indices of the points that no other is better than in one objective and as good in all."""
+    """Indices of the non-dominated points."""
     costs = [[_cost(p[name], mode) for name, mode in modes.items()] for p in points]
     return [
         i for i, mine in enumerate(costs) if not any(_dominates(other, mine) for other in costs)
@@ -79,33 +79,33 @@ def non_dominated(points: Sequence[Point], modes: Mapping[str, str]) -> list[int
 def rank_front(
     points: Sequence[Point], modes: Mapping[str, str], rule: str, weights: Mapping[str, float]
 ) -> list[int]:
-    """Indices of the points on the front, best first; ties in the order given.
+    """Indices of the non-dominated points, best first; ties in the order given.
 
     Args:
         points: finite values of each objective.
-        modes: `min` or `max` of each.
-        rule: `knee`, the nearest to the best of each objective, or `weighted`, the least weighted
-            sum; each objective is scaled to 0..1 over the front.
-        weights: of the weighted rule; others weigh 1.
+        modes: `min` or `max` of each objective.
+        rule: `knee`, the least distance to the best value of every objective, or `weighted`, the
+            least weighted sum. Objectives are scaled to 0..1 over the front.
+        weights: for the weighted rule; objectives that are missing weigh 1.
     """
-    on_it = non_dominated(points, modes)
+    front = non_dominated(points, modes)
 
-    def badness(i: int) -> float:
-        scaled = _scaled(points[i], [points[j] for j in on_it], modes)
+    def total_cost(i: int) -> float:
+        scaled = _scaled(points[i], [points[j] for j in front], modes)
         if rule == "knee":
             return math.hypot(*scaled.values())
         return sum(weights.get(name, 1.0) * cost for name, cost in scaled.items())
 
-    return sorted(on_it, key=badness)
+    return sorted(front, key=total_cost)
 
 
 def _number(value: float) -> float:
-    """A finite number that orders like the value; what is none comes last."""
+    """A finite number in the same order as the value; NaN is the worst."""
     return _WORST if math.isnan(value) else max(_WORST, min(value, -_WORST))
 
 
 def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> dict[str, float]:
-    """Costs from 0, the best of some points, to 1, the worst of them."""
+    """Cost of each objective, scaled from 0, the best of `among`, to 1, the worst."""
     scaled = {}
     for name, mode in modes.items():
         costs = [_cost(p[name], mode) for p in among]

@@ -1,4 +1,4 @@
-"""Trials of one configuration under several seeds: which belong together, and what they say of it.
+"""Trials of one configuration with several seeds: grouping, and the mean of their results.
 
 They share the number of the configuration in the study: `t0003`, `t0003-2`, `t0003-3`.
 """
@@ -14,26 +14,26 @@ Curve = list[tuple[int, float]]
 
 
 def replicate_id(number: int, replicate: int) -> str:
-    """Of the replicate (counted from 0) of a configuration."""
+    """Trial id of a replicate (counted from 0) of a configuration."""
     return f"t{number:04d}" + (f"-{replicate + 1}" if replicate else "")
 
 
 def base_trial_id(trial: str) -> str:
-    """The id of the first trial of the same configuration."""
+    """Id of the first trial with the same configuration."""
     return trial.partition("-")[0]
 
 
 def is_complete(group: Sequence[TrialRecord], count: int) -> bool:
-    """Whether no further replicate of a configuration begins: it has all, or one went badly."""
+    """Whether no more replicates start: all exist, or one was stopped or failed."""
     bad = (TrialState.STOPPED, TrialState.FAILED)
     return len(group) >= count or any(r.state in bad for r in group)
 
 
 def combined_record(group: Sequence[TrialRecord], count: int) -> TrialRecord:
-    """One record that stands for a configuration before the searcher.
+    """One record for a configuration, to report to the searcher.
 
-    It is finished when all replicates are: failed when one of them failed, stopped when one was
-    stopped; and it breaks an outcome constraint as much as the worst of them.
+    It is finished when all replicates are: failed if one failed, otherwise stopped if one was
+    stopped. Of each outcome constraint it has the largest violation.
     """
     order = (TrialState.FAILED, TrialState.STOPPED, TrialState.COMPLETED)
     open_ = [r for r in group if not r.state.finished]
@@ -50,7 +50,7 @@ def combined_record(group: Sequence[TrialRecord], count: int) -> TrialRecord:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean at each step that all of them have."""
+    """The mean at each step that all curves have."""
     if len(curves) == 1:
         return list(curves[0])
     steps = [dict(curve) for curve in curves]
@@ -59,7 +59,7 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
 
 
 def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
-    """The mean of each objective's value; None when one replicate lacks them."""
+    """The mean value of each objective; None if a replicate has no values."""
     rows = list(values)
     known = [row for row in rows if row is not None]
     if not known or len(known) < len(rows):
@@ -68,11 +68,12 @@ def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
 
 
 class ReplicateGroups:
-    """The replicates of each configuration, kept record by record: what is asked of them costs the
-    same after any number of trials.
+    """The replicates of each configuration, updated record by record.
+
+    The cost of each call does not grow with the number of trials.
 
     Args:
-        count: of replicates that each configuration is to have.
+        count: number of replicates per configuration.
     """
 
     def __init__(self, count: int) -> None:
@@ -81,7 +82,7 @@ class ReplicateGroups:
         self._open: set[int] = set()
 
     def add(self, record: TrialRecord) -> None:
-        """A trial's newest record."""
+        """Add or replace the record of a trial."""
         self._groups.setdefault(record.number, {})[record.replicate] = record
         complete = is_complete(self.of(record.number), self._count)
         (self._open.discard if complete else self._open.add)(record.number)
@@ -91,7 +92,7 @@ class ReplicateGroups:
         return [record for _, record in sorted(self._groups[number].items())]
 
     def next_replicate(self) -> tuple[TrialRecord, int] | None:
-        """A trial whose configuration has not had all its seeds, and the next replicate of it."""
+        """Last trial of a configuration that lacks replicates, and the next replicate number."""
         if not self._open:
             return None
         *_, last = self.of(min(self._open))
@@ -99,10 +100,10 @@ class ReplicateGroups:
 
 
 class ReplicateScores:
-    """The scores of replicates at each step, of which a scheduler sees the mean, once all are in.
+    """Collects the scores of replicates at each step; a scheduler gets their mean.
 
     Args:
-        count: of replicates.
+        count: number of replicates per configuration.
     """
 
     def __init__(self, count: int) -> None:
@@ -110,7 +111,7 @@ class ReplicateScores:
         self._known: dict[tuple[str, int], dict[str, tuple[float, ...]]] = {}
 
     def add(self, trial: str, step: int, scores: tuple[float, ...]) -> tuple[float, ...] | None:
-        """Note a trial's scores; the mean when it is the last of its configuration to come."""
+        """Add a trial's scores; returns the mean once all replicates have scores at this step."""
         if self._count == 1:
             return scores
         of = self._known.setdefault((base_trial_id(trial), step), {})

@@ -1,6 +1,7 @@
-"""Which trial is the winner, and why: by the value that counts, of one objective or several.
+"""Select the winner of a sweep, by one or several objectives.
 
-A confirmation (`results.analysis.confirmation`) outweighs both: it was measured for this purpose.
+A confirmation (`results.analysis.confirmation`) takes precedence: it measured the best trials again
+for this purpose.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from statistics import fmean
 
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
-from results.analysis.leaderboard import TrialSummary, order, summarize
+from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.pareto import rank_front
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
@@ -23,13 +24,13 @@ from search_spaces.spec.sweep import SelectSpec, SweepSpec
 
 @dataclass(frozen=True)
 class Selection:
-    """The trial that was picked.
+    """The winner.
 
     Attributes:
-        line: of the leaderboard; its `value` is the one that counted.
-        why: a few words.
-        confirmed: whether it is a confirmation's winner.
-        clear: whether that confirmation told it apart from every other trial in it.
+        line: its leaderboard line; `value` is the value that was compared.
+        why: the reason in a few words.
+        confirmed: whether it is the winner of a confirmation.
+        clear: whether its interval in that confirmation overlaps with no other trial's.
     """
 
     line: TrialSummary
@@ -39,45 +40,44 @@ class Selection:
 
 
 def select_winner(paths: SweepPaths, spec: SweepSpec) -> Selection:
-    """The winner of a sweep: of its confirmation where there is one, else by its rule.
+    """The winner of a sweep: that of its confirmation if there is one, otherwise by its rule.
 
     Raises:
-        UserError: there is none; see `rank_candidates`.
+        UserError: there is no winner; see `rank_candidates`.
     """
-    made = confirmation.read(paths)
-    if made is None or made.winner.trial not in paths.trial_ids():
+    confirmed = confirmation.read(paths)
+    if confirmed is None or confirmed.winner.trial not in paths.trial_ids():
         return winner_by_rule(paths, spec, spec.select)
-    best = made.winner
-    files = paths.trial(best.trial)
+    files = paths.trial(confirmed.winner.trial)
     record = read_trial(files)
     reports = read_reports(files, record.end_step)
     line = summarize(record, reports, spec.metric, spec.mode)
-    return Selection(line, _confirmed(made), True, made.clear and len(made.trials) > 1)
+    clear = confirmed.clear and len(confirmed.trials) > 1
+    return Selection(line, _explain_confirmed(confirmed), True, clear)
 
 
-def _confirmed(made: Confirmation) -> str:
-    """Why a confirmation's winner won."""
-    how = f"{len(made.seeds)} fresh seeds" if made.seeds else "the weights of the search"
+def _explain_confirmed(confirmed: Confirmation) -> str:
+    """Why the winner of a confirmation won."""
+    how = f"{len(confirmed.seeds)} fresh seeds" if confirmed.seeds else "the weights of the search"
     values = []
-    for name, one in made.winner.series.items():
+    for name, one in confirmed.winner.series.items():
         interval = f" ± {one.half_width:.3g}" if one.half_width is not None else ""
-        values.append(f"{f'{name} ' * (len(made.modes) > 1)}{one.mean:.5g}{interval}")
-    first = next(iter(made.modes.values()))
+        values.append(f"{f'{name} ' * (len(confirmed.modes) > 1)}{one.mean:.5g}{interval}")
+    first = next(iter(confirmed.modes.values()))
     place = f"the {'lowest' if first == 'min' else 'highest'}"
-    if len(made.modes) > 1:
-        place = f"the {made.rule} of a Pareto front of {len(made.front)}"
-    said = ", ".join([*values, f"{place} of {len(made.trials)} trials"])
-    return f"confirmed {made.where} with {how}: {said}"
+    if len(confirmed.modes) > 1:
+        place = f"the {confirmed.rule} of a Pareto front of {len(confirmed.front)}"
+    reasons = ", ".join([*values, f"{place} of {len(confirmed.trials)} trials"])
+    return f"confirmed {confirmed.where} with {how}: {reasons}"
 
 
 def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[TrialSummary]:
-    """The trials that may win, best first; each one's `value` is the one that counts.
+    """The trials that can win, best first; the `value` of each is the value that was compared.
 
-    With several objectives only those on the Pareto front may, in the order of the rule.
+    With several objectives, only the trials on the Pareto front, in the order of the rule.
 
     Raises:
-        UserError: no trial that did not fail, and keeps the outcome constraints, has a finite value
-            of each objective.
+        UserError: no eligible trial has a finite value of each objective.
     """
     objectives = selection_objectives(spec, select)
     if len(objectives) > 1 and select.at == "best":
@@ -103,15 +103,15 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
             f"see what happened with: tune show {paths.name}"
         )
     if len(objectives) == 1:
-        return order(found, spec.mode)
+        return rank_trials(found, spec.mode)
     return _by_rule(found, objectives, select)
 
 
 def winner_by_rule(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
-    """The winner by the rule of the sweep.
+    """The winner by a rule of selection.
 
     Raises:
-        UserError: there is none; see `rank_candidates`.
+        UserError: there is no winner; see `rank_candidates`.
     """
     first, *rest = rank_candidates(paths, spec, select)
     among, objectives = f"{len(rest) + 1} trials", selection_objectives(spec, select)
@@ -127,17 +127,18 @@ def winner_by_rule(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Se
 
 
 def selection_objectives(spec: SweepSpec, select: SelectSpec) -> dict[str, str]:
-    """The metrics that selection weighs, with their modes: its own, or those of the search."""
+    """Metrics and modes that the selection compares: its own, or those of the search."""
     return dict(select.objectives) or {o.metric: o.mode for o in spec.objectives}
 
 
 def smoothed(values: Sequence[float], weight: float) -> float:
-    """The last of the exponential moving average, without the bias of its start.
+    """The last value of the bias-corrected exponential moving average.
+
+    The correction is that of Adam (Kingma and Ba 2015): the average of a constant is the constant.
 
     Args:
         values: by ascending step, at least one.
-        weight: of the past; 0 is the last value itself. The correction is that of Adam (Kingma and
-            Ba 2015), so that a constant stays what it is.
+        weight: of the past values; 0 gives the last value.
     """
     mean = 0.0
     for value in values:
@@ -146,7 +147,7 @@ def smoothed(values: Sequence[float], weight: float) -> float:
 
 
 def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) -> float | None:
-    """The value that counts; None without a finite one. A trial that diverged at last has none."""
+    """The value to compare; None if there is no finite one, or if the trial diverged at the end."""
     values = [r.metrics[name] for r in reports if name in r.metrics]
     finite = [v for v in values if math.isfinite(v)]
     if not finite:
@@ -161,7 +162,7 @@ def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) 
 def _by_rule(
     found: Sequence[TrialSummary], modes: Mapping[str, str], select: SelectSpec
 ) -> list[TrialSummary]:
-    """The trials of the configurations on the front, best first; of several seeds by their mean."""
+    """Trials whose configurations are on the front, best first; several seeds by their mean."""
     groups: dict[str, list[TrialSummary]] = {}
     for line in found:
         groups.setdefault(base_trial_id(line.record.id), []).append(line)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, summarize
-from results.analysis.leaderboard import order as ordered
+from results.analysis.leaderboard import rank_trials as ordered
 from results.analysis.selection import Selection, select_winner, selection_objectives
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.analysis.leaderboard import read_goal, summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
+from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
 from tests.chaos import mlflow_state
 from tests.chaos.recovery import raw_reports, recoveries
@@ -134,7 +135,8 @@ def _decided(record: TrialRecord | None) -> tuple[object, ...]:
 
 
 def _winner(paths: SweepPaths) -> str | None:
-    lines = summaries(paths, *read_goal(paths))
+    spec = read_spec(paths)
+    lines = read_leaderboard(paths, spec.metric, str(spec.mode))
     return lines[0].record.id if lines else None
 
 

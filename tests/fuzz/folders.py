@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results.analysis.dataframes import trials_frame, write_parquet
-from results.analysis.leaderboard import summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment, sample_line
@@ -44,7 +44,7 @@ def make_sweep(storage: Path) -> SweepPaths:
             _write_provenance(job)
             train(run, job)
         train(run, run.next_trial(), upto=1)
-        write_parquet(paths, trials_frame(summaries(paths, "loss", "min"), run.spec))
+        write_parquet(paths, trials_frame(read_leaderboard(paths, "loss", "min"), run.spec))
     send(paths, "add", params={"x": 0.25})
     return paths
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from results.analysis.leaderboard import TrialSummary, summaries
+from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import rank_candidates, select_winner
 from results.averaging.soup import LINEAGE
@@ -64,7 +64,7 @@ def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
 def print_summary(run: SweepController, console: Console) -> None:
     """Print the outcome of a session and the next commands to try."""
     spec, paths = run.spec, run.paths
-    board = summaries(paths, spec.metric, spec.mode)
+    board = read_leaderboard(paths, spec.metric, spec.mode)
     if board:
         best = leaders(paths, spec)
         console.print(leaderboard_table(spec, board[:10], best, console.width))

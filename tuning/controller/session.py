@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
-from results.analysis.leaderboard import best_of, summaries
+from results.analysis.leaderboard import best_of, read_leaderboard
 from results.paths import Storage, SweepPaths
 from results.tracking import Ending
 from search_spaces.redaction import redact_file
@@ -167,7 +167,7 @@ def _write_results(run: SweepController) -> Ending:
     """Write the leaderboard and why the sweep is over; returns how the session ended."""
     run.fence.check()
     _hide_secrets(run)
-    board = summaries(run.paths, run.spec.metric, run.spec.mode)
+    board = read_leaderboard(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:
         write_parquet(run.paths, trials_frame(board, run.spec))

@@ -114,7 +114,7 @@ def select_model(
 
 
 def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
-    from results.analysis.leaderboard import summaries
+    from results.analysis.leaderboard import read_leaderboard
     from results.analysis.selection import select_winner
     from results.checkpoints.commit import newest_intact
     from results.export import ModelCard
@@ -128,7 +128,7 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
     else:
         find_trial(paths, trial)
         clear, said = False, ()
-        entries = summaries(paths, spec.metric, spec.mode)
+        entries = read_leaderboard(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     found = newest_intact(paths.trial(entry.record.id))
     if found is None:

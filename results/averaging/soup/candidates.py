@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.analysis.leaderboard import summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify
 from results.checkpoints.tensor_layout import weights_file
 from results.paths import SweepPaths
@@ -73,7 +73,7 @@ def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Can
         UserError: there is none.
     """
     found: list[Candidate] = []
-    for line in summaries(paths, metric, mode):
+    for line in read_leaderboard(paths, metric, mode):
         if line.value is None or not line.record.eligible or len(found) == top:
             continue
         checkpoint = newest_intact(paths.trial(line.record.id))

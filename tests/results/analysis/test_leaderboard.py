@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from results.analysis.dataframes import reports_frame
-from results.analysis.leaderboard import summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import (
     Report,
@@ -28,7 +28,7 @@ def sweep(tmp_path: Path) -> SweepPaths:
 
 
 def order(sweep: SweepPaths, mode: str = "min") -> list[tuple[str, float | None]]:
-    return [(line.record.id, line.value) for line in summaries(sweep, "loss", mode)]
+    return [(line.record.id, line.value) for line in read_leaderboard(sweep, "loss", mode)]
 
 
 def test_trials_are_ranked_by_their_last_value(sweep: SweepPaths) -> None:
@@ -41,7 +41,7 @@ def test_trials_are_ranked_by_their_last_value(sweep: SweepPaths) -> None:
     ids = ["t0000", "t0003", "t0001", "t0005", "t0002", "t0004"]
     assert order(sweep) == list(zip(ids, [0.5, 0.5, 0.6, 0.01, None, None], strict=True))
     assert [t for t, _ in order(sweep, "max")] == [ids[2], ids[0], ids[1], *ids[3:]]
-    lines = {line.record.id: line for line in summaries(sweep, "loss", "min")}
+    lines = {line.record.id: line for line in read_leaderboard(sweep, "loss", "min")}
     assert (lines["t0001"].best_value, lines["t0001"].best_step) == (0.1, 1)
     assert (lines["t0001"].step, lines["t0001"].reports) == (3, 3)
     assert (lines["t0004"].best_value, lines["t0004"].step) == (0.2, 2)
@@ -49,7 +49,7 @@ def test_trials_are_ranked_by_their_last_value(sweep: SweepPaths) -> None:
 
 def test_reports_after_the_end_do_not_count(sweep: SweepPaths) -> None:
     add(sweep, 0, {1: 0.5, 2: 0.4, 3: 0.1}, TrialState.STOPPED, end_step=2)
-    [line] = summaries(sweep, "loss", "min")
+    [line] = read_leaderboard(sweep, "loss", "min")
     assert (line.value, line.best_value, line.step, line.reports) == (0.4, 0.4, 2, 2)
     assert list(reports_frame(sweep)["step"]) == [1, 2]
 
@@ -64,7 +64,7 @@ def test_torn_and_foreign_lines_are_passed_over(sweep: SweepPaths) -> None:
     newer = {"step": 4, "metrics": {}, "attempt": 2, "time": 1, "added": "by a newer version"}
     append_line(trial.reports, json.dumps(newer))
     assert [r.step for r in read_reports(trial)] == [1, 3, 4]
-    [line] = summaries(sweep, "loss", "min")
+    [line] = read_leaderboard(sweep, "loss", "min")
     assert (line.value, line.step) == (0.3, 4)  # the newest report that has the metric
 
 
@@ -100,6 +100,6 @@ def test_a_damaged_record_is_named(sweep: SweepPaths) -> None:
 def test_a_thousand_trials(sweep: SweepPaths) -> None:
     for n in range(1000):
         add(sweep, n, {s: (n * 7919 % 1000) + 20.0 - s for s in range(1, 21)}, lr=n / 1000)
-    lines = summaries(sweep, "loss", "min")
+    lines = read_leaderboard(sweep, "loss", "min")
     assert [line.value for line in lines] == [float(v) for v in range(1000)]
     assert all(line.reports == 20 for line in lines)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState as OptunaState
 
-from results.analysis.leaderboard import summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import select_winner
 from results.records.trial import TrialRecord, TrialState
@@ -79,7 +79,7 @@ def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path:
 def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of())
     run_all(run)
-    board = summaries(run.paths, "loss", "min")
+    board = read_leaderboard(run.paths, "loss", "min")
     means = {
         group[0].id: statistics.fmean(run._curves[r.id][-1][1] for r in group)
         for group in groups_of(run).values()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState as OptunaState
 
-from results.analysis.leaderboard import summaries
+from results.analysis.leaderboard import read_leaderboard
 from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
@@ -79,7 +79,7 @@ def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path)
     limit = (values[0] + values[1]) / 2
     run = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
     finish(run)
-    board = summaries(run.paths, "loss", "min")
+    board = read_leaderboard(run.paths, "loss", "min")
     best = min(run.records.values(), key=lambda r: run._curves[r.id][-1][1])
     assert best.broken_constraints == (f"loss >= {limit}",)
     assert f"; breaks loss >= {limit}" in best.reason

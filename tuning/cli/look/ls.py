@@ -47,13 +47,13 @@ def ls(storage: StorageDir = None) -> None:
 
 
 def _sweep_row(paths: SweepPaths) -> list[str]:
-    from results.analysis.leaderboard import summaries
+    from results.analysis.leaderboard import read_leaderboard
     from results.records.spec_file import read_spec
     from tuning.cli.formatting import number
     from tuning.cli.summary import winner
 
     spec = read_spec(paths)
-    board = summaries(paths, spec.metric, spec.mode)
+    board = read_leaderboard(paths, spec.metric, spec.mode)
     finished = sum(e.record.state.finished for e in board)
     tried = sum(not e.record.state.active for e in board)
     total = spec.budget.trials

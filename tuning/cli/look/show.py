@@ -41,12 +41,12 @@ def show(
 
 
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
-    from results.analysis.leaderboard import summaries
+    from results.analysis.leaderboard import read_leaderboard
     from tuning.cli.look.family_tree import family_tree
     from tuning.cli.summary import leaderboard_table, leaders
     from tuning.controller.failure_policy import count
 
-    board = summaries(paths, spec.metric, spec.mode)
+    board = read_leaderboard(paths, spec.metric, spec.mode)
     if board:
         best = leaders(paths, spec)
         console.print(leaderboard_table(spec, board, best, console.width))
