@@ -7,12 +7,14 @@ from typing import Any
 
 from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
-from tests.tuning.simulate import make_spec, open_run
+from search_spaces.spec.sweep import SweepSpec
+from tests.tuning.simulate import open_run
 from tests.tuning.trained import train_all
 from tuning.controller.sweep_dir.folder import create_sweep
 
 DIGITS: dict[str, Any] = {
     "name": "mine",
+    "trainable": "digits",
     "metric": "accuracy",
     "mode": "max",
     "space": {"learning_rate": {"choice": [0.0001, 0.003, 0.01]}},
@@ -22,6 +24,7 @@ DIGITS: dict[str, Any] = {
     "search": {"name": "random"},
     "resources": {"workers": 2},
     "tracking": {"name": "none"},
+    "seed": 3,
 }
 BATCH_NORM: dict[str, Any] = {
     "name": "trained",
@@ -34,12 +37,14 @@ BATCH_NORM: dict[str, Any] = {
     "budget": {"trials": 3},
     "checkpoint": {"every": 1, "keep": 3},
     "tracking": {"name": "none"},
+    "search": {"startup_trials": 3},
+    "seed": 3,
 }
 
 
 def trained(sweep: dict[str, Any], storage: Path | None = None, **changes: Any) -> SweepPaths:
     """A sweep, trained to its end, in ./sweeps or another storage."""
-    spec = make_spec(**{**sweep, **changes})
+    spec = SweepSpec.model_validate({**sweep, **changes})
     loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
     paths = create_sweep(loaded, None, str(storage) if storage else None)
     train_all(open_run(paths.root, spec))
