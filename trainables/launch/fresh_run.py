@@ -21,6 +21,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
+    checkpoint_snapshot,
     describe_failure,
     fit,
     run_config,
@@ -119,7 +120,7 @@ class FreshRun:
         return failed
 
     def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
-        take_up(job.paths, job.attempt, job.retention.newest)
+        take_up(job.paths, job.attempt, job.retention.newest, checkpoint_snapshot)
         run = run_config(
             job.paths.ray_train_attempt(job.attempt).name,
             str(job.paths.ray_train),

@@ -103,6 +103,28 @@ def fit(
     ).fit()
 
 
+def checkpoint_snapshot(names: list[str]) -> str:
+    """The file in which Ray Train lists a run's checkpoints, the newest last (Train V2)."""
+    from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import (
+        _CheckpointManagerState,
+        _TrainingResultState,
+    )
+
+    results = [_TrainingResultState(checkpoint_dir_name=name, metrics={}) for name in names]
+    state = _CheckpointManagerState(
+        checkpoint_results=results,
+        checkpoint_report_indices=list(range(len(names))),
+        latest_checkpoint_result=results[-1],
+        pending_training_results=[],
+        pending_validation_specs=[],
+        current_report_index=len(names),
+        validated_checkpoint_dir_names=[],
+        timed_out_validation_checkpoint_dir_names=[],
+        failed_validation_checkpoint_dir_names=[],
+    )
+    return str(state.model_dump_json())
+
+
 def this_machine() -> Machine:
     """The machine that this Ray process runs on."""
     import ray

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,9 @@ def seal_reported(paths: TrialPaths, attempt: int, step: int) -> None:
             seal_checkpoint(paths, folder, step)
 
 
-def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
+def take_up(
+    paths: TrialPaths, attempt: int, keep: int, snapshot: Callable[[list[str]], str]
+) -> int | None:
     """Prepare the folder of an attempt: the newest whole checkpoints of those before are linked
     into it. Damaged ones on the way are put aside; what else earlier attempts left is deleted.
 
@@ -65,6 +67,7 @@ def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
         paths: of the trial.
         attempt: that is to begin; its folder is new.
         keep: how many are linked at most.
+        snapshot: makes Ray Train's list of checkpoints from their names, the newest last.
 
     Returns:
         The step from which the loop goes on, or None for a fresh start.
@@ -77,7 +80,7 @@ def take_up(paths: TrialPaths, attempt: int, keep: int) -> int | None:
             whole.append(found)
     linked = [_link(paths, found, here) for found in reversed(whole)]
     if linked:
-        write_atomic(here / SNAPSHOT, _snapshot([folder.name for folder in linked]).encode())
+        write_atomic(here / SNAPSHOT, snapshot([folder.name for folder in linked]).encode())
     for old in paths.ray_train_attempts():
         if old != here:
             shutil.rmtree(old, ignore_errors=True)
@@ -134,25 +137,3 @@ def _reported(attempt: Path) -> list[str]:
         return [str(result["checkpoint_dir_name"]) for result in results]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def _snapshot(names: list[str]) -> str:
-    """Ray Train's list of a run's checkpoints, the newest last (Ray 2.60, Train V2)."""
-    from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import (
-        _CheckpointManagerState,
-        _TrainingResultState,
-    )
-
-    results = [_TrainingResultState(checkpoint_dir_name=name, metrics={}) for name in names]
-    state = _CheckpointManagerState(
-        checkpoint_results=results,
-        checkpoint_report_indices=list(range(len(names))),
-        latest_checkpoint_result=results[-1],
-        pending_training_results=[],
-        pending_validation_specs=[],
-        current_report_index=len(names),
-        validated_checkpoint_dir_names=[],
-        timed_out_validation_checkpoint_dir_names=[],
-        failed_validation_checkpoint_dir_names=[],
-    )
-    return str(state.model_dump_json())

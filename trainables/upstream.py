@@ -1,0 +1,93 @@
+"""Every private part of another package that `trainables` uses or replaces.
+
+The versions that have these parts are bounded in `pyproject.toml`. `tests/test_upstream.py` checks
+each part on the installed classes, and that no other is used.
+"""
+
+PRIVATE: dict[str, str] = {
+    # launch/lane_trainer.py leaves two of Ray Train's default callbacks out, and runs the
+    # controller in the driver.
+    "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
+        "(self)"
+    ),
+    "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._initialize_and_run_controller": (
+        "(self, **controller_init_kwargs)"
+    ),
+    "ray.train.v2._internal.callbacks:DatasetsCallback": "attribute",
+    "ray.train.v2._internal.callbacks.placement_group_callback:PlacementGroupCleanerCallback": (
+        "attribute"
+    ),
+    "ray.train.v2._internal.execution.controller.controller:TrainController": (
+        "(train_fn_ref, train_run_context, scaling_policy, failure_policy, callbacks=None,"
+        " validation_config=None)"
+    ),
+    "ray.train.v2._internal.execution.controller.controller:TrainController.run": "(self)",
+    "ray.train.v2._internal.execution.controller.controller:TrainController.get_result": "(self)",
+    "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
+        "attribute"
+    ),
+    # launch/lane_trainer.py replaces the scaling policy, which starts an actor for autoscalers.
+    "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy": "(scaling_config)",
+    "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy.after_controller_start": (
+        "(self, train_run_context)"
+    ),
+    "ray.train.v2._internal.execution.scaling_policy"
+    ":FixedScalingPolicy._maybe_send_resource_request": "(self)",
+    # launch/lane_trainer.py starts workers without an actor for their controller.
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._init_train_context_on_workers": (
+        "(self, workers, sync_actor, train_context_args)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._decorate_worker_log_file_paths": "(workers)",
+    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._train_run_context": (
+        "attribute"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._storage_context": (
+        "attribute"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._worker_callbacks_to_propagate": "attribute",
+    "ray.train.v2._internal.execution.worker_group.worker:RayTrainWorker.init_train_context": (
+        "(self, train_run_context, distributed_context, synchronization_actor, storage_context,"
+        " worker_callbacks, controller_actor, dataset_shard_provider=None, checkpoint=None,"
+        " has_validation_fn=None, current_report_index=0)"
+    ),
+    # launch/sync_actor.py takes the place of this actor, in this module.
+    "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
+    "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (
+        "(timeout_s=None, warn_interval_s=60)"
+    ),
+    # launch/ray_train.py tells a rank that died from ranks that noticed it.
+    "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError.health_check_failure": (
+        "attribute"
+    ),
+    # launch/ray_train.py writes the list of checkpoints that Ray Train finds when a loop starts.
+    "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_CheckpointManagerState": (
+        "(*, ray_version='2.60.0', checkpoint_results, checkpoint_report_indices,"
+        " latest_checkpoint_result=None, pending_training_results, pending_validation_specs,"
+        " current_report_index, validated_checkpoint_dir_names,"
+        " timed_out_validation_checkpoint_dir_names, failed_validation_checkpoint_dir_names)"
+    ),
+    "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_TrainingResultState": (
+        "(*, version=0, checkpoint_dir_name, metrics)"
+    ),
+    # launch/lane_worker.py makes a new process group over the store of the old one.
+    "torch.distributed.distributed_c10d:_get_default_store": "()",
+    # runtime/global_state.py restores the hooks that a trial registers for all modules and
+    # optimizers.
+    "torch.nn.modules.module:_global_backward_hooks": "attribute",
+    "torch.nn.modules.module:_global_backward_pre_hooks": "attribute",
+    "torch.nn.modules.module:_global_buffer_registration_hooks": "attribute",
+    "torch.nn.modules.module:_global_forward_hooks": "attribute",
+    "torch.nn.modules.module:_global_forward_pre_hooks": "attribute",
+    "torch.nn.modules.module:_global_module_registration_hooks": "attribute",
+    "torch.nn.modules.module:_global_parameter_registration_hooks": "attribute",
+    "torch.optim.optimizer:_global_optimizer_pre_hooks": "attribute",
+    "torch.optim.optimizer:_global_optimizer_post_hooks": "attribute",
+}
+"""`module:name` or `module:Class.name` → its signature without annotations.
+
+`attribute` stands for a name of which only the existence matters: in the module or the class, or
+assigned to `self` in the class's source.
+"""
