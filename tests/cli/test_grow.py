@@ -49,7 +49,7 @@ def test_a_finished_sweep_is_extended(mine: Mine) -> None:
     paths = mine()
     before = read_trials(paths)
     changed, spec = grow(paths, trials="+4")
-    assert (spec.budget.trials, changed.misfits) == (10, ())
+    assert (spec.budget.trials, changed.excluded) == (10, ())
     run = open_run(paths.root, spec)
     finish(run)
     after = read_trials(paths)
@@ -124,10 +124,10 @@ def test_a_narrower_space_forgets_what_it_cannot_have(mine: Mine) -> None:
     inside = [r for r in records if r.params["x"] >= 0]
     assert 0 < len(inside) < 6
     changed, spec = grow(paths, "space.x={uniform: [0.0, 2.0]}", trials="+2")
-    assert changed.misfits == tuple(r.id for r in records if r not in inside)
+    assert changed.excluded == tuple(r.id for r in records if r not in inside)
     said = str(changed).splitlines()[1]
     assert said.startswith(f"{6 - len(inside)} of 6 earlier trials no longer fit, and the search")
-    assert said.endswith(", ".join(changed.misfits))
+    assert said.endswith(", ".join(changed.excluded))
     assert (paths.replaced_files(1) / "study.journal").exists()
 
     run = open_run(paths.root, spec)
@@ -145,7 +145,7 @@ def test_an_unfinished_trial_that_no_longer_fits_is_run_as_it_was(mine: Mine) ->
     job = run.next_trial()
     train(run, job, upto=2)
     changed, spec = grow(paths, "space.opt.k={choice: [5, 6]}")
-    assert changed.misfits == ("t0000",)
+    assert changed.excluded == ("t0000",)
     run = open_run(paths.root, spec)
     again = run.next_trial()
     assert (again.trial_id, again.config) == ("t0000", job.config)
@@ -184,7 +184,7 @@ def test_what_fits_a_changed_space() -> None:
 def test_a_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
     paths = mine(budget={"trials": 12})
     changed, spec = grow(paths, "space.new={uniform: [0.0, 1.0]}", trials="+3")
-    assert changed.misfits == ()
+    assert changed.excluded == ()
     run = open_run(paths.root, spec)
     finish(run)
     assert all("new" in r.params for r in read_trials(paths)[12:])

@@ -135,8 +135,10 @@ def test_damaged_files_are_named(tune: Tune) -> None:
 
     paths.state.write_text('{"key": "a"}')
     out = tune("resume", "mine").out
-    assert f"mended: {paths.state}: not readable ('started') (kept as state.json.damaged); " in out
-    assert f"mended: {said.strip()} (kept as trial.json.damaged); rebuilt from the study" in out
+    assert (
+        f"repaired: {paths.state}: not readable ('started') (kept as state.json.damaged); " in out
+    )
+    assert f"repaired: {said.strip()} (kept as trial.json.damaged); rebuilt from the study" in out
     assert tune("show", "mine").code == 0
 
     paths.spec.write_text("name: [mine\n")

@@ -8,7 +8,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_trial, read_trials
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.commands import CommandHandler, waiting
+from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands
 from tuning.controller.sweep_dir.lock import acquire_lock
 
 
@@ -17,7 +17,7 @@ def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
     assert tune("add", "mine", "x=2.5e-1", "space.opt.k=2").out == (
         "queued; run it with: tune resume mine\n"
     )
-    (command,) = waiting(paths)
+    (command,) = pending_commands(paths)
     assert command.params == {"x": 0.25, "opt.k": 2}
     run = open_run(paths.root, make_spec(name="mine"))
     CommandHandler(run).begin()
@@ -40,7 +40,7 @@ def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
 def test_add_refuses_values_outside_of_the_space(tune: Tune, values: list[str], said: str) -> None:
     paths = tune.sweep("mine")
     assert tune.refused("add", "mine", *values).startswith(said)
-    assert waiting(paths) == []
+    assert pending_commands(paths) == []
 
 
 def test_add_in_a_conditional_space(tune: Tune) -> None:
@@ -94,12 +94,12 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
         ]
     me = said[3].partition(" pauses now; go on with: tune resume mine\n")[0]
     assert said == [
-        f"queued: it is the next trial that {me} begins\n",
+        f"queued: it is the next trial that {me} starts\n",
         f"{me} stops t0000 at the next report\n",
-        f"{me} stops what runs at the next report\n",
+        f"{me} stops all running trials at the next report\n",
         f"{me} pauses now; go on with: tune resume mine\n",
     ]
-    assert [(c.do, c.trial) for c in waiting(paths)] == [
+    assert [(c.do, c.trial) for c in pending_commands(paths)] == [
         ("add", None),
         ("stop", "t0000"),
         ("stop", None),
@@ -110,5 +110,5 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
 def test_pause_without_a_driver_is_refused(tune: Tune) -> None:
     tune.sweep("mine")
     assert tune.refused("pause", "mine") == (
-        "mine: nobody drives it, so there is nothing to pause; go on with: tune resume mine\n"
+        "mine: no driver runs it, so there is nothing to pause; go on with: tune resume mine\n"
     )

@@ -127,8 +127,8 @@ def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name:
     narrower = "space.x={uniform: [-0.8, 1.0]}"
     changed = amend_sweep(paths, "+5", None, [narrower, f"search.name={name}"])
     assert changed is not None
-    assert changed.misfits == tuple(r.id for r in read_trials(paths) if r.params["x"] < -0.8)
-    assert 0 < len(changed.misfits) < MANY / 2
+    assert changed.excluded == tuple(r.id for r in read_trials(paths) if r.params["x"] < -0.8)
+    assert 0 < len(changed.excluded) < MANY / 2
     space = {**SPACE, "x": {"uniform": [-0.8, 1.0]}}
     cold = begun(tmp_path, "cold", name, space=space, **several)
     assert distance(session(paths)) < distance(cold)

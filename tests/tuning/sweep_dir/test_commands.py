@@ -4,7 +4,7 @@ import pytest
 
 from results.records.trial import TrialState
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.commands import CommandHandler, send, waiting
+from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
 
 GIVEN = {"x": 0.25, "opt.k": 2}
@@ -31,7 +31,7 @@ def test_an_added_configuration_is_next(tmp_path):
     job = run.next_trial()
     assert job.trial_id == "t0001"
     assert run.records["t0001"].config == POINT
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     train(run, job)
     finish(run)
     assert len(run.records) == 6  # it counts
@@ -86,7 +86,7 @@ def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
         job = run.next_trial()
         train(run, job, upto=3 if killed == "begun" else 9)
     again = reopen(run)
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     finish(again)
     assert [r.number for r in added(again)] == [1]
     assert len(again.records) == 6
@@ -97,7 +97,7 @@ def test_what_no_longer_fits_is_not_added(tmp_path):
     send(run.paths, "add", params={"x": 5.0})
     again = reopen(run)
     assert again.records == {}
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     assert again.problem == (
         "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0"
     )
@@ -110,13 +110,13 @@ def test_a_running_trial_stops_at_its_next_report(tmp_path):
     assert train(run, first, upto=2) is Decision.CONTINUE
     send(run.paths, "stop", trial=first.trial_id)
     attend()
-    assert waiting(run.paths)  # it is still to be told
+    assert pending_commands(run.paths)  # it is still to be told
     assert train(run, second, upto=2, value=lambda c, s: 0.0) is Decision.CONTINUE
     assert train(run, first, value=lambda c, s: 0.0) is Decision.STOP
     record = run.records[first.trial_id]
     assert (record.state, record.reason) == (TrialState.STOPPED, "by hand at step 3")
     attend._attend()
-    assert not waiting(run.paths)
+    assert not pending_commands(run.paths)
     assert not run.finished
     assert run.limit is None
 
@@ -130,7 +130,7 @@ def test_killed_before_it_stopped_the_trial_is_stopped(tmp_path):
     again = reopen(run)
     record = again.records[job.trial_id]
     assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     assert again.next_trial().trial_id == "t0001"
 
 
@@ -144,7 +144,7 @@ def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
     assert run.records[job.trial_id].state is TrialState.STOPPED
     assert run.next_trial().trial_id == "t0001"
     attend._attend()
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
 
 
 def test_the_sweep_stops_and_can_go_on(tmp_path):
@@ -159,7 +159,7 @@ def test_the_sweep_stops_and_can_go_on(tmp_path):
     for job in jobs:
         assert train(run, job, value=lambda c, s: 0.0) is Decision.STOP
     attend._attend()
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     assert run.finished
     assert run.limit.summary == "tune stop"
     assert {r.state for r in run.records.values()} == {TrialState.STOPPED}
@@ -178,7 +178,7 @@ def test_a_pause_ends_this_session_and_no_other(tmp_path):
     assert run.next_trial() is None
     run.release()
     assert run.records[job.trial_id].state is TrialState.PENDING
-    assert waiting(run.paths) == []
+    assert pending_commands(run.paths) == []
     send(run.paths, "pause")  # to a driver that was ending
     again = reopen(run)
     assert not again.interrupted

@@ -66,7 +66,7 @@ def test_a_lost_record_is_made_again(
     run = resumed(paths)
     assert essence(run) == essence(whole)
     assert len(run.repaired) == 1
-    assert run.repaired[0].startswith(f"mended: {record}: ")
+    assert run.repaired[0].startswith(f"repaired: {record}: ")
     assert (record.with_name("trial.json.damaged")).exists() == (how != "deleted")
     after = read_trial(paths.trial(trial))
     assert after.end_step == next(r for r in read_trials(whole.paths) if r.id == trial).end_step
@@ -182,7 +182,7 @@ def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
     assert [p.name for p in Storage(tmp_path).sweeps()] == ["s"]
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
-    assert run.repaired[0].startswith(f"mended: {paths.spec}: ")
+    assert run.repaired[0].startswith(f"repaired: {paths.spec}: ")
     assert paths.spec.read_bytes() == before
     assert (paths.root / "sweep.yaml.damaged").exists() == (how != "deleted")
     assert resumed(paths).repaired == []

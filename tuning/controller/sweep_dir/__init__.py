@@ -1,1 +1,1 @@
-"""The sweep folder from the driver's side: created, locked, repaired, amended, restored."""
+"""What the driver does with a sweep folder: create, lock, repair, amend, mirror, restore."""

@@ -1,7 +1,7 @@
-"""A sweep that is changed after it began: more budget, another space, other scheduler settings.
+"""Changes a sweep that has begun: more budget, another space, other scheduler settings.
 
-The frozen `sweep.yaml` is replaced as a whole, the old one is kept. Trials that still fit the new
-space stay evidence for the search; of the others only their numbers remain taken.
+The sweep folder's `sweep.yaml` is replaced, and the old one kept. The search keeps the trials that
+fit the new space, and ignores the others.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import frozen_as, with_scheduler
 from tuning.search.compatibility import fitting
 
-FOR_GOOD = {
+IMMUTABLE_KEYS = {
     "name": "name",
     "trainable": "trainable",
     "metric": "metrics",
     "mode": "modes",
     "seed": "seed",
 }
-"""What a sweep is about: its trials could not be compared if it changed."""
-_TASK = {"space", "fixed"}
+"""Key of the sweep file to field of the spec. With other values, trials are not comparable."""
+_SPACE_FIELDS = {"space", "fixed"}
 
 
 @dataclass(frozen=True)
 class Amendment:
-    """What a change came to.
+    """The result of a change.
 
     Attributes:
         overrides: `a.b=c` texts that were applied.
-        misfits: ids of trials that the changed space could not have.
-        trials: how many there were.
+        excluded: ids of trials that do not fit the changed space.
+        trials: the number of trials before the change.
     """
 
     overrides: tuple[str, ...]
-    misfits: tuple[str, ...]
+    excluded: tuple[str, ...]
     trials: int
 
     def __str__(self) -> str:
         text = f"changed: {', '.join(self.overrides)}"
-        if not self.misfits:
+        if not self.excluded:
             return text
-        names = ", ".join(self.misfits[:10]) + ", …" * (len(self.misfits) > 10)
+        names = ", ".join(self.excluded[:10]) + ", …" * (len(self.excluded) > 10)
         return (
-            f"{text}\n{len(self.misfits)} of {self.trials} earlier trials no longer fit, and the "
+            f"{text}\n{len(self.excluded)} of {self.trials} earlier trials no longer fit, and the "
             f"search learns nothing from them: {names}"
         )
 
@@ -65,85 +65,87 @@ class Amendment:
 def amend_sweep(
     paths: SweepPaths, trials: str | None, time: str | None, overrides: Sequence[str]
 ) -> Amendment | None:
-    """Change a sweep that nobody drives; None when nothing is asked for.
+    """Change a sweep that no driver runs; None if no change is given.
 
     Args:
         paths: of the sweep.
-        trials: of the budget; `+N` is more than there are.
-        time: of the budget, in seconds or like `2h`; `+2h` is more than there is.
+        trials: new `budget.trials`; `+N` adds to those that there are.
+        time: new `budget.time`, in seconds or like `2h`; `+2h` adds to it.
         overrides: `a.b=c` texts.
 
     Raises:
-        UserError: somebody drives it, the changed sweep is no valid one, or changes what it is
-            about.
+        UserError: a driver runs the sweep, the changed sweep file is invalid, or the change is of
+            an immutable key.
     """
     if not (trials or time or overrides):
         return None
     with acquire_lock(paths.lock):
         if is_damaged(paths):
             raise UserError(
-                f"{paths.spec}: damaged, or edited; mend it first, without a change: "
+                f"{paths.spec}: damaged, or edited; repair it first, without a change: "
                 f"tune resume {paths.name}"
             )
         old = read_spec(paths)
-        texts = (*overrides, *_budget(paths, old, trials, time))
+        texts = (*overrides, *_budget_overrides(paths, old, trials, time))
         loaded = load_sweep(paths.spec, texts)
-        _refuse(old, loaded.spec)
+        _check_immutable_keys(old, loaded.spec)
         preflight(loaded)
         source_sweeps(loaded.spec, str(paths.root.parent))
-        _replace(paths, old, loaded)
+        _replace_spec(paths, old, loaded)
         records = read_trials(paths)
-        misfits = tuple(r.id for r in records if fitting(loaded.spec, r) is None)
-        return Amendment(texts, misfits, len(records))
+        excluded = tuple(r.id for r in records if fitting(loaded.spec, r) is None)
+        return Amendment(texts, excluded, len(records))
 
 
-def _budget(paths: SweepPaths, spec: SweepSpec, trials: str | None, time: str | None) -> list[str]:
+def _budget_overrides(
+    paths: SweepPaths, spec: SweepSpec, trials: str | None, time: str | None
+) -> list[str]:
     texts = []
     if trials is not None:
-        there = max(spec.budget.trials or 0, len(paths.trial_ids()))
-        texts.append(f"budget.trials={_trials(trials, there)}")
+        current = max(spec.budget.trials or 0, len(paths.trial_ids()))
+        texts.append(f"budget.trials={_parse_trials(trials, current)}")
     if time is not None:
-        seconds = _seconds(time.removeprefix("+"), time)
+        seconds = _parse_time(time.removeprefix("+"), time)
         if time.startswith("+"):
             seconds += max(spec.budget.time or 0.0, total_elapsed_s(paths))
         texts.append(f"budget.time={seconds:g}")
     return texts
 
 
-def _trials(text: str, there: int) -> int:
+def _parse_trials(text: str, current: int) -> int:
     digits = text.removeprefix("+")
     if not digits.isdecimal():
         raise UserError(f"--trials {text}: must be a whole number, or +20 for 20 more")
-    return int(digits) + there * text.startswith("+")
+    return int(digits) + current * text.startswith("+")
 
 
-def _seconds(text: str, given: str) -> float:
+def _parse_time(text: str, given: str) -> float:
     try:
         return parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
     except ValueError as e:
         raise UserError(f"--time {given}: {e}, or +2h for two hours more") from e
 
 
-def _refuse(old: SweepSpec, new: SweepSpec) -> None:
-    for key, field in FOR_GOOD.items():
+def _check_immutable_keys(old: SweepSpec, new: SweepSpec) -> None:
+    for key, field in IMMUTABLE_KEYS.items():
         if (before := getattr(old, field)) != getattr(new, field):
             raise UserError(
                 f"--set {key}: cannot change in a sweep that has begun ({before!r}); "
-                "start another with tune run, and learn from this one with "
+                "start another with tune run, and let it learn from this one with "
                 f"--set 'search.warm_start=[{old.name}]'"
             )
 
 
-def _replace(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
-    """Put the new spec in place of the old one, which is kept.
+def _replace_spec(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
+    """Replace the spec file, and keep the old one in `history/`.
 
-    A study of another space is put aside too: it is made again from the trials' records.
+    A study of another space moves there too: resume rebuilds it from the trials' records.
     """
     before = paths.spec.read_bytes()
     kept = paths.replaced_files(len(list(paths.history.glob("*/sweep.yaml"))) + 1)
     write_atomic(kept / paths.spec.name, before)
-    another = old.model_dump(include=_TASK) != loaded.spec.model_dump(include=_TASK)
-    if another and paths.study.exists():
+    before_space, new_space = (s.model_dump(include=_SPACE_FIELDS) for s in (old, loaded.spec))
+    if before_space != new_space and paths.study.exists():
         os.replace(paths.study, kept / paths.study.name)
         fsync_dir(kept)
     if old.search.warm_start != loaded.spec.search.warm_start and paths.evidence.exists():

@@ -1,7 +1,8 @@
-"""What people ask of a sweep while it runs: one file each in its `inbox`, carried out once.
+"""Commands to a sweep: `add`, `stop` and `pause`, one file each in the sweep's `inbox`.
 
-A command's file is there until its effect is on disk, so a driver that is killed in between finds
-it again; what it did already it knows by the command's id.
+The driver removes the file after the effect is on disk. If it is killed in between, the next driver
+finds the file again, and knows by the command's id what was done. Without a driver, a command acts
+on the sweep folder itself.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ POLL_S = 0.5
 
 
 class Command(BaseModel):
-    """One request.
+    """A command in the inbox.
 
     Attributes:
-        id: names it for good; ids sort by the time at which they were sent.
+        id: unique; ids sort by the time of sending.
         do: `add` a configuration, `stop` a trial (or the sweep, without one), `pause` the sweep.
         trial: the trial to stop.
         params: of the configuration to add, by dotted name; the searcher proposes the others.
@@ -54,38 +55,38 @@ def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) ->
     return command
 
 
-def waiting(paths: SweepPaths) -> list[Command]:
-    """Commands that nobody has carried out yet, oldest first; what is no command is passed over."""
+def pending_commands(paths: SweepPaths) -> list[Command]:
+    """Commands that are not carried out yet, oldest first; other files are ignored."""
     found = []
     for file in sorted(paths.inbox.glob("[!.]*.json")):
         try:
             found.append(Command.model_validate_json(file.read_bytes()))
-        except (OSError, ValidationError):  # withdrawn, or not ours
+        except (OSError, ValidationError):  # removed meanwhile, or no command
             continue
     return found
 
 
 def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
-    """Queue a configuration; gives what happens now, in words.
+    """Queue a configuration; returns what happens now, in words.
 
     Args:
         paths: of the sweep.
-        assignments: `name=value` texts; the searcher proposes the parameters that are not named.
+        assignments: `name=value` texts; the searcher proposes the other parameters.
 
     Raises:
-        UserError: the space has no such configuration.
+        UserError: the configuration is not in the space.
     """
     parsed = [parse(text, text, "lr=3e-4") for text in assignments]
     params = {".".join(p.path).removeprefix("space."): p.value for p in parsed}
     check_params(read_spec(paths), params)
     send(paths, "add", params=params)
     if owner := current_driver(paths.lock):
-        return f"queued: it is the next trial that {owner} begins"
+        return f"queued: it is the next trial that {owner} starts"
     return f"queued; run it with: tune resume {sweep_argument(paths)}"
 
 
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:
-    """End a trial for good, or all of them and the sweep; gives what happens now, in words.
+    """Stop a trial, or the sweep with all its trials; returns what happens now, in words.
 
     Raises:
         UserError: there is no such trial, or it has ended.
@@ -94,10 +95,9 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
         record = read_trial(find_trial(paths, trial))
         if record.state.finished:
             raise UserError(f"{paths.name}: {trial} has ended: {record.state}, {record.reason}")
-    what = trial or "what runs"
     if owner := current_driver(paths.lock):
         send(paths, "stop", trial=trial)
-        return f"{owner} stops {what} at the next report"
+        return f"{owner} stops {trial or 'all running trials'} at the next report"
     with acquire_lock(paths.lock):
         stopped = [_stop_trial(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
         if trial is None:
@@ -106,15 +106,15 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
 
 
 def pause_session(paths: SweepPaths) -> str:
-    """End the session; trials keep their checkpoints. Gives what happens now, in words.
+    """End the session; trials keep their checkpoints. Returns what happens now, in words.
 
     Raises:
-        UserError: nobody drives the sweep.
+        UserError: no driver runs the sweep.
     """
     owner = current_driver(paths.lock)
     if owner is None:
         raise UserError(
-            f"{paths.name}: nobody drives it, so there is nothing to pause; "
+            f"{paths.name}: no driver runs it, so there is nothing to pause; "
             f"go on with: tune resume {sweep_argument(paths)}"
         )
     send(paths, "pause")
@@ -122,7 +122,7 @@ def pause_session(paths: SweepPaths) -> str:
 
 
 def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
-    """End a trial in a folder that nobody drives; False when it has ended already."""
+    """Stop a trial of a sweep that no driver runs; False if it has ended already."""
     files = paths.trial(trial_id)
     record = read_trial(files)
     if record.state.finished:
@@ -145,7 +145,7 @@ class CommandHandler:
 
     def begin(self) -> None:
         """Carry out what was asked for while nobody drove; a pause then has nothing to pause."""
-        for command in waiting(self._run.paths):
+        for command in pending_commands(self._run.paths):
             if command.do == "pause":
                 self._done(command)
         self._attend()
@@ -158,7 +158,7 @@ class CommandHandler:
 
     def _attend(self) -> None:
         run = self._run
-        for command in waiting(run.paths):
+        for command in pending_commands(run.paths):
             run.fence.check()  # a command is for the sweep's owner alone
             if command.do == "pause":
                 self._done(command)  # first: it must not pause the session after this one

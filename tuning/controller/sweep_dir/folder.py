@@ -1,4 +1,4 @@
-"""The sweep folder from the driver's side: made, found again, and its sessions accounted for."""
+"""Creates and finds sweep folders, and keeps the history of their sessions in `state.json`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ DEFAULT_STORAGE = "./sweeps"
 
 @dataclass(frozen=True)
 class SweepState:
-    """`state.json`: one line of history per session, and the sweep's identity.
+    """The content of `state.json`: the sweep's identity and the history of its sessions.
 
     Attributes:
-        key: names the sweep for good, wherever its folder is moved.
-        spent: seconds of wall-clock of each session; None for one that never said.
-        ended: why the sweep is over, one line; empty while it is not.
+        key: identifies the sweep, also after its folder is moved or renamed.
+        started: Unix seconds of each session.
+        spent: seconds of wall-clock of each session; None for one that runs or was killed.
+        ended: why the sweep ended, one line; empty if it has not.
     """
 
     key: str
@@ -48,20 +49,23 @@ class SweepState:
 
 
 def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
-    """Make the folder of a new sweep, with its resolved spec frozen in it.
+    """Create the folder of a new sweep, and write its resolved spec file.
 
-    A name from the file gets a number when it is taken; a name asked for must be free.
+    Args:
+        loaded: the sweep file.
+        name: of the folder; must be free. None: the file's name, with a number if it is taken.
+        storage: the folder of sweeps; None: the file's.
 
     Raises:
-        UserError: the name is taken or no name, or the storage cannot be written.
+        UserError: the name is taken or invalid, or the storage cannot be written.
     """
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
-    base = loaded.spec.name if name is None else _valid(name)
+    base = loaded.spec.name if name is None else _validate_name(name)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
     for candidate in candidates:
         paths = root.sweep(candidate)
-        if _make(paths.root):
-            named = _anywhere(loaded.spec).model_copy(update={"name": candidate})
+        if _make_folder(paths.root):
+            named = _with_absolute_paths(loaded.spec).model_copy(update={"name": candidate})
             write_state(paths, SweepState(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
@@ -75,7 +79,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     )
 
 
-def _valid(name: str) -> str:
+def _validate_name(name: str) -> str:
     field = SweepSpec.model_fields["name"]
     try:
         return TypeAdapter[str](Annotated[str, field]).validate_python(name)
@@ -85,8 +89,8 @@ def _valid(name: str) -> str:
         raise UserError(f"--name: must be {expected}, got {show(name)}") from e
 
 
-def _make(folder: Path) -> bool:
-    """Make a folder; False when it is there."""
+def _make_folder(folder: Path) -> bool:
+    """Create a folder; False if it exists."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -100,15 +104,15 @@ def _make(folder: Path) -> bool:
 
 
 def discard_empty_sweep(paths: SweepPaths) -> None:
-    """Remove the folder of a new sweep that never got to its first trial."""
+    """Remove the folder of a sweep that started no trial."""
     if not paths.trials.exists():
         shutil.rmtree(paths.root)
-        with contextlib.suppress(OSError):  # holds other sweeps
+        with contextlib.suppress(OSError):  # the storage holds other sweeps
             paths.root.parent.rmdir()
 
 
-def _anywhere(spec: SweepSpec) -> SweepSpec:
-    """The spec with relative paths made absolute: workers run, and resumes start, elsewhere."""
+def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
+    """Make relative paths absolute: workers and resumes have other working folders."""
     model = resolve(spec.trainable).Config
     update: dict[str, Any] = {
         "fixed": model.resolve_paths(spec.fixed, Path.cwd()),
@@ -127,7 +131,7 @@ def find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     """The folder of a sweep, by name or by path.
 
     Raises:
-        UserError: there is none; the nearest name is suggested.
+        UserError: there is no such sweep; the message suggests the nearest name.
     """
     as_path = Path(sweep)
     if SweepPaths(as_path).is_sweep:
@@ -145,7 +149,7 @@ def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
     """The files of a trial.
 
     Raises:
-        UserError: there is none of this id.
+        UserError: there is no trial with this id.
     """
     ids = paths.trial_ids()
     if trial not in ids:
@@ -155,18 +159,18 @@ def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
 
 
 def resolve_storage(storage: str | None) -> Storage:
-    """The storage a command reads: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
+    """The storage that a command uses: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
     chosen = storage or os.environ.get("TUNE_STORAGE") or DEFAULT_STORAGE
     return Storage(Path(chosen).expanduser().resolve())
 
 
 def sweep_argument(paths: SweepPaths) -> str:
-    """How to name a sweep on the command line here: by name, or by folder if it is elsewhere."""
+    """The SWEEP argument of a command: the name, or the folder if it is in another storage."""
     return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
 
 
 def read_state(paths: SweepPaths) -> SweepState:
-    """The sweep's identity and history.
+    """Read `state.json`.
 
     Raises:
         UserError: the file is missing or damaged.
@@ -189,9 +193,9 @@ def write_state(paths: SweepPaths, state: SweepState) -> None:
 
 @contextlib.contextmanager
 def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
-    """Count the seconds of a session; gives those of the sessions before."""
+    """Record the seconds of a session, which is the block; yields those of all earlier ones."""
     state = read_state(paths)
-    known = _spent(paths, state)
+    known = _session_seconds(paths, state)
     start, before = time.monotonic(), sum(known)
     write_state(paths, SweepState(state.key, (*state.started, time.time()), (*known, None)))
     try:
@@ -202,24 +206,25 @@ def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
         write_state(paths, replace(read_state(paths), spent=spent))
 
 
-def record_end(paths: SweepPaths, why: str) -> None:
-    """Write down why the sweep is over, until its next session."""
-    write_state(paths, replace(read_state(paths), ended=why))
+def record_end(paths: SweepPaths, reason: str) -> None:
+    """Record why the sweep ended; the next session clears it."""
+    write_state(paths, replace(read_state(paths), ended=reason))
 
 
 def total_elapsed_s(paths: SweepPaths) -> float:
-    """Seconds of wall-clock of all sessions, of a sweep that nobody drives."""
-    return sum(_spent(paths, read_state(paths)))
+    """Seconds of wall-clock of all sessions of a sweep that no driver runs."""
+    return sum(_session_seconds(paths, read_state(paths)))
 
 
-def _spent(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:
+def _session_seconds(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:
+    """Seconds of each session; a killed session lasted until its last write."""
     return tuple(
-        s if s is not None else max(0.0, _last_report(paths) - began)
+        s if s is not None else max(0.0, _last_write(paths) - began)
         for s, began in zip(state.spent, state.started, strict=True)
     )
 
 
-def _last_report(paths: SweepPaths) -> float:
-    """When the sweep was last heard of, in Unix seconds: a killed session could not say."""
+def _last_write(paths: SweepPaths) -> float:
+    """When a record or report was written last, in Unix seconds."""
     files = list(paths.trials.glob("*/*.json*"))
     return max((f.stat().st_mtime for f in files), default=0.0)

@@ -1,4 +1,4 @@
-"""One driver per sweep: `owner.lock` says who, and a heartbeat says that it lives."""
+"""Ensures one driver per sweep: `owner.lock` names it, and a heartbeat shows that it is alive."""
 
 from __future__ import annotations
 
@@ -25,37 +25,39 @@ STALE_S = 60.0
 
 @contextmanager
 def acquire_lock(lock: Path) -> Iterator[Owner]:
-    """Hold a sweep while the block runs.
+    """Own a sweep while the block runs.
 
     Raises:
-        UserError: another driver that still lives holds it.
+        UserError: another driver owns it and is alive.
     """
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
-        owner = Owner(lock, uuid.uuid4().hex, _next_fence(lock))
+        owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock))
         mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
         write_atomic(lock, json.dumps(mine).encode())
     done = threading.Event()
-    beat = threading.Thread(target=_beat, args=(owner, done), name="owner-heartbeat", daemon=True)
-    beat.start()
+    heartbeat = threading.Thread(
+        target=_send_heartbeats, args=(owner, done), name="owner-heartbeat", daemon=True
+    )
+    heartbeat.start()
     try:
         yield owner
     finally:
         done.set()
-        beat.join()
+        heartbeat.join()
         with FileLock(f"{lock}.guard"):
             if owner.holds_lock:
                 write_atomic(lock, json.dumps({**mine, "released": True}).encode())
 
 
 def current_driver(lock: Path) -> str | None:
-    """Who drives the sweep now ("process 12 on host"), or None when nobody does."""
+    """The driver that runs the sweep now, as "process 12 on host"; None if there is none."""
     held = read_lock(lock)
     if held is None or not is_driver_alive(held, lambda: lock.stat().st_mtime):
         return None
     return f"process {held['pid']} on {held['host']}"
 
 
-def _next_fence(lock: Path) -> int:
+def _next_fencing_number(lock: Path) -> int:
     held = read_lock(lock)
     if held is None:
         return 1
@@ -68,35 +70,36 @@ def _next_fence(lock: Path) -> int:
 
 
 def this_process() -> dict[str, Any]:
-    """This process, named for good."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "born": _born(os.getpid())}
+    """What identifies this process, also after it has ended."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "born": _start_time(os.getpid())}
 
 
-def _beat(owner: Owner, done: threading.Event) -> None:
+def _send_heartbeats(owner: Owner, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_S):
         if owner.holds_lock:
             os.utime(owner.lock)
 
 
 def is_driver_alive(
-    held: dict[str, Any], heard: Callable[[], float], stale_s: float = STALE_S
+    held: dict[str, Any], last_heartbeat: Callable[[], float], stale_s: float = STALE_S
 ) -> bool:
-    """Whether the driver that a lock names still drives.
+    """Whether the driver that a lock names still runs the sweep.
 
     Args:
-        held: what the lock says.
-        heard: when it was heard of last, in Unix seconds; asked of one on another machine.
-        stale_s: seconds of silence after which that one is taken for dead.
+        held: the content of the lock.
+        last_heartbeat: returns Unix seconds; only called for a driver on another machine.
+        stale_s: seconds without a heartbeat after which such a driver counts as dead.
     """
     if held.get("released"):
         return False
     if held["host"] == socket.gethostname():
-        return _born(held["pid"]) is not None and _born(held["pid"]) == held.get("born")
-    return time.time() - heard() < stale_s
+        started = _start_time(held["pid"])
+        return started is not None and started == held.get("born")
+    return time.time() - last_heartbeat() < stale_s
 
 
-def _born(pid: int) -> float | None:
-    """When a process started; with the pid it names a process for good."""
+def _start_time(pid: int) -> float | None:
+    """When a process started, in Unix seconds; None if there is none. Pids are used again."""
     import psutil
 
     try:

@@ -1,7 +1,7 @@
-"""A sweep's records in object storage, a little behind the folder: what a new machine starts from.
+"""Mirrors a sweep's records to object storage, from which another machine can restore the sweep.
 
-A thread of the driver sends what has changed. Who drives the sweep stands in the storage too, so
-that a machine that was cut off cannot go on beside the one that took over.
+A thread of the driver sends the files that changed. The storage also names the driver, so that a
+machine that lost its network cannot continue beside the one that took the sweep over.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ log = logging.getLogger(__name__)
 PERIOD_S = 30.0
 STALE_S = 4 * PERIOD_S
 RECORDS = "records"
-_AT_ONCE = 8
+_THREADS = 8
 
-Stamp = tuple[int, ...]
+_Stamp = tuple[int, ...]
 
 
 class NullMirror:
-    """For a sweep that is in its folder only."""
+    """For a sweep without a mirror."""
 
     def watch(self, run: SweepController) -> MirrorLocation | None:
         """Nowhere."""
@@ -58,18 +58,18 @@ class NullMirror:
 
 
 class RecordMirror:
-    """Keeps the records of a sweep in its place in object storage."""
+    """Sends the records of a sweep to object storage, from a thread."""
 
     def __init__(self, place: MirrorLocation, objects: ObjectStore, paths: SweepPaths) -> None:
         self._place, self._objects, self._paths = place, objects, paths
-        self._sent: dict[Path, Stamp] = {}
-        self._over = threading.Event()
+        self._sent: dict[Path, _Stamp] = {}
+        self._closing = threading.Event()
         self._lost = False
         self._complain: Callable[[str, bool], None] = lambda said, lost: None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
-    def begin(self) -> None:
-        """Send from now on, until `close`."""
+    def start(self) -> None:
+        """Send every `PERIOD_S` seconds until `close`."""
         self._thread.start()
 
     def watch(self, run: SweepController) -> MirrorLocation | None:
@@ -85,36 +85,38 @@ class RecordMirror:
         return self._place
 
     def close(self) -> None:
-        """Send what is left, and say that nobody drives the sweep now."""
-        self._over.set()
+        """Send the rest, and record that no driver runs the sweep now."""
+        self._closing.set()
         self._thread.join()
         if self._lost:
             return
         try:
             self.send()
-            if not self._paths.trials.exists():  # it came to nothing: its name is free again
+            if not self._paths.trials.exists():  # no trial started: free the name
                 open_object_store(self._place.address).remove(self._place.sweep, recursive=True)
                 return
-            self._beat(released=True)
+            self._send_heartbeat(released=True)
         except (OSError, OwnershipTakenError) as e:
-            self._complain(f"not all records are in {self._objects.address} ({_line(e)})", False)
+            self._complain(
+                f"not all records are in {self._objects.address} ({_first_line(e)})", False
+            )
 
     def send(self) -> None:
-        """Send the records that changed.
+        """Send the records that changed, and a heartbeat.
 
         Raises:
             OwnershipTakenError: another driver has the sweep.
             OSError: the storage failed.
         """
         check_owner(self._objects, self._place.token)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_THREADS) as pool:
             for done in [pool.submit(self._send_group, g) for g in self._groups()]:
                 done.result()
-        self._beat()
+        self._send_heartbeat()
 
-    def _beat(self, released: bool = False) -> None:
-        said = json.dumps({"released": released}).encode()
-        self._objects.put(_heartbeat(self._place.token), said)
+    def _send_heartbeat(self, released: bool = False) -> None:
+        content = json.dumps({"released": released}).encode()
+        self._objects.put(_heartbeat(self._place.token), content)
 
     def _run(self) -> None:
         while True:
@@ -125,25 +127,25 @@ class RecordMirror:
                 self._complain(str(e), True)
                 return
             except OSError as e:
-                log.warning("mirror: %s", _line(e))
-            if self._over.wait(PERIOD_S):
+                log.warning("mirror: %s", _first_line(e))
+            if self._closing.wait(PERIOD_S):
                 return
 
     def _groups(self) -> Iterator[list[Path]]:
-        """Files that belong together, in the order in which they are sent."""
+        """Files that belong together, in the order of sending."""
         p = self._paths
         common = p.spec, p.evidence, p.study, p.state, *p.history.rglob("*")
         yield [f for f in common if f.is_file()]
         for folder in p.trials.iterdir() if p.trials.is_dir() else ():
             notes = folder.glob("logs/attempt_*/environment.json")
-            # the record last: a trial that is finished there has all its reports there
+            # the record last: when the mirror has a finished record, it has all its reports
             yield [f for f in (*notes, folder / REPORTS, folder / "trial.json") if f.is_file()]
 
     def _send_group(self, files: list[Path]) -> None:
         stamps = {f: _stamp(f) for f in files}
         changed = [f for f in files if self._sent.get(f) != stamps[f]]
-        # read in the other order: reports are written before the record that ends a trial
-        contents = {f: _whole_lines(f) for f in reversed(changed)}
+        # read in reverse order: reports are written before the record that ends a trial
+        contents = {f: _complete_lines(f) for f in reversed(changed)}
         for file in changed:
             key = file.relative_to(self._paths.root).as_posix()
             self._objects.put(f"{RECORDS}/{key}", contents[file])
@@ -154,10 +156,10 @@ class RecordMirror:
 def mirror_records(
     paths: SweepPaths, spec: SweepSpec, fence: Owner
 ) -> Iterator[RecordMirror | NullMirror]:
-    """Mirror a sweep while the block runs, if its file says where.
+    """Mirror the records of a sweep while the block runs, if it has a mirror.
 
     Raises:
-        UserError: the place cannot be reached, or holds another sweep, or another driver has it.
+        UserError: the mirror cannot be reached, holds another sweep, or has another driver.
     """
     if spec.checkpoint.mirror is None:
         yield NullMirror()
@@ -170,7 +172,7 @@ def mirror_records(
     except OSError as e:
         raise explain_storage_error(objects, e) from e
     mirror = RecordMirror(place, objects, paths)
-    mirror.begin()
+    mirror.start()
     try:
         yield mirror
     finally:
@@ -178,10 +180,10 @@ def mirror_records(
 
 
 def check_mirror(spec: SweepSpec) -> list[str]:
-    """What a plan says of the mirror.
+    """Check that the mirror can be reached; returns what `tune plan` says of it.
 
     Raises:
-        UserError: it cannot be reached, and why.
+        UserError: it cannot be reached.
     """
     if spec.checkpoint.mirror is None:
         return []
@@ -199,36 +201,40 @@ def _claim(objects: ObjectStore, owner: dict[str, Any]) -> None:
             "(tune run FILE --name NAME), or go on with that one "
             f"(tune resume {objects.address})"
         )
-    if held is not None and _drives(objects, held):
+    if held is not None and has_driver(objects):
         raise UserError(
             f"{objects.address}: driven by process {held['pid']} on {held['host']}; end it, or "
-            f"wait until nothing was heard of it for {STALE_S:.0f} seconds"
+            f"wait until it has sent nothing for {STALE_S:.0f} seconds"
         )
     objects.put(OWNER, json.dumps(owner).encode())
 
 
-def _drives(objects: ObjectStore, held: dict[str, Any]) -> bool:
-    """Whether the driver that has the mirror still lives."""
-    beat = _heartbeat(held["token"])
-    said = json.loads(objects.read(beat) or b"{}")
-    return is_driver_alive({**held, **said}, lambda: objects.modified_at(beat) or 0.0, STALE_S)
+def has_driver(objects: ObjectStore) -> bool:
+    """Whether the driver that owns the mirror of a sweep is alive."""
+    owner = objects.read(OWNER)
+    if owner is None:
+        return False
+    held = json.loads(owner)
+    key = _heartbeat(held["token"])
+    heartbeat = json.loads(objects.read(key) or b"{}")
+    return is_driver_alive({**held, **heartbeat}, lambda: objects.modified_at(key) or 0.0, STALE_S)
 
 
 def _heartbeat(token: str) -> str:
-    """Written by one driver only, unlike `owner.json`, which is taken from it."""
+    """Key of a driver's heartbeat. Only that driver writes it; `owner.json` changes hands."""
     return f"drivers/{token}.json"
 
 
-def _stamp(file: Path) -> Stamp:
-    at = file.stat()
-    return at.st_mtime_ns, at.st_size, at.st_ino
+def _stamp(file: Path) -> _Stamp:
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-def _whole_lines(file: Path) -> bytes:
-    """A file's content; of one that grows, the lines that are complete."""
+def _complete_lines(file: Path) -> bytes:
+    """A file's content; of a file that grows, only the complete lines."""
     data = file.read_bytes()
     return data[: data.rfind(b"\n") + 1] if file.suffix in (".jsonl", ".journal") else data
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return redact(str(error).partition(";")[0].splitlines()[0])

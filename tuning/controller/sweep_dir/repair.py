@@ -1,6 +1,6 @@
-"""A damaged sweep folder mends itself: each record is made again from the others.
+"""Checks a sweep folder before a session, and repairs damaged files from the intact ones.
 
-Only a sweep's owner mends, before it goes on. What was damaged is kept beside it as `*.damaged`.
+Only the sweep's owner does this. A damaged file is kept beside the new one as `*.damaged`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REBUILT = "rebuilt from the study and the reports"
 
 
 def quarantine_file(path: Path) -> Path | None:
-    """Rename what is damaged, without replacing what was set aside before; None if it is gone."""
+    """Rename a damaged file or folder to a free name; None if it does not exist."""
     for number in range(1, 10_000):
         kept = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
         if not kept.exists():
@@ -50,41 +50,50 @@ def quarantine_file(path: Path) -> Path | None:
 
 
 def repair_spec(paths: SweepPaths) -> list[str]:
-    """Make `sweep.yaml` again from its copy when it is damaged; else the copy from it."""
+    """Restore a damaged `sweep.yaml` from its copy; update the copy of an intact one.
+
+    Returns:
+        One line per repair, as of the other functions here.
+    """
     if is_damaged(paths):
-        problem = f"{paths.spec}: damaged" if paths.spec.exists() else f"{paths.spec}: gone"
+        problem = f"{paths.spec}: damaged" if paths.spec.exists() else f"{paths.spec}: missing"
         kept = quarantine_file(paths.spec)
         write_atomic(paths.spec, paths.spec_copy.read_bytes())
-        done = f"made again from {paths.spec_copy.relative_to(paths.root)}"
-        return [_said(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
+        done = f"restored from {paths.spec_copy.relative_to(paths.root)}"
+        return [_message(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
     if not paths.spec_copy.exists() or paths.spec_copy.read_bytes() != paths.spec.read_bytes():
         write_atomic(paths.spec_copy, paths.spec.read_bytes())
     return []
 
 
 def repair_state(paths: SweepPaths) -> list[str]:
-    """Make `state.json` again when it is lost: time spent is what the trials took, from first to
-    last sign; the sweep gets a new identity, so its MLflow runs are made anew.
+    """Write a new `state.json` if it is lost.
+
+    The time spent is that from the first attempt to the end of the last one. The sweep gets a new
+    key, and therefore new MLflow runs.
     """
     try:
         read_state(paths)
     except UserError as e:
         kept = quarantine_file(paths.state)
-        first, last = _life(paths)
+        first, last = _time_span(paths)
         write_state(paths, SweepState(uuid.uuid4().hex, (first,), (last - first,)))
-        return [_said(e, kept, "made again; MLflow gets new runs of the sweep")]
+        return [_message(e, kept, "rebuilt from the trials; MLflow gets new runs of the sweep")]
     return []
 
 
 def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str]]:
-    """The study; one that is damaged, or contradicts the trials' records, is begun anew.
+    """Open the study; start a new one if it is damaged or contradicts the trials' records.
 
-    Its trials are added from the records by whoever restores the sweep.
+    The controller adds the trials from their records when it restores the sweep.
+
+    Returns:
+        The study, and one line per repair.
     """
     problem: object
     try:
         study = SweepStudy(paths.study, spec.name, spec)
-        contrary = [r.id for r in _whole(paths) if not study.agrees(r)]
+        contrary = [r.id for r in _intact_records(paths) if not study.agrees(r)]
         if not contrary:
             return study, []
         problem = f"{paths.study}: contradicts the records of {', '.join(contrary)}"
@@ -92,34 +101,32 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
         problem = f"{paths.study}: not readable ({type(e).__name__})"
     kept = quarantine_file(paths.study)
     fresh = SweepStudy(paths.study, spec.name, spec)
-    return fresh, [_said(problem, kept, "made again from the trials' records")]
+    return fresh, [_message(problem, kept, "rebuilt from the trials' records")]
 
 
 def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[str]:
-    """Make the records of trials again that are lost; a trial of which nothing is known is set
-    aside as a whole.
-    """
-    said = []
+    """Rebuild lost records of trials; quarantine the folder of a trial that the study lacks too."""
+    done = []
     folders = sorted(p for p in paths.trials.glob("t*") if _TRIAL.fullmatch(p.name) and p.is_dir())
     for trial in map(TrialPaths, folders):
         if not trial.record.exists() and not trial.reports.exists():
-            continue  # its driver was killed before it wrote the first record
+            continue  # the driver was killed before it wrote the first record
         try:
             read_trial(trial)
         except UserError as e:
-            _refuse_what_is_whole(trial, e)
-            said.append(_repair_trial(trial, spec, study, e))
-    return said
+            _refuse_other_version(trial, e)
+            done.append(_repair_trial(trial, spec, study, e))
+    return done
 
 
-def _refuse_what_is_whole(trial: TrialPaths, error: UserError) -> None:
-    """A record that is as it was written, but not as this version reads it, is no damage."""
+def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
+    """Raise for a record that is intact but not readable: another version wrote it."""
     if not trial.record.exists() or not json_matches_checksum(data := trial.record.read_bytes()):
         return
     if json.loads(data).get("id") == trial.root.name:
         raise UserError(
-            f"{error.problems[0]}; it is whole, so another version of tune wrote it: "
-            "go on with that one"
+            f"{error.problems[0]}; it is intact, so another version of tune wrote it: "
+            "resume with that version"
         ) from error
 
 
@@ -128,7 +135,7 @@ def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: 
     known = study.recall(number)
     if known is None:
         kept = quarantine_file(trial.root)
-        return _said(error, kept, "the study does not know the trial either: it is set aside")
+        return _message(error, kept, "the study lacks the trial too, so it is left out")
     kept = quarantine_file(trial.record)
     params, state, last_step = known
     reports = read_reports(trial)
@@ -148,11 +155,11 @@ def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: 
     if not state.finished:
         record = record.model_copy(update={"end_step": None})
     write_trial(trial, record)
-    return _said(error, kept, REBUILT)
+    return _message(error, kept, REBUILT)
 
 
 def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
-    """Every attempt that left a trace, so that the next one's number is new."""
+    """Every attempt with reports or logs, so that the next one gets a new number."""
     times = defaultdict(list)
     for report in reports:
         times[report.attempt].append(report.time)
@@ -175,7 +182,7 @@ def _workers(trial: TrialPaths, attempt: int) -> int:
     return int(found.hardware.get("workers", 1)) if found else 1
 
 
-def _whole(paths: SweepPaths) -> list[TrialRecord]:
+def _intact_records(paths: SweepPaths) -> list[TrialRecord]:
     records = []
     for trial_id in paths.trial_ids():
         try:
@@ -185,31 +192,31 @@ def _whole(paths: SweepPaths) -> list[TrialRecord]:
     return records
 
 
-def _life(paths: SweepPaths) -> tuple[float, float]:
-    """First and last sign of the sweep's trials, in Unix seconds."""
-    attempts = [a for r in _whole(paths) for a in r.attempts]
+def _time_span(paths: SweepPaths) -> tuple[float, float]:
+    """Start of the first attempt and end of the last one, in Unix seconds."""
+    attempts = [a for r in _intact_records(paths) for a in r.attempts]
     now = time.time()
     first = min((a.started for a in attempts), default=now)
     return first, max((a.ended or a.started for a in attempts), default=now)
 
 
-def _said(problem: object, kept: Path | None, done: str) -> str:
+def _message(problem: object, kept: Path | None, done: str) -> str:
     where = f" (kept as {kept.name})" if kept else ""
-    return f"mended: {problem}{where}; {done}"
+    return f"repaired: {problem}{where}; {done}"
 
 
 def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
-    """One line when the newest attempt that said so ran with other versions than this process.
+    """Say which libraries have another version than in the newest attempt that recorded them.
 
-    They are no reason to refuse: what goes on is read from files, never from pickles. But a curve
-    that goes on under another torch may differ in its last bits.
+    A resume works with any version, because it reads files and no pickles. But under another
+    version of PyTorch the rest of a curve may differ in its last bits.
     """
     ran = _newest_environment(paths, records)
     if ran is None:
         return []
     now = ran.model_copy(update={"versions": dict(versions())})
     return [
-        f"other {line}; trials go on, and may differ in the last bits"
+        f"other {line}; trials continue, and may differ in the last bits"
         for line in environment.differences(ran, now)
     ]
 

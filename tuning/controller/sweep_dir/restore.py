@@ -1,4 +1,4 @@
-"""A sweep on a new machine: its folder made again from what object storage has of it."""
+"""Restores a sweep folder on a new machine from its mirror in object storage."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.record_mirror import RECORDS
 
-_AT_ONCE = 8
+_THREADS = 8
 _READER = "0" * 8
+"""The token of a process that only reads the mirror."""
 
 
 def restore_sweep(address: str, storage: str | None) -> SweepPaths:
-    """Make the folder of a mirrored sweep; checkpoints follow when a trial needs them.
+    """Create the folder of a mirrored sweep; trials fetch their checkpoints when they need them.
 
     Args:
         address: of the sweep, such as `s3://bucket/prefix/llm`.
-        storage: where its folder is to be; default: as every command's.
+        storage: the folder of sweeps; None: see `resolve_storage`.
 
     Raises:
-        UserError: there is no sweep, the storage cannot be reached, or the folder exists.
+        UserError: there is no sweep, the object storage cannot be reached, or the folder exists.
     """
     objects = open_object_store(address)
     name = objects.address.rpartition("/")[2]
@@ -49,21 +50,21 @@ def restore_sweep(address: str, storage: str | None) -> SweepPaths:
 
 
 def fetch_checkpoints(paths: SweepPaths, records: list[TrialRecord]) -> dict[str, int | None]:
-    """Bring the newest checkpoint of trials back from the mirror, where the folder lacks it.
+    """Fetch the newest checkpoint of each trial from the mirror if the folder lacks it.
 
     Returns:
-        By trial, the step that was fetched; None where there is none that is newer.
+        Trial id to the step that was fetched; to None if the mirror has no newer one.
 
     Raises:
         UserError: the sweep has no mirror, or it cannot be reached.
     """
-    place = _place(paths, read_spec(paths))
+    location = _mirror_location(paths, read_spec(paths))
     try:
-        return {record.id: _fetch(place, paths, record) for record in records}
+        return {record.id: _fetch_checkpoint(location, paths, record) for record in records}
     except OSError as e:
         if e.errno is not None:
             raise
-        raise explain_storage_error(place.open(), e) from e
+        raise explain_storage_error(location.open(), e) from e
 
 
 def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> SweepPaths:
@@ -74,14 +75,14 @@ def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> 
     def fetch(key: str) -> None:
         target = draft.root / key
         objects.fetch(f"{RECORDS}/{key}", target)
-        when = objects.modified_at(f"{RECORDS}/{key}") or 0.0
-        os.utime(target, (when, when))  # says when the sweep was heard of last
+        written = objects.modified_at(f"{RECORDS}/{key}") or 0.0
+        os.utime(target, (written, written))  # says how long a killed session lasted
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(fetch, [k for k in keys if _is_inside(draft.root, k)]))
-        place = _place(draft, read_spec(draft))
-        waiting = [r for r in read_trials(draft) if not r.state.finished]
-        list(pool.map(lambda r: _mirror(place, r).merge_reports(draft.trial(r.id)), waiting))
+        location = _mirror_location(draft, read_spec(draft))
+        unfinished = [r for r in read_trials(draft) if not r.state.finished]
+        list(pool.map(lambda r: _mirror(location, r).merge_reports(draft.trial(r.id)), unfinished))
     os.rename(draft.root, paths.root)
     return paths
 
@@ -90,17 +91,19 @@ def _is_inside(root: Path, key: str) -> bool:
     return (root / key).resolve().is_relative_to(root.resolve())
 
 
-def _place(paths: SweepPaths, spec: SweepSpec) -> MirrorLocation:
+def _mirror_location(paths: SweepPaths, spec: SweepSpec) -> MirrorLocation:
     if spec.checkpoint.mirror is None:
         raise UserError(f"{paths.name}: is in no object storage (checkpoint.mirror)")
     return MirrorLocation(str(spec.checkpoint.mirror), spec.name, _READER)
 
 
-def _mirror(place: MirrorLocation, record: TrialRecord) -> TrialMirror:
-    return TrialMirror(place, record.id, len(record.attempts) + 1)
+def _mirror(location: MirrorLocation, record: TrialRecord) -> TrialMirror:
+    return TrialMirror(location, record.id, len(record.attempts) + 1)
 
 
-def _fetch(place: MirrorLocation, paths: SweepPaths, record: TrialRecord) -> int | None:
-    here = newest_intact(paths.trial(record.id))
-    step = -1 if here is None else here.step
-    return _mirror(place, record).fetch(paths.trial(record.id), step)
+def _fetch_checkpoint(
+    location: MirrorLocation, paths: SweepPaths, record: TrialRecord
+) -> int | None:
+    local = newest_intact(paths.trial(record.id))
+    step = -1 if local is None else local.step
+    return _mirror(location, record).fetch(paths.trial(record.id), step)

@@ -1,4 +1,7 @@
-"""Trials that another sweep has run already, to the last byte of code and data: taken, not run."""
+"""Reuses trials that another sweep has completed with the same code, data, configuration and seed.
+
+A reused trial is copied, not run (`search.reuse`).
+"""
 
 from __future__ import annotations
 
@@ -16,36 +19,36 @@ from tuning.search.transfer.findings import Finding
 
 
 class TrialCache:
-    """The completed trials of the sweeps that may be reused, by identity."""
+    """The completed trials of other sweeps, by identity."""
 
-    def __init__(self, found: Sequence[Finding]) -> None:
-        self._known = {f.identity: f for f in found if f.complete and f.identity}
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._known = {f.identity: f for f in findings if f.complete and f.identity}
 
     def find(self, record: TrialRecord) -> Finding | None:
-        """The trial that this one would repeat, if it is still there."""
+        """The completed trial that this one would repeat, if its folder still exists."""
         found = self._known.get(record.identity)
         if found is None or not found.same:
             return None
         try:
-            there = read_trial(TrialPaths(Path(found.folder)))
+            other = read_trial(TrialPaths(Path(found.folder)))
         except UserError:  # removed or moved since
             return None
-        done = there.state is TrialState.COMPLETED and there.identity == record.identity
+        done = other.state is TrialState.COMPLETED and other.identity == record.identity
         return found if done else None
 
 
 def copy_trial(found: Finding, target: TrialPaths) -> list[Report]:
-    """Give a trial the checkpoints and the reports of another; the reports are of now.
+    """Copy the checkpoints and reports of another trial; the reports get the current time.
 
-    Files are linked where the file system can, since nobody writes into a checkpoint that is whole.
-    Doing it again, after it was cut short, does no harm.
+    Checkpoint files are hard links if the file system has them: a complete checkpoint never
+    changes. A call that was interrupted can be repeated.
     """
     source = TrialPaths(Path(found.folder))
     for folder in ("checkpoints", "ray_train"):
-        there = getattr(source, folder)
-        if there.is_dir():
+        original = getattr(source, folder)
+        if original.is_dir():
             shutil.rmtree(getattr(target, folder), ignore_errors=True)
-            shutil.copytree(there, getattr(target, folder), copy_function=_link)
+            shutil.copytree(original, getattr(target, folder), copy_function=_link)
     end = read_trial(source).end_step
     now = time.time()
     reports = [r.model_copy(update={"attempt": 0, "time": now}) for r in read_reports(source, end)]

@@ -1,6 +1,6 @@
-"""The sweeps that `search.warm_start` names, read once and frozen into the sweep's folder.
+"""Reads the sweeps of `search.warm_start`, once, and keeps their findings in `evidence.json`.
 
-What they find out later changes nothing here: a resumed search must go on as if uninterrupted.
+Later results of those sweeps are ignored: a resumed search continues as if it was not interrupted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FINDINGS = TypeAdapter(list[Finding])
 
 
 def source_sweeps(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
-    """The folders of the sweeps that are named.
+    """The folders of the sweeps in `search.warm_start`.
 
     Raises:
-        UserError: there is none of a name.
+        UserError: a sweep does not exist.
     """
     try:
         return [find_sweep(name, storage) for name in spec.search.warm_start]
@@ -40,10 +40,10 @@ def source_sweeps(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
 
 
 def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
-    """What the named sweeps had found when this one began; read from them the first time.
+    """The findings of the other sweeps when this one began: from `evidence.json` if it exists.
 
     Raises:
-        UserError: a named sweep is not there or damaged, or the frozen findings are.
+        UserError: another sweep is missing or damaged, or `evidence.json` is damaged.
     """
     if not spec.search.warm_start:
         return []
@@ -53,8 +53,8 @@ def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
         pass
     except ValidationError as e:
         raise UserError(
-            f"{paths.evidence}: not readable ({e.error_count()} mistakes); remove it, and it is"
-            " made again from the sweeps of search.warm_start"
+            f"{paths.evidence}: not readable ({e.error_count()} mistakes); remove it, and the next"
+            " resume reads the sweeps of search.warm_start again"
         ) from e
     named = source_sweeps(spec, str(paths.root.parent))
     found = [f for source in named if source != paths for f in collect_findings(source, spec)]
@@ -63,8 +63,9 @@ def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
 
 
 def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
-    """What a sweep found out: its trials that completed, were stopped or are paused, best first by
-    this one's first objective.
+    """The trials of another sweep that completed, were stopped or are paused.
+
+    Best first, by the first objective of `spec`.
     """
     theirs = read_spec(source)
     ended, goals = _ended(source, theirs, spec)
@@ -90,17 +91,17 @@ def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
 
 
 def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
-    """What a sweep would learn from another, in words."""
+    """What a sweep would learn from another one, in words."""
     found = collect_findings(source, spec)
     fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
-    how = "values count" if all(f.same for f in found) else _why_ranks(source, spec)
+    how = "values count" if all(f.same for f in found) else _why_only_ranks(source, spec)
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 
 
 def is_same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
-    """Whether a metric of the two can be compared: same code, length, and fixed parameters.
+    """Whether metrics of two sweeps are comparable: same code, length, and fixed parameters.
 
-    A parameter that one of them searches is a parameter of the search, not of the task.
+    Parameters that one of them searches are not part of the task.
     """
 
     def task(spec: SweepSpec) -> tuple[Any, ...]:
@@ -115,7 +116,7 @@ def is_same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A trial of another sweep, and its finite values of some metrics by step, ascending."""
+    """A trial of another sweep, and its finite values of some metrics, by ascending step."""
 
     record: TrialRecord
     curves: dict[str, Curve]
@@ -127,10 +128,11 @@ class _Ended:
 def _ended(
     source: SweepPaths, theirs: SweepSpec, spec: SweepSpec
 ) -> tuple[list[_Ended], list[Objective | None]]:
-    """The trials of a sweep that can be ranked, and what stands for each objective of ours there.
+    """The trials of a sweep that can be ranked, and its counterpart of each objective of ours.
 
-    That is the metric of the same name where they report it, better in the direction in which they
-    sought it if they did; for the first objective else their own first one; for others nothing.
+    The counterpart is the metric of the same name if they report it, with their mode if it was an
+    objective there. Without it, the counterpart of the first objective is their first objective;
+    the others have none.
     """
     names = {*_metrics(spec), theirs.metric}
     known = [
@@ -147,8 +149,10 @@ def _ended(
 
 
 def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
-    """Where each trial stands, 0 to 1: complete ones by value, then those that were stopped, the
-    last ones first; last of all, what broke an outcome constraint. In the middle without a goal.
+    """The relative rank of each trial, from 0 (best) to 1; 0.5 for all without a goal.
+
+    Completed trials come first, by value; then stopped ones, by descending step; last the trials
+    that broke an outcome constraint.
     """
     if goal is None:
         return {one.record.id: 0.5 for one in ended}
@@ -163,14 +167,14 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
     return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}
 
 
-def _why_ranks(source: SweepPaths, spec: SweepSpec) -> str:
+def _why_only_ranks(source: SweepPaths, spec: SweepSpec) -> str:
     theirs = read_spec(source)
     if not is_same_task(spec, theirs):
         return "another task: ranks count"
     _, goals = _ended(source, theirs, spec)
-    there = {goal.metric for goal in goals if goal}
-    lacks = [name for name in _metrics(spec) if name not in there]
-    return f"ranks count: it reports no {', '.join(lacks)}"
+    known = {goal.metric for goal in goals if goal}
+    missing = [name for name in _metrics(spec) if name not in known]
+    return f"ranks count: it reports no {', '.join(missing)}"
 
 
 def _metrics(spec: SweepSpec) -> list[str]:
