@@ -160,9 +160,9 @@ ROWS = {
     "20": row_of_tests(
         "resumed under other versions",
         KILLED,
-        "tests/tuning/sweep_dir/test_version_check.py::test_it_goes_on_and_says_so",
-        "tests/tuning/sweep_dir/test_version_check.py::test_what_a_newer_version_wrote_beside_is_passed_over",
-        "tests/tuning/sweep_dir/test_version_check.py::test_a_record_that_is_whole_but_not_understood_is_left_alone",
+        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_reports_changed_library_versions",
+        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_ignores_unknown_keys_of_a_record",
+        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_refuses_an_intact_record_of_another_version",
     ),
     "21": row_of_tests(
         "elastic: machines that go and come back",

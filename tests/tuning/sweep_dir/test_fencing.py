@@ -18,7 +18,7 @@ from results.records.trial import read_reports, read_trials
 from results.storage.fencing import Owner, OwnershipLostError
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
-from tests.chaos import in_mlflow
+from tests.chaos import mlflow_state
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock
 
@@ -154,7 +154,7 @@ def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
     fresh = mlflow_tracker(paths, uri, tmp_path, "e", facts)
     assert fresh.close(Ending("FINISHED", {}), timeout=60.0) is None
     records = {r.id: r for r in read_trials(paths)}
-    assert list(in_mlflow.differences(paths, records, tmp_path / "mlflow.db")) == []
+    assert list(mlflow_state.differences(paths, records, tmp_path / "mlflow.db")) == []
 
 
 @dataclass

@@ -115,7 +115,7 @@ def _lost(spec: SweepSpec) -> tuple[SweepPaths, str]:
 
 def _has_driver(spec: SweepSpec) -> bool:
     objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
-    return mirroring._drives(objects, json.loads(objects.read(OWNER) or b""))
+    return mirroring.has_driver(objects)
 
 
 def _forget_the_driver(spec: SweepSpec) -> None:
