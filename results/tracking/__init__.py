@@ -1,7 +1,7 @@
-"""MLflow: a parent run per sweep, a child run per trial, brought there from the sweep folder.
+"""MLflow: a parent run per sweep and a child run per trial, copied from the sweep folder.
 
-The only package that talks to MLflow. The sweep folder is the record of what happened and so the
-outbox too: whatever was not delivered yet is delivered later, once.
+This is the only package that talks to MLflow. The sweep folder is the record: what was not
+delivered yet is delivered later, once.
 """
 
 from results.tracking.delivery import Delivery, mlflow_tracker

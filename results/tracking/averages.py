@@ -1,4 +1,4 @@
-"""What a tracker gets of an average of weights: read from the folder that `results.averaging.soup` wrote."""
+"""What a tracker shows of an average of weights, read from the folder of the soup."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Average:
-    """One average as its own run tells it.
+    """The content of one average's run.
 
     Attributes:
         name: of its folder.
-        digest: of its recipe, which names its sources by their hashes: another average that takes
-            the same name has another one.
+        digest: of its record, which holds the hashes of its sources, so that a later average with
+            the same name has another digest.
         created: Unix seconds.
         members: the trials whose weights are in it.
-        params: method, options, what was averaged.
+        params: method, options, and candidates.
         metrics: on the test split, with the ends of their 95 % intervals.
-        tags: whose weights are in it, where they started, whether it was promoted.
+        tags: members, their common start, and whether it was promoted.
         artifacts: file name to text.
     """
 
@@ -40,35 +40,49 @@ class Average:
     artifacts: Mapping[str, str]
 
 
-def averages(paths: SweepPaths) -> Iterator[Average]:
-    """Every average of a sweep, by name."""
-    for recipe in sorted(paths.soup("x").parent.glob(f"[!.]*/{SOUP_FILE}")):
+def read_averages(paths: SweepPaths) -> Iterator[Average]:
+    """The averages of a sweep, sorted by name; a damaged one is skipped with a warning."""
+    for record in sorted(paths.soup("x").parent.glob(f"[!.]*/{SOUP_FILE}")):
         try:
-            soup = read_soup(recipe.parent)
-            text, created = recipe.read_text(), recipe.stat().st_mtime
+            soup = read_soup(record.parent)
+            text, created = record.read_text(), record.stat().st_mtime
         except (UserError, OSError) as e:
-            log.warning("average passed over, %s", e)
+            log.warning("average skipped: %s", e)
             continue
         digest = hashlib.sha256(text.encode()).hexdigest()
         members = tuple(dict.fromkeys(m.partition("@")[0] for m in soup.members))
-        facts = (_params(soup), _metrics(soup), _tags(soup), {SOUP_FILE: text})
-        yield Average(recipe.parent.name, digest, created, members, *facts)
+        yield Average(
+            record.parent.name,
+            digest,
+            created,
+            members,
+            params=_params(soup),
+            metrics=_metrics(soup),
+            tags=_tags(soup),
+            artifacts={SOUP_FILE: text},
+        )
 
 
 def _params(soup: Soup) -> dict[str, object]:
     shares = {f"share.{c['label']}": c["share"] for c in soup.candidates if c["share"] is not None}
     options = {f"option.{key}": value for key, value in soup.options.items()}
-    what = {"method": soup.method, "candidates": _listed([c["label"] for c in soup.candidates])}
-    return {**what, "dtype": soup.dtype or "as stored", "force": soup.force, **options, **shares}
+    return {
+        "method": soup.method,
+        "candidates": _listed([c["label"] for c in soup.candidates]),
+        "dtype": soup.dtype or "as stored",
+        "force": soup.force,
+        **options,
+        **shares,
+    }
 
 
 def _metrics(soup: Soup) -> dict[str, float]:
-    """The average's own scores without a prefix, its rivals' with their names."""
+    """The average's own score without a prefix, the others with their names."""
     metric = soup.metric or "score"
-    found = _scored(f"test/{metric}", soup.scores[soup.method])
-    for rival, score in soup.scores.items():
-        if rival != soup.method:
-            found |= _scored(f"test/{rival}/{metric}", score)
+    found = _with_interval(f"test/{metric}", soup.scores[soup.method])
+    for name, score in soup.scores.items():
+        if name != soup.method:
+            found |= _with_interval(f"test/{name}/{metric}", score)
     found |= {"test/gain": soup.gain.mean}
     if soup.gain.error is not None:
         found |= {"test/gain_standard_error": soup.gain.error}
@@ -77,7 +91,7 @@ def _metrics(soup: Soup) -> dict[str, float]:
     return found
 
 
-def _scored(key: str, score: Score) -> dict[str, float]:
+def _with_interval(key: str, score: Score) -> dict[str, float]:
     low, high = score.interval or (None, None)
     ends = {} if low is None or high is None else {f"{key}_low": low, f"{key}_high": high}
     return {key: score.mean, **ends}

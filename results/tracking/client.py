@@ -1,4 +1,4 @@
-"""A connection to MLflow that is quiet, and that gives up soon: our own retries are elsewhere."""
+"""A connection to MLflow that prints nothing and times out early: `delivery` retries."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
 AVERAGE_TAG = "tune.average"
-"""Digest of the average that a run is about; see `results.tracking.averages`."""
+"""Digest of the average that a run shows; see `results.tracking.averages`."""
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-_IMPATIENT = {  # MLflow's own limits add up to four minutes for one call
+_SHORT_TIMEOUTS = {  # MLflow's own limits add up to four minutes for one call
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client of a store (`sqlite:///…`) or server (`http://…`); talks to nobody yet.
+    """A client of a store (`sqlite:///…`) or server (`http://…`); makes no request yet.
 
     Raises:
-        UserError: the folder of the SQLite file cannot be made.
+        UserError: the folder of the SQLite file cannot be created.
     """
-    for name, value in {**QUIET, **_IMPATIENT}.items():
+    for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
@@ -46,12 +46,12 @@ def connect(uri: str) -> MlflowClient:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise UserError(f"tracking.uri: cannot make {folder} ({e.strerror})") from e
+            raise UserError(f"tracking.uri: cannot create {folder} ({e.strerror})") from e
     return MlflowClient(uri)
 
 
 def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
-    """The experiment of this name, made when there is none.
+    """The id of the experiment of this name, which is created if there is none.
 
     Args:
         client: of the store.
@@ -64,16 +64,16 @@ def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -
     found = client.get_experiment_by_name(name)
     try:
         return str(found.experiment_id if found else client.create_experiment(name, location))
-    except MlflowException:  # another sweep has made it in between
+    except MlflowException:  # another sweep created it in the meantime
         if (found := client.get_experiment_by_name(name)) is None:
             raise
         return str(found.experiment_id)
 
 
 def search(client: MlflowClient, experiments: list[str], sweep_key: str) -> Iterator[Run]:
-    """Every run of a sweep: its own and those of its trials."""
-    mark = '"' if "'" in sweep_key else "'"
-    query, token = f"tags.`{SWEEP_TAG}` = {mark}{sweep_key}{mark}", None
+    """Every run of a sweep: its own, and those of its trials and averages."""
+    quote = '"' if "'" in sweep_key else "'"
+    query, token = f"tags.`{SWEEP_TAG}` = {quote}{sweep_key}{quote}", None
     while True:
         page = client.search_runs(experiments, query, max_results=1000, page_token=token)
         yield from page

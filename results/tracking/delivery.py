@@ -1,53 +1,54 @@
-"""Delivers a sweep folder to a tracker in a thread of its own, so that training never waits.
+"""Deliver a sweep folder to a sink in a background thread, so that training never waits for it.
 
-The folder is the outbox: a trial is delivered by reading its files, as often as it takes. What
-fails is tried again, with growing pauses, until the session ends; then by the next one.
+A trial is delivered by reading its files, so a delivery can be repeated at any time. A failed
+one is repeated with growing pauses until the session ends, and then by the next session.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from results.paths import SweepPaths
 from results.records.trial import Report, ReportTail, TrialRecord, read_trial
-from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
-from results.tracking.averages import Average, averages
-from results.tracking.extras import Extras, extras
+from results.tracking.averages import Average, read_averages
+from results.tracking.delivered import Delivered
+from results.tracking.extras import Extras, read_extras
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
 log = logging.getLogger(__name__)
 
-_GATHER_S = 0.5
-"""Seconds for which changes are gathered, so that reports can be sent together."""
+_BATCH_S = 0.5
+"""Seconds for which changes are collected, so that reports are sent together."""
 _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
+"""Attempts after the session has ended."""
 UNFENCED = NullFence()
 
 
 class Sink(Protocol):
-    """Where a sweep is delivered. Methods run in the background thread and may raise anything;
-    whatever they are told again they do not repeat."""
+    """Where a sweep is delivered.
+
+    The background thread calls the methods; they may raise anything. Calls may repeat what was
+    delivered before; the sink stores it once.
+    """
 
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial up to date; `reports` are those that may be new."""
 
-    def average(self, made: Average) -> None:
+    def average(self, average: Average) -> None:
         """Bring an average of weights up to date."""
 
     def end(self, ending: Ending) -> None:
-        """The session is over."""
+        """Record that the session has ended."""
 
 
 def mlflow_tracker(
@@ -58,7 +59,7 @@ def mlflow_tracker(
     facts: SweepFacts,
     fence: Fence = UNFENCED,
 ) -> Delivery:
-    """Delivery of a sweep to MLflow; arguments as of `results.tracking.runs.Runs`."""
+    """Delivery of a sweep to MLflow; for the arguments see `results.tracking.runs.Runs`."""
 
     def open_runs() -> Sink:
         from results.tracking.runs import Runs
@@ -69,14 +70,14 @@ def mlflow_tracker(
 
 
 class Delivery:
-    """A `Tracker`: everything in the sweep folder that its sink has not got yet.
+    """A `Tracker` that delivers what its sink does not have yet.
 
     Args:
         paths: of the sweep.
-        open_sink: makes the sink, in the thread; again after each failure.
+        open_sink: creates the sink, in the thread; called again after each failure.
         name: of the sink, for messages.
-        destination: tells sinks apart: what one has got, another has not.
-        tenure: of who delivers; a sink that finds it lost raises `OwnershipLostError`, and that is the end.
+        destination: identifies the sink: what one has got, another has not.
+        fence: checked before writes; after an `OwnershipLostError` nothing more is delivered.
     """
 
     def __init__(
@@ -87,14 +88,14 @@ class Delivery:
         destination: str,
         fence: Fence = UNFENCED,
     ) -> None:
-        self._paths, self._open, self._name = paths, open_sink, name
-        self._tenure = fence
-        self._ledger = _Ledger(paths, destination)
+        self._paths, self._open_sink, self._name = paths, open_sink, name
+        self._fence = fence
+        self._delivered = Delivered(paths, destination)
         self._sink: Sink | None = None
         self._tails: dict[str, ReportTail] = {}
-        self._waiting = set(paths.trial_ids())
+        self._pending = set(paths.trial_ids())
         self._ending: Ending | None = None
-        self._ended = self._abandoned = False
+        self._has_ended = self._is_abandoned = False
         self._error = ""
         self._lock = threading.Lock()
         self._work, self._closing = threading.Event(), threading.Event()
@@ -102,30 +103,35 @@ class Delivery:
 
     @property
     def last_ending(self) -> Ending:
-        """How the newest session ended; one that was killed could not say."""
-        return self._ledger.ending or Ending("KILLED", {})
+        """How the newest session ended; KILLED if it left no record of that."""
+        return self._delivered.ending or Ending("KILLED", {})
+
+    @property
+    def last_error(self) -> str:
+        """One line on the newest failure, without secrets; empty if there was none."""
+        return self._error
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
-        """See `Tracker`. Begins with the first report: imports would delay the first trial."""
+        """See `Tracker`. The thread starts with the first report: imports delay the first trial."""
         with self._lock:
-            self._waiting.add(trial_id)
+            self._pending.add(trial_id)
         if reported or self._thread.ident is not None:
             self._wake()
 
     def close(self, ending: Ending, timeout: float) -> str | None:
         """See `Tracker`."""
-        self._ending = self._ledger.ending = ending
+        self._ending = self._delivered.ending = ending
         self._save()
         self._closing.set()
         self._wake()
         self._thread.join(timeout)
-        self._abandoned = True
-        if self._ended:
+        self._is_abandoned = True
+        if self._has_ended:
             return None
-        trials = len(self._waiting)
+        trials = len(self._pending)
         what = f"{trials} trial{'s' * (trials != 1)}" if trials else "the sweep's end"
-        said = f" ({self._error})" if self._error else ""
-        return f"{self._name}: {what} not delivered yet{said}"
+        reason = f" ({self._error})" if self._error else ""
+        return f"{self._name}: {what} not delivered yet{reason}"
 
     def _wake(self) -> None:
         self._work.set()
@@ -133,13 +139,13 @@ class Delivery:
             self._thread.start()
 
     def _run(self) -> None:
-        pause, last_tries = _GATHER_S, 0
-        while not self._ended and not self._abandoned:
+        pause, last_tries = _BATCH_S, 0
+        while not self._has_ended and not self._is_abandoned:
             self._work.wait()
             self._work.clear()
             self._closing.wait(pause)
-            if self._round():
-                pause = _GATHER_S
+            if self.deliver_pending():
+                pause = _BATCH_S
                 continue
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             self._work.set()
@@ -149,115 +155,68 @@ class Delivery:
                     return
                 time.sleep(last_tries)
 
-    def _round(self) -> bool:
-        """Deliver what waits; False when something has to be tried again."""
+    def deliver_pending(self) -> bool:
+        """Deliver every change, and the end of the session if it has ended.
+
+        The background thread calls this; another caller must not use the thread as well.
+
+        Returns:
+            False when something failed and has to be delivered again.
+        """
         try:
-            self._sink = self._sink or self._open()
-            for trial_id in sorted(self._waiting):
-                if self._abandoned:
+            self._sink = self._sink or self._open_sink()
+            for trial_id in sorted(self._pending):
+                if self._is_abandoned:
                     return False
                 self._deliver(self._sink, trial_id)
             if self._ending is not None:
-                for made in averages(self._paths):
-                    self._sink.average(made)
+                for average in read_averages(self._paths):
+                    self._sink.average(average)
                 self._sink.end(self._ending)
-                self._ended = True
+                self._has_ended = True
         except OwnershipLostError as e:  # the sweep's new owner delivers the rest
-            self._abandoned = True
-            self._note(e)
+            self._is_abandoned = True
+            self._on_failed(e)
             return False
-        except Exception as e:  # noqa: BLE001 - whatever a tracker does, training goes on
-            self._note(e)
+        except Exception as e:  # noqa: BLE001 - whatever a sink raises, training continues
+            self._on_failed(e)
             return False
         finally:
             self._save()
         return True
 
     def _save(self) -> None:
-        with contextlib.suppress(OwnershipLostError):  # the file is another's by now
-            self._tenure.check()
-            self._ledger.save()
+        with contextlib.suppress(OwnershipLostError):  # another driver owns the file now
+            self._fence.check()
+            self._delivered.save()
 
     def _deliver(self, sink: Sink, trial_id: str) -> None:
         with self._lock:
-            self._waiting.discard(trial_id)
+            self._pending.discard(trial_id)
         try:
             record = read_trial(self._paths.trial(trial_id))
-        except UserError:  # damaged: the driver and `tune show` say so
+        except UserError:  # damaged: the driver and `tune show` report it
             return
-        if self._ledger.has(record):
+        if self._delivered.has(record):
             return
         tail = self._tails.setdefault(trial_id, ReportTail(self._paths.trial(trial_id)))
         try:
             new, position = tail.read(record.end_step)
             files = self._paths.trial(trial_id)
-            sink.update(record, new, Extras() if record.state.active else extras(files, record))
+            extras = Extras() if record.state.active else read_extras(files, record)
+            sink.update(record, new, extras)
         except Exception:
             with self._lock:
-                self._waiting.add(trial_id)
+                self._pending.add(trial_id)
             raise
         tail.position = position
-        self._ledger.note(record)
+        self._delivered.add(record)
 
-    def _note(self, error: Exception) -> None:
-        self._sink = None  # what it has of the last call is not known: the next one asks
+    def _on_failed(self, error: Exception) -> None:
+        self._sink = None  # it is unknown how much of the last call it stored: the next one asks
         self._tails.clear()
-        said = str(error).splitlines() or [""]
-        text = redact(f"{type(error).__name__}: {said[0]}")
-        if not self._error and not self._abandoned:
-            log.warning("%s: %s; training goes on, and delivery is tried again", self._name, text)
+        lines = str(error).splitlines() or [""]
+        text = redact(f"{type(error).__name__}: {lines[0]}")
+        if not self._error and not self._is_abandoned:
+            log.warning("%s: %s; training continues, and delivery is retried", self._name, text)
         self._error = text
-
-
-@dataclass
-class _Ledger:
-    """`delivered.json`: trials at rest that need no look any more, and how the session ended.
-
-    Losing it costs questions to the sink, nothing else.
-    """
-
-    paths: SweepPaths
-    destination: str
-
-    def __post_init__(self) -> None:
-        self.destination = hashlib.sha256(self.destination.encode()).hexdigest()[:16]
-        self._trials: dict[str, str] = {}
-        self.ending: Ending | None = None
-        self._saved = ""
-        raw = self._load()
-        if raw.get("destination") == self.destination:
-            self._trials = raw["trials"]
-        if raw.get("ending"):
-            self.ending = Ending(**raw["ending"])
-
-    def has(self, record: TrialRecord) -> bool:
-        """Whether a trial at rest was delivered as it is now."""
-        return not record.state.active and self._trials.get(record.id) == _mark(record)
-
-    def note(self, record: TrialRecord) -> None:
-        """The trial was delivered as it is now."""
-        if not record.state.active:
-            self._trials[record.id] = _mark(record)
-
-    def save(self) -> None:
-        """Write it down, if it has changed and can be."""
-        ending = asdict(self.ending) if self.ending else None
-        raw = {"destination": self.destination, "trials": self._trials, "ending": ending}
-        text = json.dumps(raw)
-        if text != self._saved:
-            try:
-                write_atomic(self.paths.delivered, text.encode())
-                self._saved = text
-            except OSError as e:
-                log.warning("%s: cannot be written (%s)", self.paths.delivered, e.strerror)
-
-    def _load(self) -> dict[str, Any]:
-        try:
-            raw = json.loads(self.paths.delivered.read_bytes())
-            return raw if isinstance(raw["trials"], dict) else {}
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
-
-
-def _mark(record: TrialRecord) -> str:
-    return f"{record.state} {len(record.attempts)} {record.end_step}"

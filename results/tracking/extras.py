@@ -1,4 +1,4 @@
-"""What a tracker gets of a finished trial beside its reports: all read from its files."""
+"""What a tracker shows of a finished trial in addition to its reports, read from its files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LINEAGE = "lineage.json"
 
 @dataclass(frozen=True)
 class Extras:
-    """What is told of a trial once, when it has ended.
+    """Delivered once, when the trial has ended.
 
     Attributes:
-        tags: what it ran with, and where its weights come from.
-        samples: (key, step, Unix seconds, value) of what its processes took.
+        tags: its environment, and the origin of its weights.
+        samples: (key, step, Unix seconds, value) of the resource usage of its processes.
         artifacts: file name to text.
     """
 
@@ -28,12 +28,12 @@ class Extras:
     artifacts: Mapping[str, str] = field(default_factory=dict)
 
 
-def extras(paths: TrialPaths, record: TrialRecord) -> Extras:
-    """Read them; what is not there is left out."""
+def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
+    """Read the extras of a trial; missing files are skipped."""
     numbers = [a.number for a in record.attempts]
     found = environment.read(paths, numbers[-1]) if numbers else None
     tags = environment.tags(found) if found else {}
-    if init := _init(paths):
+    if init := _initial_digest(paths):
         tags["tune.init"] = init
     if record.lineage:
         tags["tune.donors"] = ", ".join(f"{i.donor} at {i.donor_step}" for i in record.lineage)
@@ -43,12 +43,12 @@ def extras(paths: TrialPaths, record: TrialRecord) -> Extras:
         for step, time, values in environment.samples(paths, number)
         for key, value in values.items()
     )
-    told = [a.model_dump(mode="json") for a in record.attempts]
-    artifacts = {"attempts.json": json.dumps(told, indent=1)} if len(told) > 1 else {}
+    attempts = [a.model_dump(mode="json") for a in record.attempts]
+    artifacts = {"attempts.json": json.dumps(attempts, indent=1)} if len(attempts) > 1 else {}
     return Extras(tags, samples, artifacts)
 
 
-def _init(paths: TrialPaths) -> str | None:
+def _initial_digest(paths: TrialPaths) -> str | None:
     """Digest of the initial weights, from the newest checkpoint."""
     newest = paths.newest_checkpoint()
     try:

@@ -1,6 +1,6 @@
-"""MLflow's model registry: a version that loads from `models:/name@champion` and predicts.
+"""Register a model in MLflow, so that `models:/name@champion` loads and predicts.
 
-The model is the verified ONNX file, so that neither writing nor loading it runs a pickle.
+The model is the verified ONNX file, so that neither writing nor loading it uses pickle.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ RUNTIME = Runtime("run_mlflow.py", 1e-3)
 
 
 @dataclass(frozen=True)
-class Registered:
-    """A version in the registry."""
+class RegisteredVersion:
+    """A version of a registered model."""
 
     name: str
     version: str
     verification: Verification
 
     def uri(self, alias: str) -> str:
-        """What `mlflow.pyfunc.load_model` takes."""
+        """Address for `mlflow.pyfunc.load_model`."""
         return f"models:/{self.name}@{alias}"
 
 
@@ -49,24 +49,24 @@ def register(
     tags: Mapping[str, str],
     *,
     champion: bool,
-) -> Registered:
-    """Register an exported ONNX model, and judge what the registry gives back.
+) -> RegisteredVersion:
+    """Register an exported ONNX model, and verify the model that the registry returns.
 
     Args:
         uri: MLflow's store or server.
-        artifact_root: for the artifacts of an experiment that has to be made.
-        experiment: holds the run that the version belongs to.
+        artifact_root: folder for the artifacts of a new experiment.
+        experiment: for the run that the version belongs to.
         onnx: folder of the export.
         name: of the registered model.
-        model: the original, for the signature and as the judge.
+        model: the original, for the signature and the comparison.
         tags: of the run and of the version.
-        champion: whether the version passed its gate and gets the alias `champion` too.
+        champion: whether the version gets the alias `champion` too.
 
     Raises:
-        UserError: what the registry gives back differs; the version is deleted again.
+        UserError: the outputs of the registered model differ; the version is deleted.
     """
     client = connect(uri)
-    version = _log(client, artifact_root, experiment, onnx, name, model, tags)
+    version = _create_version(client, artifact_root, experiment, onnx, name, model, tags)
     tracking = {"MLFLOW_TRACKING_URI": uri}
     verification = verify_export(f"models:/{name}/{version}", RUNTIME, model, environment=tracking)
     if not verification.passed:
@@ -75,10 +75,10 @@ def register(
     client.set_registered_model_alias(name, CANDIDATE, version)
     if champion:
         client.set_registered_model_alias(name, CHAMPION, version)
-    return Registered(name, version, verification)
+    return RegisteredVersion(name, version, verification)
 
 
-def _log(
+def _create_version(
     client: MlflowClient,
     artifact_root: Path | None,
     experiment: str,
@@ -87,25 +87,25 @@ def _log(
     model: Exportable,
     tags: Mapping[str, str],
 ) -> str:
-    """A run with the model as artifact, and a new version of it; gives the version."""
+    """Log a run with the model as artifact, and create a version from it."""
     from mlflow.exceptions import MlflowException
 
     where = experiment_id(client, experiment, artifact_root)
     run = client.create_run(where, tags=dict(tags), run_name=f"{name} {onnx.name}")
     with quiet_exporters(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
-        _save(onnx, folder, model)
+        _save_mlflow_model(onnx, folder, model)
         client.log_artifacts(run.info.run_id, str(folder), "model")
     client.set_terminated(run.info.run_id)
-    with suppress(MlflowException):  # it is there
+    with suppress(MlflowException):  # it exists
         client.create_registered_model(name)
     source = f"{run.info.artifact_uri}/model"
-    made = client.create_model_version(name, source, run.info.run_id, tags=dict(tags))
-    return str(made.version)
+    created = client.create_model_version(name, source, run.info.run_id, tags=dict(tags))
+    return str(created.version)
 
 
-def _save(onnx: Path, folder: Path, model: Exportable) -> None:
-    """MLflow's own form of an ONNX model, with a signature whose sizes may vary."""
+def _save_mlflow_model(onnx: Path, folder: Path, model: Exportable) -> None:
+    """Write an MLflow model folder, with a signature whose dynamic dimensions are open."""
     import mlflow.onnx
     import numpy as np
     import onnx as onnx_package
@@ -115,14 +115,14 @@ def _save(onnx: Path, folder: Path, model: Exportable) -> None:
 
     example = model.examples[0].numpy()
     output = model.module(model.examples[0]).detach().numpy()
-    open_sizes = [-1 if i in model.dynamic else n for i, n in enumerate(example.shape)]
-    given = TensorSpec(example.dtype, open_sizes, model.input_name)
-    free = [-1] * (output.ndim - 1) + [output.shape[-1]]
-    taken = TensorSpec(np.dtype(output.dtype), free, model.output_name)
+    input_shape = [-1 if i in model.dynamic else n for i, n in enumerate(example.shape)]
+    input_spec = TensorSpec(example.dtype, input_shape, model.input_name)
+    output_shape = [-1] * (output.ndim - 1) + [output.shape[-1]]
+    output_spec = TensorSpec(np.dtype(output.dtype), output_shape, model.output_name)
     mlflow.onnx.save_model(
         onnx_package.load(onnx / "model.onnx"),
         folder,
-        signature=ModelSignature(Schema([given]), Schema([taken])),
+        signature=ModelSignature(Schema([input_spec]), Schema([output_spec])),
         input_example={model.input_name: example},
         pip_requirements=[
             f"onnx=={onnx_package.__version__}",

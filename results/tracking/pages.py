@@ -1,4 +1,4 @@
-"""MLflow's own pages: their addresses, and the command that serves them."""
+"""Addresses of MLflow's own pages, and the command that serves them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 100) -> str:
-    """Address of MLflow's page that compares the runs of the trials of one or several sweeps.
+    """Address of the page that compares the trials of one or several sweeps.
 
     Args:
-        base: of the server's pages, such as `http://127.0.0.1:5000`.
+        base: address of the server's pages, such as `http://127.0.0.1:5000`.
         uri: of the store.
         sweep_keys: see `SweepFacts`.
-        limit: the page gets unreadable, and the address too long, with more runs than this; the
-            first ones of each sweep are compared.
+        limit: largest number of runs, because the page becomes unreadable and the address too long;
+            the first trials of each sweep are compared.
 
     Raises:
         UserError: the store has no run of a sweep's trials.
@@ -39,12 +39,12 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
             raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{key}'")
         runs += sorted(found, key=_trial_of)[: max(1, limit // len(sweep_keys))]
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
-    of = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
-    return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={of}"
+    experiment_ids = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
+    return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={experiment_ids}"
 
 
 def curves_url(comparison: str, metric: str) -> str:
-    """Address of MLflow's page of a metric's curves, for the runs of a `comparison_url`."""
+    """Address of the page with a metric's curves, for the runs of a `comparison_url`."""
     base, _, runs = comparison.partition("#/compare-runs?")
     view = {
         "metric": json.dumps(metric),
@@ -61,17 +61,17 @@ def curves_url(comparison: str, metric: str) -> str:
 
 
 def experiment_url(base: str, uri: str, experiment: str) -> str:
-    """Address of MLflow's page of an experiment; the start page when there is none."""
+    """Address of the page of an experiment; the start page when there is none."""
     found = connect(uri).get_experiment_by_name(experiment)
     page = f"/experiments/{found.experiment_id}/runs" if found else ""
     return f"{base.rstrip('/')}/#{page}"
 
 
 def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
-    """Command that serves MLflow's pages for a store that is no server itself.
+    """Command that serves MLflow's pages for a store without a server.
 
-    The store's address goes by `ui_environment`: it may hold a password, which a command line
-    would show to every user of the machine. Only requests addressed to this host are answered.
+    `ui_environment` passes the store's address: it may hold a password, which a command line
+    would show to every user of the machine. The server only answers requests to this host.
     """
     hosts = ",".join(f"{name}:{port}" for name in dict.fromkeys([host, "localhost"]))
     where = ["--host", host, "--port", str(port), "--allowed-hosts", hosts, "--workers", "1"]
@@ -80,7 +80,7 @@ def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
 
 
 def ui_environment(uri: str) -> dict[str, str]:
-    """What `ui_command` needs in its environment, beside what is there."""
+    """Variables that `ui_command` needs in addition to the present environment."""
     quiet = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     return {**quiet, "MLFLOW_BACKEND_STORE_URI": uri}
 

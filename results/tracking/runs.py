@@ -1,4 +1,4 @@
-"""A sweep's runs in MLflow, brought up to date: whatever is there already is not sent again."""
+"""A sweep's runs in MLflow: updates them and sends nothing twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STATUS = {
 
 @dataclass
 class _Run:
-    """A run, and what MLflow has of it. `sent` is None until MLflow was asked."""
+    """A run and what MLflow stores of it; `sent` is None until MLflow was asked for its metrics."""
 
     id: str
     metrics: set[str] = field(default_factory=set)
@@ -55,16 +55,16 @@ class _Run:
 
 
 class Runs:
-    """The runs of one sweep, found again by their tags. Any method may raise what MLflow raises.
+    """The runs of one sweep, found by their tags. Any method may raise what MLflow raises.
 
-    After an error make another one: what MLflow took of the failed call is not known.
+    After an error create a new object: it is unknown how much of the failed call MLflow stored.
 
     Args:
         uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
         artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
-        experiment: its name; made when there is none.
+        experiment: its name; created when there is none.
         facts: of the sweep.
-        tenure: asked before everything that is sent; what it raises goes through.
+        fence: checked before every write; its errors are raised.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class Runs:
         fence: Fence,
     ) -> None:
         self._reader = connect(uri)
-        self._tenure = fence
-        self._experiment = experiment_id(self._client, experiment, artifact_root)
+        self._fence = fence
+        self._experiment_id = experiment_id(self._client, experiment, artifact_root)
         self._key = facts.key
         self._children: dict[str, _Run] = {}
         self._averages: dict[str, _Run] = {}
         parent = None
-        for run in search(self._reader, [self._experiment], facts.key):
+        for run in search(self._reader, [self._experiment_id], facts.key):
             known = _Run(
                 run.info.run_id, set(run.data.metrics), set(run.data.params), dict(run.data.tags)
             )
@@ -97,21 +97,21 @@ class Runs:
         self._parent = parent or self._create(facts.name, {}, time.time())
         self._reopen(self._parent)
         self._log(self._parent, params=facts.params, tags=facts.tags)
-        self._keep(self._parent, facts.artifacts)
+        self._store(self._parent, facts.artifacts)
 
     @property
     def _client(self) -> MlflowClient:
-        """For what changes something there: who drives the sweep no more sends nothing more."""
-        self._tenure.check()
+        """The client for writes, which only the sweep's owner may make."""
+        self._fence.check()
         return self._reader
 
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial's run up to date.
 
         Args:
-            record: as it is now.
+            record: the present record.
             reports: those that may be new, oldest first.
-            extras: empty while it runs.
+            extras: empty while the trial runs.
         """
         tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
         tags["tune.workers"] = ", ".join(str(a.workers) for a in record.attempts)
@@ -128,28 +128,32 @@ class Runs:
         points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
         metrics = self._unsent(run, points)
         self._log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
-        self._keep(run, extras.artifacts)
+        self._store(run, extras.artifacts)
         if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
             self._end(run, _STATUS[record.state], ended or time.time())
 
-    def average(self, made: Average) -> None:
-        """Bring an average of weights up to date: a run of its own beside the trials'."""
-        run = self._averages.get(made.digest)
+    def average(self, average: Average) -> None:
+        """Bring the run of an average of weights up to date."""
+        run = self._averages.get(average.digest)
         if run is None:
-            fixed = {AVERAGE_TAG: made.digest, PARENT_TAG: self._parent.id}
-            run = self._averages[made.digest] = self._create(made.name, fixed, made.created)
+            fixed = {AVERAGE_TAG: average.digest, PARENT_TAG: self._parent.id}
+            run = self._averages[average.digest] = self._create(
+                average.name, fixed, average.created
+            )
         elif not run.running:
             return
-        runs = ", ".join(self._children[m].id for m in made.members if m in self._children)
-        metrics = self._unsent(run, {(k, 0): (v, made.created) for k, v in made.metrics.items()})
-        tags = {**made.tags, "tune.member_runs": runs}
-        self._log(run, params=made.params, tags=tags, metrics=metrics)
-        self._keep(run, made.artifacts)
-        self._end(run, "FINISHED", made.created)
+        runs = ", ".join(self._children[m].id for m in average.members if m in self._children)
+        metrics = self._unsent(
+            run, {(k, 0): (v, average.created) for k, v in average.metrics.items()}
+        )
+        tags = {**average.tags, "tune.member_runs": runs}
+        self._log(run, params=average.params, tags=tags, metrics=metrics)
+        self._store(run, average.artifacts)
+        self._end(run, "FINISHED", average.created)
 
     def end(self, ending: Ending) -> None:
-        """The session is over: no run says any more that it runs."""
+        """The session has ended: set the status of every run that is still running."""
         from mlflow.entities import Metric
 
         now = time.time()
@@ -162,7 +166,7 @@ class Runs:
 
     def _create(self, name: str, tags: Mapping[str, str], started: float) -> _Run:
         tags = {SWEEP_TAG: self._key, **tags}
-        made = self._client.create_run(self._experiment, int(started * 1000), tags, name)
+        made = self._client.create_run(self._experiment_id, int(started * 1000), tags, name)
         return _Run(made.info.run_id, tags=dict(tags), sent=set())
 
     def _reopen(self, run: _Run) -> None:
@@ -182,7 +186,7 @@ class Runs:
         tags: Mapping[str, str] | None = None,
         metrics: list[Metric] | None = None,
     ) -> None:
-        """Send what the run has not, in as few calls as MLflow's limits allow."""
+        """Send what the run does not have, in as few calls as MLflow's limits allow."""
         from mlflow.entities import Param, RunTag
 
         named = {_name(k): str(v)[:_VALUE] for k, v in redacted(params or {}).items()}
@@ -198,8 +202,8 @@ class Runs:
         if run.sent is not None:
             run.sent.update((m.key, m.step) for m in metrics or [])
 
-    def _keep(self, run: _Run, artifacts: Mapping[str, str]) -> None:
-        """Store files with a run; a tag with their digest tells whether they are there already."""
+    def _store(self, run: _Run, artifacts: Mapping[str, str]) -> None:
+        """Store files with a run; a tag with the digest shows that a file is there already."""
         for name, text in artifacts.items():
             tag, digest = f"tune.artifact.{name}", hashlib.sha256(text.encode()).hexdigest()
             if run.tags.get(tag) != digest:
@@ -209,7 +213,7 @@ class Runs:
     def _unsent(
         self, run: _Run, points: Mapping[tuple[str, int], tuple[float, float]]
     ) -> list[Metric]:
-        """Of (key, step) to (value, Unix seconds), what MLflow has not."""
+        """Of (key, step) → (value, Unix seconds), the points that MLflow does not have."""
         from mlflow.entities import Metric
 
         if points and run.sent is None:

@@ -1,4 +1,4 @@
-"""Who else learns of a sweep, beside its folder; what they are told, and when."""
+"""The interface of trackers, which show a sweep elsewhere while its folder stays the record."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """What is said of the sweep as a whole.
+    """What a tracker shows of the sweep as a whole.
 
     Attributes:
-        key: names the sweep for good, wherever its folder is moved.
+        key: identifies the sweep, also after its folder was moved or renamed.
         name: of the sweep.
         tags, params: of the sweep's own run.
-        artifacts: file name to text, kept with it.
+        artifacts: file name to text, stored with that run.
     """
 
     key: str
@@ -27,31 +27,36 @@ class SweepFacts:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended: FINISHED, KILLED (interrupted) or FAILED, and the sweep's metrics."""
+    """How a session ended.
+
+    Attributes:
+        status: FINISHED, KILLED (interrupted) or FAILED.
+        metrics: of the sweep as a whole.
+    """
 
     status: str
     metrics: Mapping[str, float]
 
 
 class Tracker(Protocol):
-    """Brings elsewhere what the sweep folder says. Methods return at once and never raise."""
+    """Copies the content of a sweep folder elsewhere. Methods never raise; only `close` waits."""
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
-        """There is something new in a trial's files; `reported` if it is a report."""
+        """A trial's files have changed; `reported` says whether by a report."""
 
     def close(self, ending: Ending, timeout: float) -> str | None:
-        """The session ends: deliver the rest, for about `timeout` seconds.
+        """The session has ended: deliver the rest, for about `timeout` seconds.
 
         Returns:
-            One line on what was not delivered, and how it will be; None when all was.
+            One line on what was not delivered; None when everything was.
         """
 
 
 class NullTracker:
-    """Tells nobody."""
+    """Does nothing."""
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
-        """Nothing."""
+        """See `Tracker`."""
 
     def close(self, ending: Ending, timeout: float) -> None:
-        """Nothing."""
+        """See `Tracker`."""

@@ -18,7 +18,7 @@ from results.records.trial import TrialState
 from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Case, finished_trials, violations
 from tests.ray.conftest import ENV, Tune
-from tests.results.servers import free_port, mlflow_server
+from tests.results.tracking.servers import free_port, mlflow_server
 
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "conditional.yaml"
 SETTINGS = {"adam": {"learning_rate", "weight_decay"}, "sgd": {"learning_rate", "momentum"}}

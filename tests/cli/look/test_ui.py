@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from tests.cli.conftest import Tune
-from tests.results.servers import free_port
+from tests.results.tracking.servers import free_port
 
 
 def test_ui_refuses_sweeps_with_different_servers(tune: Tune) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from tests.cli.conftest import Tune, add_checkpoint
-from tests.results.servers import free_port
+from tests.results.tracking.servers import free_port
 from tuning.cli.run import transfer
 from tuning.controller.sweep_dir.lock import acquire_lock
 

@@ -26,7 +26,7 @@ from results.storage.object_store import (
 from results.storage.retry import FIRST_PAUSE_S
 from search_spaces.errors import UserError
 from tests.object_store import BUCKET, s3_server
-from tests.results.servers import failing_server, free_port
+from tests.results.tracking.servers import failing_server, free_port
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "0123456789abcdef"

@@ -1,4 +1,4 @@
-"""Averages are runs of their own in MLflow, beside the trials'; told once, from their folders."""
+"""Averages are runs of their own in MLflow, stored once, read from their folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store for all tests, which takes seconds to make; each has a sweep of its own in it."""
+    """A store for all tests, which takes seconds to create; each test uses its own experiment."""
     return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
 
 
@@ -44,7 +44,7 @@ def runs(uri: str, paths: SweepPaths) -> list[Any]:
     return client.search_runs([client.get_experiment_by_name(str(paths.root)).experiment_id])
 
 
-def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
+def test_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
     soup = build(sweep, "greedy")
     build(sweep, "weighted", weights=[1, 2, 1])
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_an_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
     ).read_text()
 
 
-def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, uri: str) -> None:
+def test_new_average_of_the_same_name_is_a_new_run(sweep: SweepPaths, uri: str) -> None:
     build(sweep, "weighted", weights=[1, 2, 1])
     deliver(sweep, uri)
     build(sweep, "weighted", weights=[1, 1, 1])
@@ -83,7 +83,7 @@ def test_another_average_of_the_same_name_is_another_run(sweep: SweepPaths, uri:
     assert sorted(r.data.params["share.t0001"] for r in found) == [str(1 / 3), "0.5"]
 
 
-def test_a_damaged_recipe_is_passed_over(sweep: SweepPaths, uri: str) -> None:
+def test_damaged_soup_is_skipped(sweep: SweepPaths, uri: str) -> None:
     build(sweep, "greedy")
     (sweep.soup("greedy") / "soup.json").write_text("{")
     deliver(sweep, uri)

@@ -1,4 +1,4 @@
-"""Delivery to MLflow: late, interrupted, to servers in trouble, and yet whole and once."""
+"""Delivery is complete and without duplicates, also after interruptions and server failures."""
 
 import sqlite3
 import threading
@@ -13,32 +13,21 @@ from results.tracking import Delivery, Ending
 from results.tracking import delivery as delivery_module
 from results.tracking.averages import Average
 from results.tracking.extras import Extras
-from tests.results.servers import failing_server, free_port, hanging_server
-from tests.results.tracked import (
-    WAIT_S,
-    open_tracker,
-    points,
-    runs,
-    storage,
-    sweep,
-    trial,
-    uri_of,
-    write,
-)
+from tests.results.tracking.servers import failing_server, free_port, hanging_server
+from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
 
-__all__ = ["storage", "sweep"]
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_killed_driver_leaves_no_run_and_no_point_behind(
+@pytest.mark.parametrize("lost", [False, True], ids=["delivered.json", "no delivered.json"])
+def test_delivery_after_a_killed_driver_is_complete_and_ends_all_runs(
     storage: Path, sweep: SweepPaths, lost: bool
 ) -> None:
     key = f"s/killed-{lost}"
     write(sweep, trial(0), 1, 2)
     write(sweep, trial(1), 1)
     first = open_tracker(sweep, uri_of(storage), key)
-    first._round()  # the driver is gone without a word: both runs say they run
+    first.deliver_pending()  # then the driver is killed: both runs still have the state RUNNING
     assert {r.info.status for r in runs(uri_of(storage), key).values()} == {"RUNNING"}
     if lost:
         sweep.delivered.unlink(missing_ok=True)
@@ -56,7 +45,7 @@ def test_a_killed_driver_leaves_no_run_and_no_point_behind(
     assert points(storage, found["t0001"]) == [(1, 0.1)]
 
 
-def test_a_locked_database_is_waited_for(tmp_path: Path, sweep: SweepPaths) -> None:
+def test_delivery_retries_a_locked_database(tmp_path: Path, sweep: SweepPaths) -> None:
     write(sweep, trial(0, TrialState.COMPLETED), 1)
     made = open_tracker(sweep, uri_of(tmp_path), "s/locked")
     assert made.close(Ending("KILLED", {}), WAIT_S) is None
@@ -64,15 +53,15 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, sweep: SweepPaths) -> N
     tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/locked")
     db = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
     db.execute("begin exclusive")
-    assert not tracker._round()
-    assert "locked" in tracker._error
+    assert not tracker.deliver_pending()
+    assert "locked" in tracker.last_error
     db.execute("rollback")
     db.close()
     assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
     assert points(tmp_path, runs(uri_of(tmp_path), "s/locked")["t0001"]) == [(1, 0.1), (2, 0.2)]
 
 
-def test_an_unusable_store_is_one_warning_and_one_line(
+def test_unusable_store_gives_one_warning_and_no_secret(
     sweep: SweepPaths, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
@@ -87,10 +76,9 @@ def test_an_unusable_store_is_one_warning_and_one_line(
 
 
 @pytest.mark.parametrize("server", [None, failing_server])
-def test_a_server_that_is_down_or_fails_and_is_back_later(
+def test_next_session_delivers_what_a_failing_server_did_not_store(
     server: Any, storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one session could not deliver the next one does, whole and once."""
     monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
     key = f"s/down-{server is None}"
     write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
@@ -112,25 +100,30 @@ def test_a_server_that_is_down_or_fails_and_is_back_later(
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
 
 
-def test_a_server_that_hangs_delays_nobody(sweep: SweepPaths) -> None:
+def test_hanging_server_does_not_delay_close(sweep: SweepPaths) -> None:
     write(sweep, trial(0), 1)
     with hanging_server() as (uri, asked):
         tracker = open_tracker(sweep, uri, "s")
         tracker.changed("t0000", reported=True)
-        assert asked.wait(WAIT_S)  # it is inside of a call that does not come back
+        assert asked.wait(WAIT_S)  # the thread is inside a call that does not return
         tracker.changed("t0000", reported=True)
         problem = tracker.close(Ending("FINISHED", {}), timeout=0.01)
         assert problem is not None
         assert "1 trial not delivered yet" in problem
-    tracker._thread.join(WAIT_S)
-    assert not tracker._thread.is_alive()
+    for thread in delivery_threads():
+        thread.join(WAIT_S)
+    assert not delivery_threads()
+
+
+def delivery_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("track ")]
 
 
 class Gate:
-    """A sink that fails once, then takes everything."""
+    """A sink that waits for an event, fails once, and then accepts everything."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, list[int]]] = []
+        self.received: list[tuple[str, str, list[int]]] = []
         self.failures = 1
         self.open = threading.Event()
 
@@ -139,16 +132,16 @@ class Gate:
         if self.failures:
             self.failures -= 1
             raise ConnectionError("gone")
-        self.told.append((record.id, record.state.value, [r.step for r in reports]))
+        self.received.append((record.id, record.state.value, [r.step for r in reports]))
 
-    def average(self, made: Average) -> None:
-        self.told.append((made.name, made.params["method"], []))
+    def average(self, average: Average) -> None:
+        self.received.append((average.name, average.params["method"], []))
 
     def end(self, ending: Ending) -> None:
-        self.told.append(("sweep", ending.status, []))
+        self.received.append(("sweep", ending.status, []))
 
 
-def test_changes_are_sent_together_and_failures_again(sweep: SweepPaths) -> None:
+def test_changes_are_sent_together_and_failures_are_retried(sweep: SweepPaths) -> None:
     gate = Gate()
     tracker = Delivery(sweep, lambda: gate, "gate", "gate")
     write(sweep, trial(0), 1, 2, 3)
@@ -157,30 +150,30 @@ def test_changes_are_sent_together_and_failures_again(sweep: SweepPaths) -> None
     tracker.changed("t0000", reported=False)
     gate.open.set()
     assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    assert gate.told == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
+    assert gate.received == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
 
 
-def test_what_was_delivered_is_not_even_asked_about(sweep: SweepPaths) -> None:
+def test_delivered_trials_are_skipped_for_the_same_destination(sweep: SweepPaths) -> None:
     gate = Gate()
     gate.open.set()
     for number in range(3):
         write(sweep, trial(number, TrialState.COMPLETED), 1)
     assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("KILLED", {}), WAIT_S) is None
-    gate.told.clear()
+    gate.received.clear()
     write(sweep, trial(3, TrialState.COMPLETED), 1)
     assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("FINISHED", {}), WAIT_S) is None
-    assert [t[0] for t in gate.told] == ["t0003", "sweep"]
-    gate.told.clear()  # another server has none of them
+    assert [t[0] for t in gate.received] == ["t0003", "sweep"]
+    gate.received.clear()  # another destination has none of them
     assert Delivery(sweep, lambda: gate, "g", "two").close(Ending("FINISHED", {}), WAIT_S) is None
-    assert [t[0] for t in gate.told] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
+    assert [t[0] for t in gate.received] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
 
 
-def test_a_damaged_ledger_costs_questions_only(storage: Path, sweep: SweepPaths) -> None:
+def test_damaged_delivered_file_causes_no_duplicates(storage: Path, sweep: SweepPaths) -> None:
     write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
     for damage in (None, b"", b'{"trials": 3}', b"\xff\x00"):
         if damage is not None:
             sweep.delivered.write_bytes(damage)
-        tracker = open_tracker(sweep, uri_of(storage), "s/ledger")
+        tracker = open_tracker(sweep, uri_of(storage), "s/damaged")
         assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    found = runs(uri_of(storage), "s/ledger")
+    found = runs(uri_of(storage), "s/damaged")
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]

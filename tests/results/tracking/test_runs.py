@@ -1,4 +1,4 @@
-"""MLflow's view of a sweep, on a real SQLite store: the folder is what it is told from."""
+"""The runs of a sweep in a real SQLite store of MLflow."""
 
 import json
 import os
@@ -25,25 +25,14 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking.extras import Extras, extras
+from results.tracking.extras import Extras, read_extras
 from search_spaces.errors import UserError
-from tests.results.tracked import (
-    WAIT_S,
-    open_tracker,
-    points,
-    runs,
-    storage,
-    sweep,
-    trial,
-    uri_of,
-    write,
-)
+from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
 
-__all__ = ["storage", "sweep"]
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
-def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
+def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
     first = open_tracker(sweep, uri_of(storage), "s/resumed")
     for number in range(3):
         write(sweep, trial(number), 1, 2)
@@ -61,7 +50,7 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) ->
         "t0002": "KILLED",
     }
 
-    write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 was done again
+    write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 is repeated
     second = open_tracker(sweep, uri_of(storage), "s/resumed")
     second.changed("t0002", reported=True)
     write(sweep, trial(2, TrialState.FAILED, attempts=2))
@@ -80,7 +69,7 @@ def test_a_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) ->
 
 
 def annotated(sweep: SweepPaths) -> TrialRecord:
-    """A finished trial of two attempts, with notes of both and a lineage."""
+    """A finished trial of two attempts, with the environment of both and inherited weights."""
     taken = InheritedWeights(step=1, donor="t0009", donor_step=4, before={}, after={})
     record = trial(0, TrialState.COMPLETED, attempts=2).model_copy(update={"lineage": (taken,)})
     write(sweep, record, 1, 2)
@@ -95,18 +84,18 @@ def annotated(sweep: SweepPaths) -> TrialRecord:
     return record
 
 
-def test_what_a_trial_ran_with_is_told_when_it_has_ended(storage: Path, sweep: SweepPaths) -> None:
+def test_extras_of_a_finished_trial_are_stored_once(storage: Path, sweep: SweepPaths) -> None:
     annotated(sweep)
     facts = SweepFacts("s/facts", "llm-1", {}, {}, {"sweep.yaml": "name: llm\n"})
-    for _ in range(2):  # a second session says nothing twice
+    for _ in range(2):  # the second session stores nothing twice
         sweep.delivered.unlink(missing_ok=True)
         tracker = mlflow_tracker(sweep, uri_of(storage), sweep.root / "artifacts", "llm", facts)
         assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
     found = runs(uri_of(storage), "s/facts")
-    told = found["t0000"].data.tags
-    assert told["tune.version.torch"] == "2"
-    assert (told["tune.data"], told["tune.init"]) == ("d" * 64, "abc")
-    assert told["tune.donors"] == "t0009 at 4"
+    tags = found["t0000"].data.tags
+    assert tags["tune.version.torch"] == "2"
+    assert (tags["tune.data"], tags["tune.init"]) == ("d" * 64, "abc")
+    assert tags["tune.donors"] == "t0009 at 4"
     with sqlite3.connect(storage / "mlflow.db") as db:
         query = "select key, step, value from metrics where run_uuid = ? and key like 'system/%'"
         samples = db.execute(query, (found["t0000"].info.run_id,)).fetchall()
@@ -120,13 +109,13 @@ def _artifact(run: Any, name: str) -> str:
     return (Path(unquote(run.info.artifact_uri.removeprefix("file://"))) / name).read_text()
 
 
-def test_a_trial_without_notes_has_no_extras(sweep: SweepPaths) -> None:
+def test_trial_without_environment_has_no_extras(sweep: SweepPaths) -> None:
     record = trial(0, TrialState.COMPLETED)
     write(sweep, record, 1)
-    assert extras(sweep.trial(record.id), record) == Extras()
+    assert read_extras(sweep.trial(record.id), record) == Extras()
 
 
-def test_what_a_run_says_of_its_trial(
+def test_run_shows_the_trial_without_secrets(
     storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "canary-7f3a")
@@ -147,7 +136,7 @@ def test_what_a_run_says_of_its_trial(
     assert run.data.params["text"] == "has *** in it"
 
 
-def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
+def test_page_addresses_name_the_runs_and_the_metric(storage: Path, sweep: SweepPaths) -> None:
     for number in (1, 0):
         write(sweep, trial(number), 1)
     tracker = open_tracker(sweep, uri_of(storage), "s/pages")
@@ -169,7 +158,7 @@ def test_pages_and_command(storage: Path, sweep: SweepPaths) -> None:
         comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])
 
 
-def test_a_password_is_on_no_command_line() -> None:
+def test_ui_command_does_not_contain_the_password() -> None:
     uri = "postgresql://tune:secret@db/mlflow"
     command = ui_command(Path("/artifacts"), "127.0.0.1", 5000)
     assert command[1:4] == ["-m", "mlflow", "server"]
@@ -178,7 +167,7 @@ def test_a_password_is_on_no_command_line() -> None:
     assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
 
 
-def test_mlflow_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:
+def test_delivery_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:
     write(sweep, trial(0, TrialState.COMPLETED), 1)
     code = (
         "import sys; from pathlib import Path; from results.paths import SweepPaths\n"

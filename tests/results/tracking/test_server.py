@@ -1,4 +1,4 @@
-"""MLflow's real server, killed in the middle of a sweep and started again."""
+"""MLflow's real server, killed during a sweep and started again."""
 
 import urllib.error
 import urllib.request
@@ -6,30 +6,29 @@ from pathlib import Path
 
 import pytest
 
+from results.paths import SweepPaths
 from results.records.trial import TrialState
 from results.tracking import Ending
-from tests.results.servers import free_port, mlflow_server
-from tests.results.tracked import WAIT_S, open_tracker, points, runs, sweep, trial, write
+from tests.results.tracking.servers import free_port, mlflow_server
+from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, write
 
-__all__ = ["sweep"]
 pytestmark = pytest.mark.slow
 
 
-def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, sweep) -> None:
-    """One session: what it could not deliver meanwhile it delivers then, once."""
+def test_delivery_continues_after_a_server_restart(tmp_path: Path, sweep: SweepPaths) -> None:
     port, key = free_port(), "s/back"
     write(sweep, trial(0), 1, 2)
     with mlflow_server(tmp_path, port) as uri:
         tracker = open_tracker(sweep, uri, key)
-        assert tracker._round()
-        assert _asked_as(uri, f"127.0.0.1:{port}") == 200
-        assert _asked_as(uri, "evil.example") == 403  # a page elsewhere that resolves to here
+        assert tracker.deliver_pending()
+        assert _status_for_host(uri, f"127.0.0.1:{port}") == 200
+        assert _status_for_host(uri, "evil.example") == 403  # DNS rebinding
     write(sweep, trial(0, TrialState.COMPLETED), 3)
     write(sweep, trial(1), 1)
     for changed in ("t0000", "t0001"):
-        tracker._waiting.add(changed)
-    assert not tracker._round()
-    assert tracker._error
+        tracker.changed(changed, reported=False)
+    assert not tracker.deliver_pending()
+    assert tracker.last_error
     with mlflow_server(tmp_path, port) as uri:
         write(sweep, trial(1, TrialState.STOPPED), 2)
         assert tracker.close(Ending("FINISHED", {"best": 0.1}), WAIT_S) is None
@@ -43,8 +42,8 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, sweep) -> None:
     assert points(tmp_path, found["t0001"]) == [(1, 0.1), (2, 0.2)]
 
 
-def _asked_as(uri: str, host: str) -> int:
-    """The answer's status to a request that is addressed to a host."""
+def _status_for_host(uri: str, host: str) -> int:
+    """Status of the response to a request with this Host header."""
     asked = urllib.request.Request(f"{uri}/api/2.0/mlflow/experiments/search?max_results=1")
     asked.add_header("Host", host)
     try:

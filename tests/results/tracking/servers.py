@@ -1,4 +1,4 @@
-"""Real servers on the loopback interface: MLflow's, and others that fail, or never answer."""
+"""Real servers on the loopback interface: MLflow's, one that fails, and one that never answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from results.tracking import ui_command, ui_environment
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """A port on which no process listens."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
 
 
-class _Fails(BaseHTTPRequestHandler):
+class _FailingHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_error(500)
@@ -38,7 +38,7 @@ class _Fails(BaseHTTPRequestHandler):
 @contextmanager
 def failing_server() -> Iterator[str]:
     """Answers 500 to everything."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Fails)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _FailingHandler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -51,17 +51,17 @@ def failing_server() -> Iterator[str]:
 
 @contextmanager
 def hanging_server() -> Iterator[tuple[str, threading.Event]]:
-    """Takes one connection and says nothing until the block ends; the event tells it was asked."""
+    """Accepts one connection and never answers; the event is set when it has accepted."""
     asked, over = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def take() -> None:
+        def accept() -> None:
             connection, _ = listener.accept()
             with connection:
                 asked.set()
                 over.wait()
 
-        thread = threading.Thread(target=take)
+        thread = threading.Thread(target=accept)
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
         over.set()
@@ -70,7 +70,7 @@ def hanging_server() -> Iterator[tuple[str, threading.Event]]:
 
 @contextmanager
 def mlflow_server(folder: Path, port: int) -> Iterator[str]:
-    """MLflow's own server with its database in a folder; killed at the end of the block."""
+    """MLflow's server with its database in a folder; killed at the end of the block."""
     uri = f"http://127.0.0.1:{port}"
     with (folder / "server.log").open("ab") as log:
         server = subprocess.Popen(

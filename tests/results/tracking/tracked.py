@@ -1,10 +1,8 @@
-"""A sweep whose trials are told to MLflow, and what MLflow knows of them."""
+"""Write trials to a sweep folder, deliver them to MLflow, and read back what MLflow stores."""
 
 import sqlite3
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from results.paths import SweepPaths
 from results.records.trial import (
@@ -18,18 +16,6 @@ from results.records.trial import (
 from results.tracking import Delivery, SweepFacts, mlflow_tracker
 
 WAIT_S = 100.0
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tracking storage")
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    paths = SweepPaths(tmp_path / "sweep")
-    paths.trials.mkdir(parents=True)
-    return paths
 
 
 def uri_of(storage: Path) -> str:
@@ -51,7 +37,7 @@ def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1
 
 
 def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1) -> None:
-    """The trial as it is now, and reports that are new."""
+    """Write the trial's record, and append reports of these steps."""
     write_trial(paths.trial(record.id), record)
     for step in steps:
         metrics = {"eval/loss@2": step / 10}
@@ -75,7 +61,7 @@ def runs(uri: str, key: str) -> dict[str, Any]:
 
 
 def points(storage: Path, run: Any) -> list[tuple[int, float]]:
-    """Every row of the run's metric: what was sent twice is here twice."""
+    """Every row of the run's metric, duplicates included."""
     with sqlite3.connect(storage / "mlflow.db") as db:
         query = "select step, value from metrics where run_uuid = ? order by step"
         return db.execute(query, (run.info.run_id,)).fetchall()
