@@ -1,6 +1,6 @@
-"""The reference part of docs/sweep-file.md, generated from the schema.
+"""Generates the reference part of docs/sweep-file.md from the schema.
 
-`python -m tests.docs.reference` writes it anew; a test fails while it is stale.
+`python -m tests.docs.reference` writes it; a test fails while it is out of date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ END = "<!-- end of the generated part -->\n"
 
 
 def reference() -> str:
-    """A table of the top level's keys, and one of each section's."""
+    """A table of the top-level keys, and a table for each section."""
     schema = SweepSpec.model_json_schema()
     parts = ["### Top level\n\n" + _table(schema, "")]
     for name, value in schema["properties"].items():
@@ -27,13 +27,13 @@ def reference() -> str:
 
 
 def on_page() -> str:
-    """What stands between the markers now."""
+    """The text between the markers."""
     text = PAGE.read_text(encoding="utf-8")
     return text.partition(BEGIN)[2].partition(END)[0]
 
 
 def rewrite() -> None:
-    """Put the reference between the markers."""
+    """Replace the text between the markers."""
     text = PAGE.read_text(encoding="utf-8")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}{reference()}{END}{after}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the documents say is so: commands, sweep files, code, links and the reference."""
+"""Checks the documents: commands, sweep files, code, links and the generated reference."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def block_named(name: str, page: str) -> str:
     return next(text for _, text in found if text.startswith(f"# {name}\n"))
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     assert len(TEXT["README.md"].splitlines()) <= 150
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_each_command_is_documented_with_an_example(name: str) -> None:
+def test_each_command_has_documentation_and_an_example(name: str) -> None:
     assert re.search(rf"\btune {name}\b", "\n".join(TEXT.values())), "in no document"
     assert re.search(rf"Example: tune {name}\b", COMMANDS[name].help), "no example in its help"
 
@@ -80,7 +80,7 @@ def test_documented_make_targets_exist() -> None:
 
 
 @pytest.mark.parametrize(("where", "text"), [pytest.param(*s, id=s[0]) for s in sweeps()])
-def test_sweep_files_load(where: str, text: str, tmp_path: Path) -> None:
+def test_documented_sweep_files_load(where: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(text)
     if "name: bad" in text:
@@ -90,22 +90,22 @@ def test_sweep_files_load(where: str, text: str, tmp_path: Path) -> None:
         load_sweep(file)
 
 
-def test_the_mistakes_shown_are_those_that_are_told(tmp_path: Path) -> None:
+def test_documented_errors_are_those_of_the_loader(tmp_path: Path) -> None:
     bad = next(text for _, text in sweeps() if "name: bad" in text)
     (tmp_path / "bad.yaml").write_text(bad)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as caught:
         load_sweep(tmp_path / "bad.yaml")
     shown = TEXT["docs/sweep-file.md"].partition("<!-- what tune plan bad.yaml says -->\n")[2]
-    assert shown.startswith("\n".join(["```text", *told.value.problems, "```"]))
+    assert shown.startswith("\n".join(["```text", *caught.value.problems, "```"]))
 
 
 @pytest.mark.parametrize(("where", "text"), [pytest.param(*b, id=b[0]) for b in blocks("python")])
-def test_python_compiles(where: str, text: str) -> None:
+def test_documented_python_compiles(where: str, text: str) -> None:
     compile(text, where, "exec")
 
 
 @pytest.mark.parametrize("page", TEXT)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_have_targets(page: str) -> None:
     for match in LINK.finditer(TEXT[page]):
         link = match[1] or match[2]
         if link.startswith(("http://", "https://")):
@@ -121,18 +121,18 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_the_reference_is_fresh() -> None:
+def test_reference_is_up_to_date() -> None:
     assert on_page() == reference(), "run: python -m tests.docs.reference"
 
 
-def test_every_choice_by_name_is_in_a_document() -> None:
+def test_every_trainable_searcher_and_scheduler_is_documented() -> None:
     everything = "\n".join(TEXT.values())
     for name in [*TRAINABLES, *SEARCHERS, *SCHEDULERS]:
         assert f"`{name}`" in everything
 
 
 class TestOwnCode:
-    """The two examples of docs/trainables.md, from the page."""
+    """The two examples of docs/trainables.md."""
 
     PAGE = "docs/trainables.md"
 
@@ -143,11 +143,11 @@ class TestOwnCode:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def test_the_loop_is_found(self) -> None:
+    def test_loop_resolves(self) -> None:
         spec = load_sweep(Path("my_loop.yaml")).spec
         assert isinstance(resolve(spec.trainable), UserLoop)
 
-    def test_the_class_checks_its_configuration(self) -> None:
+    def test_class_checks_its_configuration(self) -> None:
         spec = load_sweep(Path("line.yaml")).spec
         names = spec.domains().keys() | spec.fixed.keys()
         model = resolve(spec.trainable).Config
@@ -160,7 +160,7 @@ class TestOwnCode:
             )
         ]
 
-    def test_the_class_learns_resumes_bit_for_bit_and_is_judged(self, tmp_path: Path) -> None:
+    def test_class_learns_resumes_bit_identically_and_is_evaluated(self, tmp_path: Path) -> None:
         spec = load_sweep(Path("line.yaml")).spec
         whole = run_trial(tmp_path / "whole", spec.trainable, spec.fixed, checkpoint_every=3)
         losses = [m["loss"] for m in whole.curve.values()]
