@@ -143,7 +143,7 @@ def save(worker: Worker, save: SaveFn, step: int) -> tuple[float, float]:
     stall = time.perf_counter() - began
     worker.saver.wait()
     whole = time.perf_counter() - began
-    worker.saver.settle()
+    worker.saver.drain()
     return stall, whole
 
 

@@ -1,4 +1,4 @@
-"""What a trainable offers so that it can be trained by federated clients."""
+"""The interface of a trainable that federated clients can train."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Rows: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class Client(Protocol):
-    """A model, its training examples and one step on some of them. Keeps no state of training.
+    """A model, its training examples and the loss of some of them. Holds no training state.
 
     Attributes:
-        size: examples of the train split.
+        size: number of examples in the train split.
         batch_size: examples per optimizer step of one client.
         grad_clip: largest L2 norm of a gradient; None: not clipped.
     """
@@ -47,19 +47,19 @@ class Client(Protocol):
         ...
 
     def learning_rate(self, step: int, total: int) -> float:
-        """Of a step (from 0) of so many in all rounds together."""
+        """Learning rate of a step (from 0) out of `total` in all rounds together."""
         ...
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
-        """Mean over these examples of the train split."""
+        """Mean loss over these examples of the train split."""
         ...
 
     def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
-        """Metrics on the selection split, shared among the ranks; the same on each of them."""
+        """Metrics on the selection split. The ranks share the work and get the same result."""
         ...
 
     def save(self, model: nn.Module, folder: Path) -> None:
-        """Write the model as the trainable's own checkpoints have it."""
+        """Write the model in the form of the trainable's own checkpoints."""
         ...
 
     def load(self, model: nn.Module, folder: Path) -> None:

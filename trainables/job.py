@@ -1,4 +1,4 @@
-"""What a worker is told of a trial, and how it reports: plain data that crosses processes."""
+"""The description of a trial that its workers get, and the channel they report to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from results.records.trial import Report, read_reports
 
 
 class Answer(StrEnum):
-    """What a trial is told after each report."""
+    """The driver's answer to a report."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -24,27 +24,27 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Everything a worker must know of a trial. Plain data: it crosses processes and machines.
+    """Everything a worker must know about a trial. Plain data: it crosses processes and machines.
 
     Attributes:
         trial_id: as in the sweep folder.
         folder: the trial's folder (see `TrialPaths`).
         trainable: registered name, `path/to/script.py:function` or `package.module:function`.
         config: the trainable's hyperparameters, nested.
-        seed: of the trial.
+        seed: the trial's seed.
         attempt: number of this launch, from 1.
         cache: folder for prepared data that trials share.
         workers: ranks of this attempt.
-        avoid: ids of machines that none of them may be on.
+        avoid: ids of machines on which no rank may run.
         checkpoint_every: steps between checkpoints.
-        checkpoint_async: whether checkpoints are written behind the training.
-        retention: which checkpoints stay; its metric is the sweep's objective.
+        checkpoint_async: whether checkpoints are written in the background.
+        retention: which checkpoints are kept; its metric is the sweep's objective.
         max_t: the scheduler's step at which the trial is complete.
-        time_attr: the metric that the scheduler counts by.
-        rungs: where it may pause the trial, in that metric: a checkpoint is whole before each.
-        hang_timeout_s: a rank that is silent for so long is ended; None watches nothing.
+        time_attr: the metric in which the scheduler measures progress.
+        rungs: where it may pause the trial, in that metric; a checkpoint is saved before each.
+        hang_timeout_s: a rank without a sign of life for so long is ended; None: no limit.
         wait_for_room_s: how long a checkpoint waits on a full disk.
-        mirror: where checkpoints are kept beside the folder, in object storage.
+        mirror: where copies of the checkpoints are kept in object storage.
     """
 
     trial_id: str
@@ -78,11 +78,11 @@ class TrialJob:
 
     @property
     def superseded(self) -> bool:
-        """A newer attempt of the trial was begun: this one is an orphan and must not write."""
+        """Whether a newer attempt has begun, so that this one is an orphan and must not write."""
         return self.paths.attempt(self.attempt + 1).exists()
 
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
-        """Of the steps that have a checkpoint, ascending, those that stay though they are old."""
+        """Which old checkpoints are kept, of these steps (ascending)."""
         reports = (
             {r.step: r for r in read_reports(self.paths)} if self.retention.needs_reports else {}
         )
@@ -90,8 +90,8 @@ class TrialJob:
 
 
 class Channel(Protocol):
-    """Who listens to rank 0: a lane's mailbox under Ray, the terminal in `tune trial`."""
+    """Where rank 0 reports to: a lane's broker under Ray, the terminal in `tune trial`."""
 
     def report(self, report: Report) -> Answer:
-        """Deliver a report and wait for what to do next."""
+        """Deliver a report and wait for the answer."""
         ...

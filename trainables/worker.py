@@ -1,4 +1,4 @@
-"""One rank of a trial, as a trainable sees it: where it runs, resumes, and whom it reports to."""
+"""One rank of a trial, as a trainable sees it: device, resume, report and communication."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from results.checkpoints.commit import Checkpoint, verify
 from results.records.trial import Report, append_report
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
-from trainables.checkpointing.uploads import restored
+from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob
 from trainables.runtime.preemption import Preempted, preemption_requested
@@ -31,10 +31,10 @@ class Worker:
 
     Attributes:
         job: the trial.
-        channel: asked by rank 0 only.
-        device: where this rank computes.
-        rank, world_size, local_rank: as torch.distributed counts them.
-        saver: of this rank's checkpoints.
+        channel: receives reports; used by rank 0 only.
+        device: the device of this rank.
+        rank, world_size, local_rank: as in torch.distributed.
+        saver: saves this rank's checkpoints.
     """
 
     job: TrialJob
@@ -45,31 +45,31 @@ class Worker:
     local_rank: int = 0
     saver: Saver = field(init=False)
     _last_step: int = field(default=-1, init=False)
-    _due: CheckpointSchedule = field(init=False)
-    _notes: ProvenanceRecorder = field(init=False)
+    _schedule: CheckpointSchedule = field(init=False)
+    _provenance: ProvenanceRecorder = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.job.hang_timeout_s)
-        self._due = CheckpointSchedule(self.job)
+        self._schedule = CheckpointSchedule(self.job)
         self.saver = Saver(self.job, self.rank, self.world_size)
-        self._notes = ProvenanceRecorder(
+        self._provenance = ProvenanceRecorder(
             self.job.paths, self.job.attempt, self.device, self.world_size
         )
 
     def begin(self, source: Mapping[str, str]) -> None:
-        """Write down what the trial runs with: once an attempt, before anything is trained.
+        """Record what the trial runs with; once per attempt, before training.
 
         Args:
             source: digests of the training code's files, see `Trainable.source`.
         """
         if self.rank == 0:
-            self._notes.begin(source)
+            self._provenance.begin(source)
 
     def log_dataset(self, fingerprint: str) -> None:
-        """Say what the data is, by a digest of it: `tune reproduce` compares it."""
+        """Record a digest of the data, which `tune reproduce` compares."""
         if self.rank == 0:
-            self._notes.data(fingerprint)
+            self._provenance.log_dataset(fingerprint)
 
     @property
     def seed(self) -> int:
@@ -78,16 +78,16 @@ class Worker:
 
     @property
     def cache(self) -> Path:
-        """Folder for prepared data that all trials and workers share."""
+        """Folder of prepared data, shared by all trials and workers."""
         return Path(self.job.cache)
 
     def resume(self) -> Checkpoint | None:
-        """The newest whole checkpoint of this trial, or None for a fresh start.
+        """The newest intact checkpoint of this trial, or None for a fresh start.
 
-        Those that are damaged are put aside, with a word in the log. All ranks get the same one.
+        Damaged checkpoints are moved aside and logged. All ranks get the same checkpoint.
 
         Raises:
-            Preempted: this process, or another of the trial's, is told to go.
+            Preempted: this or another process of the trial was asked to terminate.
         """
         self.heartbeat()
         self._leave_if(self.sum({"": float(preemption_requested())})[""] > 0)
@@ -95,12 +95,12 @@ class Worker:
         if self.rank == 0:
             whole = quarantine_damaged(paths)
             remove_leftovers(paths)
-            step = newest.step if (newest := restored(self.job, whole)) else -1.0
+            step = newest.step if (newest := restore_newest(self.job, whole)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
         if agreed < 0:
             return None
         self._last_step = agreed
-        self._due.resumed(agreed)
+        self._schedule.resumed(agreed)
         folder = paths.checkpoint(agreed)
         return Checkpoint(agreed, folder, verify(folder, hashes=False))
 
@@ -112,60 +112,63 @@ class Worker:
         checkpoint: SaveFn | None = None,
         final: bool = False,
     ) -> Answer:
-        """Report the mean of the ranks' metrics at a step; save a checkpoint when one is due.
+        """Report the mean of the ranks' metrics; save a checkpoint if one is due.
 
         Args:
             step: the trainable's own clock; strictly increasing, also over resumes.
-            metrics: of this rank. All ranks give the same names. Values that are already equal on
-                all ranks stay what they are.
-            checkpoint: saves this rank's part of a checkpoint in the folder it is given; called on
-                every rank, only when a checkpoint is due: every `checkpoint.every` steps, at the
-                `final` report, and when the answer ends the trial. What it returns, if anything,
-                writes what it has copied out, and runs while the training goes on.
-            final: this is the trial's last report.
+            metrics: of this rank. All ranks give the same names.
+            checkpoint: saves this rank's part of a checkpoint in the given folder. Called on every
+                rank, only when a checkpoint is due: every `checkpoint.every` steps, at the `final`
+                report, and when the answer ends the trial. It may return a function that writes
+                a copy of the state, which runs while training goes on.
+            final: whether this is the trial's last report.
 
         Returns:
-            The same answer on every rank. When it is not CONTINUE, the newest checkpoint is whole.
+            The same answer on every rank. If it is not CONTINUE, the checkpoint of this step is
+            complete.
 
         Raises:
-            Preempted: a process of the trial is told to go; the newest checkpoint is whole.
+            Preempted: a process of the trial was asked to terminate; the newest checkpoint is
+                complete.
         """
         self.heartbeat()
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         self._last_step = step
-        self.saver.wait()  # no report is made before the checkpoint of an earlier one is there
+        self.saver.wait()  # the checkpoint of an earlier report comes first
         report = Report(
             step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
         )
         if self.rank == 0:
             self._check_owner()
-            append_report(self.job.paths, report)  # first: a resume skips what a checkpoint holds
-            self._notes.look(step)
-        save = checkpoint if self._due.is_sound(report) else None
-        ends = final or self._due.is_complete(report)
-        last = ends or self._due.may_pause(report)
-        due = self._due.by_clock(report) or last
+            append_report(
+                self.job.paths, report
+            )  # before the checkpoint: a resume starts after its step
+            self._provenance.sample(step)
+        save = checkpoint if self._schedule.is_finite(report) else None
+        ends = final or self._schedule.is_complete(report)
+        last = ends or self._schedule.may_pause(report)
+        due = self._schedule.is_due(report) or last
         if save is not None and due:
             self._save(step, save, wait=last)
         answer, leave = self._ask(report)
         if answer is not Answer.CONTINUE or leave:
             if save is not None and not due:
                 self._save(step, save)
-            self.saver.settle()  # what ends here can be gone on with from here
+            self.saver.drain()  # the trial can resume from here
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
 
     def heartbeat(self) -> None:
-        """Say that this rank is alive, where the time between two reports may be long.
+        """Tell the watchdog that this rank is alive, if the time between two reports may be long.
 
-        Called as often as you like; a report is a sign of life too.
+        Cheap enough for every step. A report is a sign of life too.
         """
         self._watchdog.heartbeat()
 
     def close(self) -> None:
-        """The trial is over on this rank: a checkpoint that is under way comes to its end."""
-        self._watchdog.pause()
+        """Finish the checkpoint in progress; the trial is over on this rank."""
+        self._watchdog.suspend()
         self.saver.close()
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -195,8 +198,8 @@ class Worker:
             raise Superseded(f"attempt {self.job.attempt} was superseded by a newer one")
 
     def _ask(self, report: Report) -> tuple[Answer, bool]:
-        """The driver's answer, and whether any rank is told to go; the same on every rank."""
-        self._watchdog.pause()  # the driver may take its time
+        """The driver's answer, and whether any rank must leave; the same on every rank."""
+        self._watchdog.suspend()  # waiting for the driver is not limited
         answer = self.channel.report(report) if self.rank == 0 else Answer.CONTINUE
         if self.rank == 0:
             self.heartbeat()
@@ -212,6 +215,6 @@ class Worker:
 
     def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
         self.saver.begin(step, save, self.barrier)
-        self._due.saved(step)
-        if wait:  # the driver is to hear of the end when the last checkpoint is whole
-            self.saver.settle()
+        self._schedule.saved(step)
+        if wait:  # the driver gets the last report after the checkpoint is complete
+            self.saver.drain()

@@ -21,7 +21,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.tuning.simulate import finish, make_spec, save, train
 from trainables.job import TrialJob
-from trainables.runtime.provenance import versions
+from trainables.runtime.provenance import library_versions
 from tuning.cli.look.ls import ls
 from tuning.cli.look.show import show
 from tuning.cli.results.best import best
@@ -56,7 +56,7 @@ def _create(storage: Path, **changes: Any) -> SweepPaths:
 
 def _write_provenance(job: TrialJob) -> None:
     """Write what a worker writes beside its reports."""
-    ran = Environment(source={}, versions=dict(versions()), hardware={})
+    ran = Environment(source={}, versions=dict(library_versions()), hardware={})
     environment.write(job.paths, job.attempt, ran)
     job.paths.samples(job.attempt).write_text(sample_line(1, 1.0, {"system/memory_mb": 1.0}))
     job.paths.log(job.attempt, 0).write_text("step 1\n")

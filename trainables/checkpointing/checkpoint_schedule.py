@@ -1,4 +1,4 @@
-"""When a checkpoint of a trial is due: every so many steps, before a pause, and at its end."""
+"""Decides when a trial saves a checkpoint: every n steps, before a pause, and at its end."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ if TYPE_CHECKING:
 
 
 class CheckpointSchedule:
-    """Follows one attempt; the same on every rank, as the reports are."""
+    """Follows the reports of one attempt, so every rank decides the same."""
 
     def __init__(self, job: TrialJob) -> None:
         self._job = job
         self._last_checkpoint, self._last_time = 0, 0.0
 
     def resumed(self, step: int) -> None:
-        """The attempt goes on from the checkpoint of this step."""
+        """Start from the checkpoint of this step."""
         self._last_checkpoint, self._last_time = step, float(step)
 
     def saved(self, step: int) -> None:
-        """A checkpoint of this step is made."""
+        """Record that a checkpoint of this step was saved."""
         self._last_checkpoint = step
 
     def is_complete(self, report: Report) -> bool:
-        """Whether the trial is, for the scheduler."""
+        """Whether the trial has reached the scheduler's `max_t`."""
         return self._job.max_t is not None and self._job.retention.time(report) >= self._job.max_t
 
     def may_pause(self, report: Report) -> bool:
-        """Whether the scheduler may pause the trial here: what continues it finds its checkpoint.
+        """Whether the scheduler may pause the trial here, so that it needs a checkpoint.
 
-        Asked before `by_clock` moves the clock.
+        Call it before `is_due`, which advances the clock.
         """
         now = self._job.retention.time(report)
         return any(self._last_time < rung <= now for rung in self._job.rungs)
 
-    def by_clock(self, report: Report) -> bool:
-        """Whether enough steps went by, or a rung did; asked once for each report."""
+    def is_due(self, report: Report) -> bool:
+        """Whether enough steps or a rung have passed. Call it once per report."""
         before, self._last_time = self._last_time, self._job.retention.time(report)
         if self._job.retention.passes_rung(before, self._last_time):
             return True
         return report.step - self._last_checkpoint >= self._job.checkpoint_every
 
-    def is_sound(self, report: Report) -> bool:
-        """Whether the weights are worth keeping: a model that diverged is none to go on from."""
+    def is_finite(self, report: Report) -> bool:
+        """Whether the metric is finite. Diverged weights are never saved."""
         return math.isfinite(report.metrics.get(self._job.retention.metric, 0.0))

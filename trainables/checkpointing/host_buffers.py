@@ -1,7 +1,7 @@
-"""Copies of a trial's state on the host, by several threads, into memory that is used again.
+"""Copies a trial's state to the host with several threads, into memory that is used again.
 
-Fresh memory costs more than the copy into it: the kernel clears every page first. At most one
-checkpoint is under way, so what the last one was copied into is free when the next one begins.
+New memory costs more than the copy, because the kernel clears every page first. At most one
+checkpoint is in progress, so the memory of the last one is free when the next one begins.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ if TYPE_CHECKING:
     _Pair = tuple[_Bytes, _Bytes]
 
 _THREADS = 4
-"""At most: more would wait for the memory."""
+"""Limit: more threads would wait for memory bandwidth."""
 _PIECE = 4 * 2**20
-"""Bytes that a thread copies at once; less in all is copied sooner than a thread is there."""
+"""Bytes per thread; copying fewer than that in total is faster than starting a thread."""
 
 _Kind = tuple["torch.dtype", "torch.Size", bool]
 
 
 class HostBuffers:
-    """Tensors on the host, of one rank of one trial."""
+    """Host tensors of one rank of one trial."""
 
     def __init__(self) -> None:
         self._free: dict[_Kind, list[torch.Tensor]] = defaultdict(list)
         self._used: dict[_Kind, list[torch.Tensor]] = defaultdict(list)
 
     @contextmanager
-    def reused(self) -> Iterator[None]:
-        """In this block `copied` copies into what it gave in the block before, which nobody may
-        need any more.
-        """
+    def reuse(self) -> Iterator[None]:
+        """Within this block, `copy_to_host` overwrites the tensors of the previous block."""
         for kind, tensors in self._used.items():
             self._free[kind] += tensors
         self._used.clear()
@@ -52,12 +50,12 @@ class HostBuffers:
             _current.reset(before)
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._free.clear()
         self._used.clear()
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the same shape and dtype on the host; pinned for one that is on a GPU."""
+        """A host tensor of the same shape and dtype; pinned if the source is on a GPU."""
         kind = tensor.dtype, tensor.shape, tensor.is_cuda
         if self._free[kind]:
             found = self._free[kind].pop()
@@ -70,8 +68,8 @@ class HostBuffers:
 _current: ContextVar[HostBuffers | None] = ContextVar("buffers", default=None)
 
 
-def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies on the host, contiguous; while a checkpoint is saved, in memory of the one before."""
+def copy_to_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Contiguous copies on the host; within `HostBuffers.reuse`, in memory that is used again."""
     sources = [tensor.detach() for tensor in tensors]
     buffers = _current.get()
     targets = [buffers.take(s) if buffers else _empty(s, pinned=False) for s in sources]
@@ -93,15 +91,15 @@ def copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _empty(tensor: torch.Tensor, *, pinned: bool) -> torch.Tensor:
     import torch
 
-    with torch.inference_mode(False):  # its next use may be in another mode
+    with torch.inference_mode(False):  # it may be used again outside inference mode
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has bytes, and they are its values, in order and on the host."""
+    """Whether a tensor is on the host and its bytes are its values in order."""
     lazy = tensor.is_conj() or tensor.is_neg()
     here = tensor.device.type == "cpu" and tensor.is_contiguous()
-    return here and tensor.numel() > 0 and not lazy  # an empty one may have any strides
+    return here and tensor.numel() > 0 and not lazy  # an empty tensor may have any strides
 
 
 def _bytes(tensor: torch.Tensor) -> _Bytes:
@@ -112,15 +110,15 @@ def _bytes(tensor: torch.Tensor) -> _Bytes:
 
 
 def _copy(share: Sequence[_Pair]) -> None:
-    """Of bytes: torch would start threads of its own in each of ours."""
-    import numpy as np  # not above: commands that only look import this module too
+    """Copy with numpy, because torch would start its own threads in each of ours."""
+    import numpy as np  # here, because commands that train nothing import this module too
 
     for target, source in share:
         np.copyto(target, source)
 
 
 def _shares(pairs: Sequence[_Pair]) -> Iterator[list[_Pair]]:
-    """What each call of a thread copies: about as many bytes, large tensors in pieces."""
+    """Split the copies into shares of about equal size, large tensors in pieces."""
     share: list[_Pair] = []
     size = 0
     for target, source in pairs:

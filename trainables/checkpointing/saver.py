@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from trainables.job import TrialJob
 
 DeferredWrite = Callable[[], None]
-"""Writes what a save function has copied out; again, where the storage fails or is full."""
+"""Writes the copy that a save function made. Called again if the storage fails or is full."""
 SaveFn = Callable[[Path], DeferredWrite | None]
-"""Saves this rank's part of a checkpoint in a folder that all ranks share, or the rest later."""
+"""Saves this rank's part of a checkpoint in the folder that all ranks share, or copies it and
+returns a function that writes the copy."""
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ _RANKS_TIMEOUT = timedelta(minutes=30)
 
 
 def in_parallel(*parts: DeferredWrite) -> DeferredWrite:
-    """Write several parts at once, each in a thread: neither the disk nor a core waits."""
+    """Write several parts at the same time, each in its own thread."""
 
     def write() -> None:
         with ThreadPoolExecutor(len(parts)) as pool:
@@ -48,11 +49,11 @@ def in_parallel(*parts: DeferredWrite) -> DeferredWrite:
 
 
 class Superseded(Exception):
-    """A newer attempt of the trial has begun: this one is an orphan, and writes nothing."""
+    """A newer attempt of the trial has begun, so this one is an orphan and must not write."""
 
 
 class Saver:
-    """One rank's side of the checkpoints of a trial; at most one is under way."""
+    """Saves the checkpoints of a trial on one rank; at most one is in progress."""
 
     def __init__(self, job: TrialJob, rank: int, world_size: int) -> None:
         self._job, self._rank, self._world_size = job, rank, world_size
@@ -65,55 +66,55 @@ class Saver:
         self._buffers = HostBuffers()
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
-        """Every rank: copy the state out, once all that the checkpoint before asked for is done.
+        """Copy the state, after the previous checkpoint is finished; every rank calls this.
 
         Args:
-            step: at which the trial is.
-            save: of this rank.
-            barrier: of all ranks.
+            step: the trial's step.
+            save: saves this rank's part.
+            barrier: waits for all ranks.
 
         Raises:
-            Exception: whatever went wrong with this one's copy, or the one before.
+            Exception: this copy or the previous checkpoint failed.
         """
-        self.settle()
+        self.drain()
         folder = staging_folder(self._job.paths, step, self._job.attempt)
         if self._rank == 0:
             create_staging(folder)
         if self._group is None and self._world_size > 1:
             self._group = _own_group()
         barrier()
-        made: object = self._save(folder, step, save)
-        rest = made if callable(made) else None  # a lambda that writes returns what write() does
+        result: object = self._save(folder, step, save)
+        rest = result if callable(result) else None  # a lambda returns whatever its write returns
         self._on_disk.clear()
         self._thread = threading.Thread(
             target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
         )
         self._thread.start()
         if not self._job.checkpoint_async:
-            self.settle()
+            self.drain()
 
     def wait(self) -> None:
-        """Wait until the checkpoint that is under way is on the disk.
+        """Wait until the checkpoint in progress is on the disk.
 
         Raises:
-            Exception: what kept it from getting there.
+            Exception: it could not be written.
         """
         self._on_disk.wait()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
-    def settle(self) -> None:
-        """Wait until nothing is done behind the training: older checkpoints are deleted too.
+    def drain(self) -> None:
+        """Wait until all background work is finished, the deletion of old checkpoints included.
 
         Raises:
-            Exception: what kept the last one from the disk.
+            Exception: the last checkpoint could not be written.
         """
         self._join()
         self.wait()
 
     def close(self) -> None:
-        """The trial is over on this rank, well or not: let what is under way come to its end."""
+        """Finish the work in progress and free all resources; the trial is over on this rank."""
         self._join()
         self._buffers.clear()
         if self._group is not None:
@@ -129,15 +130,15 @@ class Saver:
             self._thread = None
 
     def _save(self, folder: Path, step: int, save: SaveFn) -> object:
-        made: list[object] = []
+        results: list[object] = []
         job = self._job
 
         def copy() -> None:
-            with self._buffers.reused():
-                made.append(save(folder))
+            with self._buffers.reuse():
+                results.append(save(folder))
 
         retry_when_full(copy, job.paths, step, job.wait_for_room_s)
-        return made[0]
+        return results[0]
 
     def _finish(self, step: int, folder: Path, rest: DeferredWrite | None) -> None:
         committed = False
@@ -152,10 +153,10 @@ class Saver:
         finally:
             self._on_disk.set()
         if committed:
-            self._tidy(step)
+            self._clean_up(step)
 
     def _write(self, step: int, rest: DeferredWrite | None) -> None:
-        """This rank's part; what goes wrong is kept until all ranks have heard of it."""
+        """Write this rank's part. An error is kept until all ranks know that there is one."""
         try:
             if rest is not None:
                 retry_when_full(retry_io(rest), self._job.paths, step, self._job.wait_for_room_s)
@@ -186,19 +187,19 @@ class Saver:
         retry_when_full(publish, job.paths, step, job.wait_for_room_s)
         self._uploads.add(step)
 
-    def _tidy(self, step: int) -> None:
-        """Delete what is not needed any more; training does not fail for it."""
+    def _clean_up(self, step: int) -> None:
+        """Delete checkpoints that are not needed any more. An error does not fail the training."""
         job = self._job
         try:
             stay = job.protected(job.paths.checkpoint_steps()) | self._uploads.pinned
-            if not job.superseded:  # what is old is the newer attempt's to judge
+            if not job.superseded:  # otherwise the newer attempt decides
                 prune(job.paths, job.retention.newest, protected=stay)
         except OSError as e:
             log.warning("checkpoint of step %d: older ones could not be deleted (%s)", step, e)
 
 
 def _own_group() -> Any:
-    """A process group of the saving threads alone: the trial's own is busy with the training."""
+    """A process group for the saving threads: training uses the trial's own group meanwhile."""
     import torch.distributed as dist
 
     return dist.new_group(backend="gloo", timeout=_RANKS_TIMEOUT)

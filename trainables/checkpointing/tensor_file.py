@@ -1,7 +1,7 @@
-"""Tensors in the safetensors format, written from where they lie in memory.
+"""Writes tensors in the safetensors format directly from memory.
 
-The library's own writer copies each tensor twice first; what is written here is what it would have
-written, byte for byte (https://huggingface.co/docs/safetensors).
+The library's own writer copies each tensor twice first. This one writes the same bytes
+(https://huggingface.co/docs/safetensors).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from results.checkpoints.streaming_hash import write_hashed
 from results.checkpoints.tensor_layout import PlannedTensor, header_bytes
 
-_NAMES = {
+DTYPE_NAMES = {
     torch.uint64: "U64",
     torch.int64: "I64",
     torch.float64: "F64",
@@ -35,27 +35,27 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""As the format calls them, in the order in which the library writes them: the wide ones first, so
-that each begins at a multiple of its size."""
-_ORDER = {dtype: place for place, dtype in enumerate(_NAMES)}
+"""Names in the format, in the order in which the library writes them: wide dtypes first, so that
+each tensor begins at a multiple of its size."""
+_ORDER = {dtype: place for place, dtype in enumerate(DTYPE_NAMES)}
 
 
 def write_tensors(
     path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file into a checkpoint; a large one is hashed meanwhile.
+    """Write a safetensors file into a checkpoint. A large file is hashed while it is written.
 
     Args:
         path: in the folder of a checkpoint that is being saved.
-        tensors: by name, dense, on any device. Those that share memory are written one by one.
-        metadata: free-form, of the file.
+        tensors: by name; dense, on any device. Tensors that share memory are written separately.
+        metadata: free-form entries of the file's header.
 
     Raises:
         ValueError: the format has no such dtype.
         OSError: the disk is full, or broken.
     """
     for name, tensor in tensors.items():
-        if tensor.dtype not in _NAMES:
+        if tensor.dtype not in DTYPE_NAMES:
             raise ValueError(f"safetensors cannot hold '{name}': it is {tensor.dtype}")
     names = sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name))
     planned = {name: _planned(tensors[name]) for name in names}
@@ -65,12 +65,12 @@ def write_tensors(
 
 def _planned(tensor: torch.Tensor) -> PlannedTensor:
     size = tensor.numel() * tensor.element_size()
-    return PlannedTensor(_NAMES[tensor.dtype], tuple(tensor.shape), size)
+    return PlannedTensor(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), size)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """A tensor's elements in C order; no copy is made of one that has them so."""
+    """A tensor's elements in C order, without a copy if they are in C order already."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     if not flat.numel():
-        return memoryview(b"")  # an empty one may have any strides
+        return memoryview(b"")  # an empty tensor may have any strides
     return flat.view(torch.uint8).numpy().data

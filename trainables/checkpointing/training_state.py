@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from trainables.checkpointing.host_buffers import copied
+from trainables.checkpointing.host_buffers import copy_to_host
 from trainables.checkpointing.tensor_file import write_tensors
 
-_TAG = "$"  # no encoded dict lacks it: plain dicts are lists of pairs, so that int keys survive
+_TAG = "$"  # in every encoded dict; plain dicts become lists of pairs, which keeps int keys
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Tree:
 
 
 def copy_tree(tree: Any) -> Tree:
-    """Copy a nested structure out, to the CPU.
+    """Copy a nested structure to the CPU.
 
     Args:
         tree: dense tensors of any dtype, None, bool, int, float, str, lists, tuples, and dicts
-            with int or str keys, nested at will.
+            with int or str keys, nested to any depth.
 
     Raises:
         TypeError: the tree holds anything else.
     """
     tensors: dict[str, torch.Tensor] = {}
     encoded = _encode(tree, tensors)
-    return Tree(encoded, dict(zip(tensors, copied(list(tensors.values())), strict=True)))
+    return Tree(encoded, dict(zip(tensors, copy_to_host(list(tensors.values())), strict=True)))
 
 
 def save_tree(folder: Path, stem: str, tree: Any) -> None:
@@ -59,7 +59,7 @@ def copy_weights(model: nn.Module) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = model.state_dict()
     keys = {name: (tensor.data_ptr(), tensor.shape) for name, tensor in state.items()}
     once = {keys[name]: tensor for name, tensor in state.items()}
-    copies = dict(zip(once, copied(list(once.values())), strict=True))
+    copies = dict(zip(once, copy_to_host(list(once.values())), strict=True))
     return {name: copies[key] for name, key in keys.items()}
 
 

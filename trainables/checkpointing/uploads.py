@@ -1,7 +1,7 @@
-"""Checkpoints on their way to object storage, behind the training and behind the disk.
+"""Uploads checkpoints to object storage in the background, after they are on the disk.
 
-What is on the disk is what counts: an upload that fails is told of in the log, and the next
-checkpoint is sent again. Training never waits for one; the end of a trial does.
+The disk has the authoritative copy: an upload that fails is logged, and the next checkpoint is
+uploaded again. Training never waits for an upload; the end of a trial does.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ log = logging.getLogger(__name__)
 
 
 class Uploads(Protocol):
-    """Is told of every checkpoint that a trial has committed."""
+    """Receives every checkpoint that a trial commits."""
 
     @property
     def pinned(self) -> frozenset[int]:
-        """Steps whose checkpoints have to stay on the disk for now."""
+        """Steps whose checkpoints must stay on the disk until they are uploaded."""
         ...
 
     def add(self, step: int) -> None:
-        """A checkpoint was committed; returns at once."""
+        """Upload a committed checkpoint; returns at once."""
         ...
 
     def close(self) -> None:
-        """The trial is over: wait until the newest checkpoint is sent, or could not be."""
+        """Wait until the newest checkpoint is uploaded, or its upload has failed."""
         ...
 
 
 class NoUploads:
-    """For a sweep without a mirror, and for all ranks but the first."""
+    """Used without a mirror, and on all ranks but the first."""
 
     pinned: frozenset[int] = frozenset()
 
     def add(self, step: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class MirrorUploads:
-    """Sends one checkpoint at a time; of those that come meanwhile only the newest is sent next."""
+    """Uploads one checkpoint at a time; of those added meanwhile, only the newest is next."""
 
     def __init__(self, job: TrialJob, mirror: TrialMirror) -> None:
         self._job, self._mirror = job, mirror
@@ -103,22 +103,22 @@ class MirrorUploads:
 
 
 def make_uploads(job: TrialJob, rank: int) -> Uploads:
-    """What sends the checkpoints of a trial, on one of its ranks."""
+    """The uploads of a trial, on one of its ranks."""
     if job.mirror is None or rank > 0:
         return NoUploads()
     return MirrorUploads(job, TrialMirror(job.mirror, job.trial_id, job.attempt))
 
 
-def restored(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
-    """The newest whole checkpoint of a trial: the folder's, or the mirror's if that is newer.
+def restore_newest(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
+    """The newest intact checkpoint of a trial: the folder's, or the mirror's if that is newer.
 
     Args:
         job: the trial.
-        here: the newest whole one in the folder.
+        here: the newest intact one in the folder.
 
     Raises:
-        OSError: the folder has none, earlier attempts may have left some in the mirror, and it
-            cannot be asked.
+        OSError: the folder has none, and the mirror, which may have one of an earlier attempt,
+            cannot be reached.
     """
     if job.mirror is None:
         return here

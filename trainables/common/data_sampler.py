@@ -1,7 +1,7 @@
-"""Which samples a step trains on: a pure function of (seed, step), so the step is the position.
+"""Chooses the samples of a step by (seed, step) alone.
 
-Nothing about data needs saving, and a resumed run, even with another number of workers, goes on
-with exactly the samples it had not seen.
+So checkpoints need no data position, and a resumed run, even with another number of workers,
+continues with exactly the samples it has not seen.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from trainables.client import Rows
 
 @dataclass
 class Sampler:
-    """Batches out of one endless stream: each epoch a new permutation of all samples.
+    """Batches of one endless stream; each epoch is a new permutation of all samples.
 
     Attributes:
-        size: samples in the split.
-        batch: samples per optimizer step over all ranks.
-        seed: of the trial.
+        size: number of samples in the split.
+        batch: samples per optimizer step, of all ranks together.
+        seed: the trial's seed.
 
     Raises:
         ValueError: the ranks cannot share a batch equally.
@@ -41,11 +41,11 @@ class Sampler:
             )
 
     def rows(self, step: int) -> Rows:
-        """Row numbers, shape [batch / world_size], that this rank trains on at a step (from 0)."""
+        """Samples of this rank at a step (from 0), int64 [batch / world_size]."""
         share = self.batch // self.world_size
         start = step * self.batch + self.rank * share
         epochs, offsets = np.divmod(np.arange(start, start + share, dtype=np.int64), self.size)
-        self._forget(int(epochs[0]))
+        self._drop_epochs(int(epochs[0]))
         return np.array(
             [self._permutation(int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
             dtype=np.int64,
@@ -57,15 +57,15 @@ class Sampler:
             self._epochs[epoch] = order.astype(np.int64)
         return self._epochs[epoch]
 
-    def _forget(self, before: int) -> None:
+    def _drop_epochs(self, before: int) -> None:
         for epoch in [e for e in self._epochs if e < before]:
             del self._epochs[epoch]
 
 
 def shares(size: int, chunk: int, rank: int, world_size: int) -> list[slice]:
-    """This rank's chunks of a split that is judged in order, `chunk` rows at a time.
+    """This rank's chunks of a split that is evaluated in order, `chunk` rows at a time.
 
-    The chunks are the same for any number of ranks, so a metric does not depend on it.
+    The chunks are the same for any number of ranks, so metrics do not depend on it.
     """
     every = [slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
     return every[rank::world_size]

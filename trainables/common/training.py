@@ -1,8 +1,8 @@
-"""What every trainable of ours shares: data parallelism, and the parts of a checkpoint.
+"""Parts of a training loop that the trainables share: data parallelism and checkpoints.
 
-A checkpoint folder holds the model (each trainable's own way, always with `model.safetensors`),
-optimizer and scheduler (rank 0), the generators of each rank, and `lineage.json`: which initial
-weights it descends from. Averages make sense only within one lineage.
+A checkpoint folder holds the model (in the trainable's form, always with `model.safetensors`),
+optimizer and learning rate schedule (rank 0), the random generators of each rank, and
+`lineage.json`, a digest of the initial weights. Only models of one lineage can be averaged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINEAGE = "lineage.json"
 
 
 def data_parallel(model: nn.Module, worker: Worker) -> nn.Module:
-    """The model as the training step calls it: gradients averaged over the ranks, if many."""
+    """The model for the training step: with several ranks, gradients are averaged over them."""
     if worker.world_size == 1:
         return model
     devices = [worker.device] if worker.device.type == "cuda" else None
@@ -42,13 +42,13 @@ def backward(
 ) -> torch.Tensor:
     """Add the gradients of the mean loss over rows, some rows at a time.
 
-    They are what one pass over all rows gives, but for rounding.
+    The gradients equal those of one pass over all rows, up to rounding.
 
     Args:
-        model: as `data_parallel` made it: ranks exchange gradients once.
-        rows: numbers of the samples of this rank's share, shape [samples].
-        most: samples at once; None for all.
-        loss: mean over the samples it is given, a scalar.
+        model: of `data_parallel`; the ranks exchange gradients once.
+        rows: samples of this rank's share, int64 [samples].
+        most: largest number of samples per pass; None: all.
+        loss: mean loss over the given samples, a scalar.
 
     Returns:
         The mean loss over all rows, detached.
@@ -69,7 +69,7 @@ def _unsynchronised(model: nn.Module) -> AbstractContextManager[None]:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of a model's weights, tied ones once."""
+    """SHA-256 of names, dtypes, shapes and bytes of a model's weights; tied weights count once."""
     digest = hashlib.sha256()
     seen: set[int] = set()
     for name, tensor in sorted(model.state_dict().items()):
@@ -93,10 +93,10 @@ def copy_progress(
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     lineage: str,
 ) -> DeferredWrite:
-    """Copy this rank's part of a checkpoint out, the model excepted.
+    """Copy this rank's part of a checkpoint, except the model.
 
     Returns:
-        Writes it into the folder: a save function returns it, so that training need not wait.
+        A function that writes the copy. A save function returns it, so that training goes on.
     """
     generators = copy_tree(rng_state(worker.device))
     state: dict[str, Any] = {}
@@ -122,10 +122,10 @@ def load_progress(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
 ) -> None:
-    """Put optimizer, scheduler and this rank's generators back to where the checkpoint has them.
+    """Restore optimizer, scheduler and this rank's generators from a checkpoint.
 
-    Settings that differ from the checkpoint's are those of `optimizer` as it is given: a trial that
-    took over another's weights has parameters of its own.
+    Hyperparameters of `optimizer` that differ from the checkpoint's are kept: a trial that copied
+    another trial's weights has its own.
     """
     state = load_tree(folder, "progress")
     asked = [_settings(group) for group in optimizer.param_groups]
@@ -143,13 +143,13 @@ def load_progress(
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
-    """What an optimizer's group was made with: `lr` before any schedule."""
+    """Hyperparameters with which an optimizer's group was created: `lr` before any schedule."""
     made = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
     return {**made, "lr": group.get("initial_lr", group["lr"])}
 
 
 def _change(group: dict[str, Any], settings: Mapping[str, Any]) -> None:
-    """Give a group other settings; the learning rate keeps its place in the schedule."""
+    """Change a group's hyperparameters; the learning rate keeps its place in the schedule."""
     before = _settings(group)["lr"]
     now = group["lr"] if settings["lr"] == before else group["lr"] * settings["lr"] / before
     group.update({**settings, "lr": now})

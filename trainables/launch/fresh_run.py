@@ -31,7 +31,11 @@ from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
-from trainables.user_code.sealed_checkpoints import seal_checkpoint, seal_reported, take_up
+from trainables.user_code.ray_train_checkpoints import (
+    add_manifest,
+    add_missing_manifests,
+    prepare_attempt,
+)
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -95,7 +99,7 @@ class ForwardReports(UserCallback):
         def seal() -> None:
             if before is not None:
                 before.join()
-            seal_checkpoint(self._job.paths, folder, step)
+            add_manifest(self._job.paths, folder, step)
 
         self._sealing = threading.Thread(target=seal, name="seal", daemon=True)
         self._sealing.start()
@@ -120,7 +124,7 @@ class FreshRun:
         return failed
 
     def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
-        take_up(job.paths, job.attempt, job.retention.newest, checkpoint_snapshot)
+        prepare_attempt(job.paths, job.attempt, job.retention.newest, checkpoint_snapshot)
         run = run_config(
             job.paths.ray_train_attempt(job.attempt).name,
             str(job.paths.ray_train),
@@ -131,4 +135,4 @@ class FreshRun:
             fit(foreign_loop, {"job": job, "broker": broker}, spec, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
-            seal_reported(job.paths, job.attempt, last)
+            add_missing_manifests(job.paths, job.attempt, last)

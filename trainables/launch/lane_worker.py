@@ -15,7 +15,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
 from trainables.launch.ray_train import error_line, this_machine
 from trainables.launch.run_trial import output_to, run_trial
-from trainables.runtime.gpu_share import before_cuda, limit_memory
+from trainables.runtime.gpu_share import limit_compute, limit_memory
 from trainables.runtime.memory import LeakDetector
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
@@ -64,7 +64,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     from ray.util.placement_group import get_current_placement_group
 
     task: LaneTask = config["task"]
-    before_cuda(task.gpus_per_worker)
+    limit_compute(task.gpus_per_worker)
     device, context = get_device(), ray.train.get_context()
     limit_memory(task.gpus_per_worker, device)
     rank, world_size, number = context.get_world_rank(), context.get_world_size(), 0

@@ -1,6 +1,6 @@
-"""What decides how a trial comes out, as one digest: its code, data, configuration and seed.
+"""One digest of everything that determines a trial's result: code, data, configuration and seed.
 
-Trials of the same digest would be the same trial, as far as training is deterministic.
+Two trials with the same digest give the same result, as far as training is deterministic.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def identity(
 
     Args:
         source: digests of the training code's files, see `Trainable.source`.
-        config: nested. Data are the files and folders that it names, by size and time of change;
-            data on a hub are taken to be what their name says.
-        seed: of the trial.
-        conditions: what else matters, as plain data: the number of workers, where it ends.
+        config: nested. Files and folders that it names count by size and time of change; data on
+            a hub count by name.
+        seed: the trial's seed.
+        conditions: other plain data that matters, such as the number of workers and the last step.
     """
     parts = {
         "code": dict(source),
@@ -39,7 +39,7 @@ def identity(
 
 
 def _files_named(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of change (ns) of each file that a configuration names, or holds."""
+    """Name, size and time of change (ns) of each file that a configuration names."""
     for _, value in walk(config):
         if not isinstance(value, str) or not 0 < len(value) < _LONGEST_PATH or "\0" in value:
             continue

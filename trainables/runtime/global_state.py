@@ -1,7 +1,7 @@
-"""What is global in a process and what a trial may change: noted before it, put back after it.
+"""Saves and restores the global state of a process around a trial.
 
-A lane runs trial after trial in one process. A setting that a trial leaves behind would make the
-next one depend on it, so each is one line in `SETTINGS`.
+A lane runs trial after trial in one process. A setting that a trial leaves behind would affect the
+next one. Each such setting is one line in `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.optim import optimizer
 
 @dataclass(frozen=True)
 class Setting:
-    """Something global: how to read it, and how to put it back."""
+    """A global setting: how to read it, and how to restore it."""
 
     read: Callable[[], Any]
     write: Callable[[Any], None]
@@ -76,8 +76,10 @@ def _autocast_depth() -> int:
 
 
 def _leave_autocast(before: int) -> None:
-    """Casts of weights are kept until the outermost autocast is left: later trials would train on
-    those of a trial that never left its own.
+    """Leave autocast contexts that a trial entered and never left.
+
+    The outermost autocast caches casts of weights until it is left; later trials would train on
+    them.
     """
     while _autocast_depth() > before:
         torch.autocast_decrement_nesting()
@@ -150,9 +152,9 @@ def _ignore(_: object) -> None: ...
 
 @contextmanager
 def restored_global_state() -> Iterator[None]:
-    """Restore every setting that the block changes, and end the processes that it left behind.
+    """Restore every setting that the block changes, and end the processes that it leaves behind.
 
-    What was not changed is not touched: some settings cost something when they are set.
+    Unchanged settings are not set again, because that has a cost for some of them.
     """
     before = {name: setting.read() for name, setting in SETTINGS.items()}
     children = set(active_children())

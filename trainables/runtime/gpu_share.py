@@ -1,7 +1,7 @@
-"""A worker's part of a GPU that it shares: lanes with `gpus_per_worker: 0.25` are four on a device.
+"""Limits a worker to its share of a GPU: with `gpus_per_worker: 0.25` four share a device.
 
-Ray only counts fractions. That nobody takes more is up to each process: its allocator gets a
-limit and, where NVIDIA's MPS is on, its kernels get a part of the multiprocessors.
+Ray does not enforce the share. So each process limits its allocator and, if NVIDIA's MPS is
+running, the part of the multiprocessors that its kernels use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PIPES, _THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
 BACKEND = "gloo"
-"""Of ranks that may share a device: NCCL refuses two ranks of a group on one GPU."""
+"""For ranks that may share a device: NCCL refuses two ranks of a group on one GPU."""
 
 
 def is_shared(gpus_per_worker: float) -> bool:
@@ -24,10 +24,10 @@ def is_shared(gpus_per_worker: float) -> bool:
     return 0 < gpus_per_worker < 1
 
 
-def before_cuda(gpus_per_worker: float) -> None:
-    """What has to be said before CUDA starts in this process: its part of the compute, under MPS.
+def limit_compute(gpus_per_worker: float) -> None:
+    """Limit this process to its share of the multiprocessors, if MPS is running.
 
-    What the environment says already is left as it is.
+    Call it before CUDA starts. A limit that the environment has already is kept.
     """
     pipes = Path(os.environ.get(_PIPES, _DEFAULT_PIPES))
     if is_shared(gpus_per_worker) and pipes.exists():
@@ -35,9 +35,9 @@ def before_cuda(gpus_per_worker: float) -> None:
 
 
 def limit_memory(gpus_per_worker: float, device: torch.device) -> None:
-    """Let this process allocate its part of the device's memory and no more.
+    """Limit this process to its share of the device's memory.
 
-    Beyond it torch raises `OutOfMemoryError`, in the process that asks for too much.
+    If it allocates more, torch raises `OutOfMemoryError`.
     """
     if is_shared(gpus_per_worker) and device.type == "cuda":
         import torch

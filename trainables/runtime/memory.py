@@ -1,4 +1,4 @@
-"""Whether trials leave memory behind in a process that runs one after another."""
+"""Detects trials that leave memory behind in a process that runs one after another."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class MemorySample:
-    """Bytes that this process holds.
+    """Memory that this process holds, in bytes.
 
     Attributes:
-        host: anonymous memory; files that are mapped, such as a data set, do not count.
-        device: tensors on its GPU; 0 on a CPU.
+        host: anonymous memory; mapped files, such as a data set, do not count.
+        device: tensors on the GPU; 0 on a CPU.
     """
 
     host: int
@@ -29,14 +29,14 @@ class MemorySample:
 
 
 class LeakDetector:
-    """Compares what a process holds after each trial with what it held after its first one.
+    """Compares a process's memory after each trial with that after its first trial.
 
-    The first trial that does not fail is the baseline, because it brings what is meant to stay:
+    The first trial that does not fail is the baseline, because it allocates what stays on purpose:
     imports, prepared data, the allocators' pools.
 
     Args:
-        device: that the process computes on.
-        limit: bytes of growth, of either kind, that are not called a leak.
+        device: the device of the process.
+        limit: growth in bytes, of either kind, that is not a leak.
     """
 
     def __init__(self, device: torch.device, limit: int) -> None:
@@ -44,34 +44,34 @@ class LeakDetector:
         self._baseline: MemorySample | None = None
 
     def after_trial(self, *, failed: bool = False) -> str | None:
-        """Free what can be freed, and measure; says how much was left behind if it is too much."""
-        gc.collect()  # what the trial held in cycles is gone before the next one begins
-        now = held(self._device)
+        """Free what can be freed, and measure. Returns one line about a leak, or None."""
+        gc.collect()  # frees reference cycles of the trial
+        now = measure(self._device)
         if self._baseline is None:
-            if failed:  # perhaps before it imported anything
+            if failed:  # perhaps before its imports
                 return None
             self._baseline = now
-            gc.freeze()  # what is imported by now stays: looking at it again would cost 0.1 s
-        return leak(self._baseline, now, self._limit)
+            gc.freeze()  # imported objects stay: collecting them again would cost 0.1 s
+        return describe_growth(self._baseline, now, self._limit)
 
 
-def leak(baseline: MemorySample, now: MemorySample, limit: int) -> str | None:
-    """One line on what grew beyond the limit, or None."""
+def describe_growth(baseline: MemorySample, now: MemorySample, limit: int) -> str | None:
+    """One line about the kinds of memory that grew beyond the limit, or None."""
     grown = {
         "host memory": (baseline.host, now.host),
         "device memory": (baseline.device, now.device),
     }
-    said = [
+    lines = [
         f"{(after - before) / _MIB:.0f} MiB of {kind} beyond the {before / _MIB:.0f} MiB"
         " after the first trial"
         for kind, (before, after) in grown.items()
         if after - before > limit
     ]
-    return ", ".join(said) or None
+    return ", ".join(lines) or None
 
 
-def held(device: torch.device) -> MemorySample:
-    """What this process holds now, freed memory given back to the system first."""
+def measure(device: torch.device) -> MemorySample:
+    """Return freed memory to the system, then measure."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc's
         trim(0)
     return MemorySample(_anonymous(), _on_device(device))

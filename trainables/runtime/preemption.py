@@ -1,6 +1,7 @@
-"""SIGTERM to a worker: the ranks agree at the next report, save, and leave, within the grace time.
+"""Handles SIGTERM: at the next report the ranks agree, save a checkpoint and leave.
 
-The handler only notes that it was asked to go. A second SIGTERM does what it did before.
+The handler only records the signal and restores the previous handler, which a second SIGTERM
+meets.
 """
 
 from __future__ import annotations
@@ -12,31 +13,35 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_asked = threading.Event()
+_requested = threading.Event()
 
 
 class Preempted(Exception):
-    """The process was told to go; its trial goes on elsewhere, from the checkpoint it left."""
+    """The process was asked to terminate; its trial resumes elsewhere from the last checkpoint."""
 
 
 def preemption_requested() -> bool:
-    """Whether this process was sent a SIGTERM."""
-    return _asked.is_set()
+    """Whether this process has received SIGTERM."""
+    return _requested.is_set()
 
 
 def install_sigterm_handler() -> Callable[[], None]:
-    """Note SIGTERM from now on; main thread only. Returns what puts the old handler back."""
+    """Record SIGTERM from now on. Main thread only.
+
+    Returns:
+        A function that restores the old handler and forgets the signal.
+    """
     before: Any = signal.getsignal(signal.SIGTERM)
 
     def note(signum: int, frame: FrameType | None) -> None:
-        _asked.set()
+        _requested.set()
         signal.signal(signal.SIGTERM, before)
 
     signal.signal(signal.SIGTERM, note)
 
     def restore() -> None:
         signal.signal(signal.SIGTERM, before)
-        _asked.clear()
+        _requested.clear()
 
     return restore
 
@@ -44,8 +49,8 @@ def install_sigterm_handler() -> Callable[[], None]:
 def install_sigterm_handler_deferred() -> None:
     """Install the SIGTERM handler from another thread than the main one, as Ray Train needs it.
 
-    The interpreter runs a pending call in the main thread as soon as that one runs any Python,
-    which under Ray Train is its next poll.
+    The interpreter runs a pending call as soon as the main thread runs any Python; under Ray Train
+    that is its next poll.
     """
     ctypes.pythonapi.Py_AddPendingCall(_IN_MAIN_THREAD, None)
 

@@ -1,4 +1,4 @@
-"""What a trial runs with, written down so that it can be run again and compared."""
+"""Records what a trial runs with, so that it can be run again and compared."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("tune-platform", "ray", "torch", "numpy", "transformers", "scikit-learn")
 _SAMPLE_S = 10.0
-"""Seconds between two looks at what the process takes."""
+"""Shortest time between two samples of the process's resources."""
 
 
-def gather(source: Mapping[str, str], device: torch.device, workers: int) -> Environment:
-    """What this process would run a trainable with.
+def current_environment(
+    source: Mapping[str, str], device: torch.device, workers: int
+) -> Environment:
+    """Code, versions and hardware with which this process runs a trainable.
 
     Args:
         source: digests of the training code's files, see `Trainable.source`.
-        device: where rank 0 computes.
-        workers: ranks of the trial.
+        device: the device of rank 0.
+        workers: number of ranks of the trial.
     """
     import torch
 
@@ -44,14 +46,14 @@ def gather(source: Mapping[str, str], device: torch.device, workers: int) -> Env
     }
     return Environment(
         source=dict(source),
-        versions=dict(versions()),
+        versions=dict(library_versions()),
         hardware=hardware,
         host=socket.gethostname(),
     )
 
 
 class ProvenanceRecorder:
-    """Rank 0's notes on an attempt, beside its logs: what it runs with, and what it takes."""
+    """Records the environment and the resource use of an attempt, beside its logs; rank 0 only."""
 
     def __init__(self, paths: TrialPaths, attempt: int, device: torch.device, workers: int) -> None:
         self._paths, self._attempt, self._device, self._workers = paths, attempt, device, workers
@@ -60,23 +62,23 @@ class ProvenanceRecorder:
         self._next = 0.0
 
     def begin(self, source: Mapping[str, str]) -> None:
-        """Write down what the attempt runs with; see `gather`."""
+        """Record what the attempt runs with; see `current_environment`."""
         import psutil
 
-        self._environment = gather(source, self._device, self._workers)
+        self._environment = current_environment(source, self._device, self._workers)
         environment.write(self._paths, self._attempt, self._environment)
         self._process = psutil.Process()
-        self._process.cpu_percent(None)  # counts from here
+        self._process.cpu_percent(None)  # the first call starts the measurement
 
-    def data(self, fingerprint: str) -> None:
-        """Add what the attempt trains on."""
+    def log_dataset(self, fingerprint: str) -> None:
+        """Add the fingerprint of the data."""
         if self._environment is not None:
             update = {"data": fingerprint}
             self._environment = self._environment.model_copy(update=update)
             environment.write(self._paths, self._attempt, self._environment)
 
-    def look(self, step: int) -> None:
-        """Note what this process takes, if the last look was some seconds ago."""
+    def sample(self, step: int) -> None:
+        """Record CPU, memory and GPU use, if the last sample is old enough."""
         now = time.monotonic()
         if self._process is None or now < self._next:
             return
@@ -88,7 +90,9 @@ class ProvenanceRecorder:
         if self._device.type == "cuda":
             values |= self._gpu()
         with open(self._paths.samples(self._attempt), "a", encoding="utf-8") as f:
-            f.write(environment.sample_line(step, time.time(), values))  # no fsync: for the eye
+            f.write(
+                environment.sample_line(step, time.time(), values)
+            )  # no fsync: these values are only displayed
 
     def _gpu(self) -> dict[str, float]:
         import torch
@@ -100,8 +104,8 @@ class ProvenanceRecorder:
 
 
 @cache
-def versions() -> tuple[tuple[str, str], ...]:
-    """(name, version) of Python and of the libraries that compute, those that are installed."""
+def library_versions() -> tuple[tuple[str, str], ...]:
+    """(name, version) of Python and of the installed libraries that affect results."""
     found = [("python", platform.python_version())]
     for name in _LIBRARIES:
         try:
@@ -113,7 +117,7 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 @cache
 def _processor() -> str:
-    """The processor's name, by which instructions and so the last bits of sums differ."""
+    """The processor's name: its instructions determine the last bits of sums."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""One process runs many trials: each starts from the same global state and leaves it as it was."""
+"""Random generators: seeded for a trial, saved in its checkpoints, restored after it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
-    """Put every random generator back to where `rng_state` saw it."""
+    """Restore the state that `rng_state` returned."""
     random.setstate(state["python"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy(), *rest))
@@ -50,7 +50,7 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 
 @contextmanager
 def isolated_rng(seed: int, rank: int, device: torch.device) -> Iterator[None]:
-    """Run a trial as if it were alone in the process.
+    """Isolate a trial from the others that run in the same process.
 
     Seeds all generators on entry. On exit, restores the generators and all other global state
     (see `trainables.runtime.global_state`), so that no trial affects the next one.

@@ -1,8 +1,9 @@
-"""A rank that is silent for too long writes its stacks into its log and ends; its trial is retried.
+"""Ends a rank that gives no sign of life for too long, with all stacks in its log; the trial is
+retried.
 
-A rank that waits for a stuck one is silent too. A thread has each write its stacks a little before
-the first of them ends, which takes the others with it. The clock of the end is faulthandler's, a
-thread in C: it also fires, with the stacks, while the interpreter is stuck in a library.
+A rank that waits for a stuck one is silent too, and the first rank that ends takes the others with
+it. So a thread writes each rank's stacks a little before the limit. The limit itself is enforced by
+faulthandler, a thread in C, which also fires while the interpreter is stuck in a library.
 """
 
 from __future__ import annotations
@@ -12,48 +13,48 @@ import os
 import threading
 import time
 
-_STDERR = 2  # where `trainables.launch.run_trial.output_to` has the rank's log
+_STDERR = 2  # `trainables.launch.run_trial.output_to` sends it to the rank's log
 _PARTS = 20
-_NOTICE = 0.85
-"""Of the limit: by then all ranks say where they are."""
+_STACKS_AT = 0.85
+"""Part of the limit after which a rank writes its stacks."""
 
 
 class Watchdog:
-    """Of one rank during one trial; None watches nothing."""
+    """Watches one rank during one trial; without a limit it does nothing."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._limit_s = limit_s
         self._armed = float("-inf")
-        self._notice: threading.Timer | None = None
+        self._timer: threading.Timer | None = None
 
     def heartbeat(self) -> None:
-        """A sign of life. Cheap enough for every step."""
+        """Restart the timeout. Cheap enough for every step."""
         if self._limit_s is None:
             return
         now = time.monotonic()
         if now - self._armed > self._limit_s / _PARTS:
             faulthandler.dump_traceback_later(self._limit_s, exit=True, file=_STDERR)
-            self._give_notice(_NOTICE * self._limit_s)
+            self._schedule_stacks(_STACKS_AT * self._limit_s)
             self._armed = now
 
-    def pause(self) -> None:
-        """Silence is in order now: somebody else is waited for."""
+    def suspend(self) -> None:
+        """Suspend the timeout while waiting for the driver."""
         if self._limit_s is not None:
             faulthandler.cancel_dump_traceback_later()
-            self._cancel_notice()
+            self._cancel_stacks()
             self._armed = float("-inf")
 
-    def _give_notice(self, after_s: float) -> None:
-        self._cancel_notice()
-        self._notice = threading.Timer(after_s, _say_where, (after_s,))
-        self._notice.daemon = True
-        self._notice.start()
+    def _schedule_stacks(self, after_s: float) -> None:
+        self._cancel_stacks()
+        self._timer = threading.Timer(after_s, _write_stacks, (after_s,))
+        self._timer.daemon = True
+        self._timer.start()
 
-    def _cancel_notice(self) -> None:
-        if self._notice is not None:
-            self._notice.cancel()
+    def _cancel_stacks(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
-def _say_where(silent_s: float) -> None:
+def _write_stacks(silent_s: float) -> None:
     os.write(_STDERR, f"no sign of life for {silent_s:.0f} s; all threads:\n".encode())
     faulthandler.dump_traceback(file=_STDERR)

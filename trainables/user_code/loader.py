@@ -1,7 +1,7 @@
-"""Code of the user, in a script or a module: train loops written for Ray Train, or `Trainable`s.
+"""Finds and imports users' training code, in a script or a module.
 
-They are found without being run (a typo must not cost an import of torch), and loaded only in the
-worker that trains.
+Finding it only parses the file: a typo must not cost an import of torch. A train loop is imported
+on the workers only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def locate(name: str) -> tuple[Path, bool]:
 
 
 def canonical(name: str) -> str:
-    """The name with a script's path made absolute, so that it holds in another folder."""
+    """The name with a script's path made absolute, so that it is valid in another folder."""
     where, _, function = name.rpartition(":")
     return f"{find(name)}:{function}" if _is_script(where) else name
 
@@ -63,8 +63,8 @@ def root_of(name: str) -> Path:
 def load(name: str) -> Loop:
     """Import a train loop, or a class.
 
-    A script becomes a module of its own name, and its folder stays on `sys.path`, so that what
-    lies beside it can be imported, also later.
+    A script becomes a module with a name of its own. Its folder stays on `sys.path`, so that the
+    script can import the files beside it, also later.
 
     Raises:
         UserError: the file, the module or the function is not there.
@@ -105,7 +105,7 @@ def _script(where: str) -> Path:
 
 
 def _module_file(where: str) -> Path:
-    """Where a module's source is, without importing it or its parents."""
+    """The source file of a module, found without importing it or its parents."""
     first, *rest = where.split(".")
     spec = PathFinder.find_spec(first, [str(Path.cwd()), *sys.path]) or _installed(first)
     for name in rest:
@@ -121,15 +121,15 @@ def _module_file(where: str) -> Path:
 
 
 def _installed(name: str) -> ModuleSpec | None:
-    """A top-level package that is on no path: one that is installed to be edited in its place."""
+    """A top-level package that is on no path, such as an editable install."""
     try:
         return find_spec(name)
-    except ValueError:  # of `__main__`, for one
+    except ValueError:  # for example of `__main__`
         return None
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that a module binds at its top level, in whatever way."""
+    """Names that a module binds at its top level."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 from tests.trainables.local import make_worker
-from trainables.checkpointing.host_buffers import HostBuffers, copied
+from trainables.checkpointing.host_buffers import HostBuffers, copy_to_host
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.training_state import copy_tree, copy_weights, load_tree
 
 
 def test_outside_of_a_save_a_copy_is_ones_own() -> None:
     tensor = torch.arange(6.0).reshape(2, 3).t()
-    first, second = copied([tensor])[0], copied([tensor])[0]
+    first, second = copy_to_host([tensor])[0], copy_to_host([tensor])[0]
     assert first.data_ptr() != second.data_ptr()
     assert first.is_contiguous()
     assert torch.equal(first, tensor)
@@ -27,8 +27,8 @@ def test_the_next_save_has_the_same_memory(dtype: torch.dtype) -> None:
     buffers, seen = HostBuffers(), []
     for value in (1, 2, 3):
         tensors = [torch.full((3, 2), value, dtype=dtype).t() for _ in range(2)]
-        with buffers.reused():
-            copies = copied(tensors)
+        with buffers.reuse():
+            copies = copy_to_host(tensors)
         assert all(torch.equal(c, t) for c, t in zip(copies, tensors, strict=True))
         seen.append({c.data_ptr() for c in copies})
     assert len(seen[0]) == 2
@@ -53,8 +53,8 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
     ]
     buffers = HostBuffers()
     for inference in (True, False):
-        with torch.inference_mode(inference), buffers.reused():
-            copies = copied(tensors)
+        with torch.inference_mode(inference), buffers.reuse():
+            copies = copy_to_host(tensors)
         assert all(torch.equal(c, t) for c, t in zip(copies, tensors, strict=True))
         assert all(c.is_contiguous() and not c.requires_grad for c in copies)
         assert len({c.untyped_storage().data_ptr() for c in copies if c.numel()}) == 48
@@ -64,7 +64,7 @@ def test_a_state_that_grows_is_copied_too() -> None:
     buffers = HostBuffers()
     for count in (1, 3, 2):
         state = {f"{i}": torch.randn(4, 4, dtype=torch.complex128) for i in range(count)}
-        with buffers.reused():
+        with buffers.reuse():
             tree = copy_tree(state)
         assert len({t.data_ptr() for t in tree.tensors.values()}) == count
 
@@ -73,7 +73,7 @@ def test_tied_weights_stay_tied() -> None:
     model, buffers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), HostBuffers()
     model[1].weight = model[0].weight
     for _ in range(2):
-        with buffers.reused():
+        with buffers.reuse():
             copies = copy_weights(model)
         assert copies["0.weight"].data_ptr() == copies["1.weight"].data_ptr()
         assert copies["0.bias"].data_ptr() != copies["1.bias"].data_ptr()

@@ -160,7 +160,7 @@ def test_the_good_one_stays_where_its_successor_is_not_what_was_written(
     monkeypatch.setattr(trainables.checkpointing.saver, "commit", worn)
     for step, left in [(1, [1]), (2, [1, 2]), (3, [3])]:
         worker.report(step=step, metrics={}, checkpoint=saving())
-        worker.saver.settle()
+        worker.saver.drain()
         assert channel.paths.checkpoint_steps() == left
     worker.close()
 

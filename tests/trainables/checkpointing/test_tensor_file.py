@@ -6,10 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-import trainables.checkpointing.tensor_file
-from trainables.checkpointing.tensor_file import write_tensors
+from trainables.checkpointing.tensor_file import DTYPE_NAMES, write_tensors
 
-DTYPES = list(trainables.checkpointing.tensor_file._NAMES)
+DTYPES = list(DTYPE_NAMES)
 
 
 def of(dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
-from trainables.checkpointing.uploads import restored
+from trainables.checkpointing.uploads import MirrorUploads, NoUploads, make_uploads, restore_newest
 from trainables.runtime.preemption import Preempted
 from trainables.worker import Worker
 
@@ -123,16 +123,15 @@ def test_the_folder_is_enough_where_the_storage_is_not_there(
 
     monkeypatch.setattr(TrialMirror, "fetch", unreachable)
     with pytest.raises(OSError, match="NETWORK"):  # not from the beginning again
-        restored(worker.job, newest_intact(worker.job.paths))
+        restore_newest(worker.job, newest_intact(worker.job.paths))
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     worker.close()
-    here = restored(worker.job, newest_intact(worker.job.paths))
+    here = restore_newest(worker.job, newest_intact(worker.job.paths))
     assert here is not None
     assert here.step == 1
 
 
-def test_only_the_first_rank_sends(tmp_path: Path, place: MirrorLocation) -> None:
-    worker = worker_of(tmp_path / "t0000", place, rank=1)
-    worker.saver._uploads.add(1)
-    worker.close()
-    assert steps_in(place) == set()
+def test_only_rank_0_uploads(tmp_path: Path, place: MirrorLocation) -> None:
+    job = worker_of(tmp_path / "t0000", place).job
+    assert isinstance(make_uploads(job, rank=0), MirrorUploads)
+    assert isinstance(make_uploads(job, rank=1), NoUploads)

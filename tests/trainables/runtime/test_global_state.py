@@ -15,7 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainables.runtime.global_state import SETTINGS, restored_global_state
-from trainables.runtime.memory import MemorySample, leak
+from trainables.runtime.memory import MemorySample, describe_growth
 from trainables.runtime.seeding import isolated_rng
 
 CHANGES = {
@@ -104,9 +104,9 @@ def test_processes_that_were_left_running_are_ended():
 def test_a_leak_is_what_grew_beyond_the_limit():
     mib = 2**20
     baseline = MemorySample(host=400 * mib, device=10 * mib)
-    assert leak(baseline, MemorySample(500 * mib, 10 * mib), 100 * mib) is None
-    assert leak(baseline, MemorySample(501 * mib, 10 * mib), 100 * mib) == (
+    assert describe_growth(baseline, MemorySample(500 * mib, 10 * mib), 100 * mib) is None
+    assert describe_growth(baseline, MemorySample(501 * mib, 10 * mib), 100 * mib) == (
         "101 MiB of host memory beyond the 400 MiB after the first trial"
     )
-    said = leak(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
+    said = describe_growth(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
     assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"

@@ -19,14 +19,14 @@ def percentage():
 
 
 def test_mps_is_told_the_part_where_it_is_on(tmp_path):
-    gpu_share.before_cuda(0.25)
+    gpu_share.limit_compute(0.25)
     assert percentage() is None
     (tmp_path / "mps").mkdir()
-    gpu_share.before_cuda(1)
+    gpu_share.limit_compute(1)
     assert percentage() is None
-    gpu_share.before_cuda(0.25)
+    gpu_share.limit_compute(0.25)
     assert percentage() == "25"
-    gpu_share.before_cuda(0.5)
+    gpu_share.limit_compute(0.5)
     assert percentage() == "25", "what is set already is the user's"
 
 

@@ -20,7 +20,6 @@ from trainables.digits import loop
 from trainables.launch.ray_train import error_line
 from trainables.runtime.preemption import (
     Preempted,
-    _asked,
     install_sigterm_handler,
     install_sigterm_handler_deferred,
     preemption_requested,
@@ -30,9 +29,10 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def heeding() -> Iterator[None]:
+def restore_handler() -> Iterator[Callable[[], None]]:
+    """The SIGTERM handler is installed; gives the function that restores the old one."""
     restore = install_sigterm_handler()
-    yield
+    yield restore
     restore()
 
 
@@ -40,7 +40,9 @@ def save(folder: Path) -> None:
     (folder / "model.safetensors").write_text("weights")
 
 
-def test_it_leaves_at_the_next_report_with_a_checkpoint(tmp_path: Path, heeding: None) -> None:
+def test_it_leaves_at_the_next_report_with_a_checkpoint(
+    tmp_path: Path, restore_handler: Callable[[], None]
+) -> None:
     channel = RecordingChannel()
     worker = make_worker(tmp_path, "digits", {}, channel=channel, checkpoint_every=100)
     worker.report(step=1, metrics={}, checkpoint=save)
@@ -57,7 +59,9 @@ def test_it_leaves_at_the_next_report_with_a_checkpoint(tmp_path: Path, heeding:
         make_worker(tmp_path, "digits", {}, attempt=2).resume()
 
 
-def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) -> None:
+def test_its_last_report_is_its_end_all_the_same(
+    tmp_path: Path, restore_handler: Callable[[], None]
+) -> None:
     worker = make_worker(tmp_path, "digits", {})
     os.kill(os.getpid(), signal.SIGTERM)
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
@@ -66,7 +70,7 @@ def test_its_last_report_is_its_end_all_the_same(tmp_path: Path, heeding: None) 
 
 @pytest.mark.parametrize("when", ["make_network", "train_epoch", "judge"])
 def test_told_to_go_in_warm_up_training_or_evaluation(
-    tmp_path: Path, when: str, heeding: None
+    tmp_path: Path, when: str, restore_handler: Callable[[], None]
 ) -> None:
     config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
     came_to = None if when == "make_network" else 1
@@ -75,7 +79,7 @@ def test_told_to_go_in_warm_up_training_or_evaluation(
         with pytest.raises(Preempted, match=f"left after step {came_to or 0}"):
             run_trial(tmp_path / "t", "digits", config)
     assert newest_step(tmp_path / "t") == came_to
-    _asked.clear()  # the trial goes on elsewhere
+    restore_handler()  # the trial resumes elsewhere
     run_trial(tmp_path / "t", "digits", config, attempt=2)
     whole = run_trial(tmp_path / "whole", "digits", config)
     curve = {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(tmp_path / "t"))}
@@ -98,13 +102,13 @@ def newest_step(trial: Path) -> int | None:
     return newest.step if newest else None
 
 
-def test_a_second_sigterm_does_what_it_always_did(heeding: None) -> None:
+def test_a_second_sigterm_does_what_it_always_did(restore_handler: Callable[[], None]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     assert preemption_requested()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_another_thread_can_ask_for_it(heeding: None) -> None:
+def test_another_thread_can_ask_for_it(restore_handler: Callable[[], None]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # uses up the fixture's handler
     thread = threading.Thread(target=install_sigterm_handler_deferred)
     thread.start()
@@ -117,7 +121,7 @@ import sys, time
 from trainables.runtime.watchdog import Watchdog
 watchdog = Watchdog(0.2)
 watchdog.heartbeat()
-watchdog.pause()
+watchdog.suspend()
 print("alive", flush=True)
 watchdog.heartbeat()
 

@@ -12,7 +12,7 @@ from results.records.trial import read_trial
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
-from trainables.runtime.provenance import versions
+from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import SweepState, write_state
@@ -34,7 +34,7 @@ def paths(tmp_path: Path) -> SweepPaths:
 
 
 def note(run: SweepController, trial: str, torch: str) -> None:
-    ran = Environment(source={}, versions={**dict(versions()), "torch": torch}, hardware={})
+    ran = Environment(source={}, versions={**dict(library_versions()), "torch": torch}, hardware={})
     environment.write(run.paths.trial(trial), 1, ran)
 
 
@@ -50,7 +50,7 @@ def test_resume_reports_changed_library_versions(paths: SweepPaths, tmp_path: Pa
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
     [said] = version_changes(paths, run.records)
-    now = dict(versions())["torch"]
+    now = dict(library_versions())["torch"]
     assert said.startswith(f"other versions: torch 1.0 then, {now} now; trials continue")
     assert version_changes(paths, {"t0002": run.records["t0002"]}) == []
 

@@ -29,7 +29,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from trainables.runtime.provenance import versions
+from trainables.runtime.provenance import library_versions
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.search.study import SweepStudy, derive_seed
 
@@ -214,7 +214,7 @@ def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[
     ran = _newest_environment(paths, records)
     if ran is None:
         return []
-    now = ran.model_copy(update={"versions": dict(versions())})
+    now = ran.model_copy(update={"versions": dict(library_versions())})
     return [
         f"other {line}; trials continue, and may differ in the last bits"
         for line in environment.differences(ran, now)

@@ -10,7 +10,7 @@ from results.paths import SweepPaths
 from results.tracking import SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
-from trainables.runtime.provenance import versions
+from trainables.runtime.provenance import library_versions
 from trainables.user_code import loader
 from tuning.controller.sweep_dir.folder import read_state
 
@@ -25,7 +25,7 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
         "trainable": spec.trainable,
         "goal": ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         **git_tags(source),
-        **{f"tune.version.{name}": number for name, number in versions()},
+        **{f"tune.version.{name}": number for name, number in library_versions()},
     }
     if spec.search.warm_start:
         tags["tune.warm_start"] = ", ".join(spec.search.warm_start)

@@ -12,12 +12,12 @@ import pytest
 
 from results.paths import TrialPaths
 from trainables.launch.ray_train import checkpoint_snapshot
-from trainables.user_code.sealed_checkpoints import (
+from trainables.user_code.ray_train_checkpoints import (
     SNAPSHOT,
-    _reported,
-    seal_checkpoint,
-    seal_reported,
-    take_up,
+    add_manifest,
+    add_missing_manifests,
+    prepare_attempt,
+    reported_checkpoints,
 )
 
 
@@ -33,7 +33,7 @@ def reported(paths: TrialPaths, attempt: int, step: int, *, sealed: bool = True)
     (folder / "state.pt").write_bytes(b"state of %d" % step)
     (folder / "nested" / "manifest.json").write_text("the user's own")
     if sealed:
-        seal_checkpoint(paths, folder, step)
+        add_manifest(paths, folder, step)
     return folder
 
 
@@ -66,11 +66,11 @@ def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
     newest = reported(paths, 1, 3)
     damage(newest, paths)
     with caplog.at_level(logging.WARNING):
-        assert take_up(paths, 2, 2, checkpoint_snapshot) == 2
+        assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
     assert (paths.ray_train / f"{newest.name}.damaged").is_dir()
     assert f"put aside as {newest.name}.damaged" in caplog.text
     here = paths.ray_train_attempt(2)
-    assert _reported(here) == [f"checkpoint_2026-11-22_00-00-0{s}" for s in (1, 2)]
+    assert reported_checkpoints(here) == [f"checkpoint_2026-11-22_00-00-0{s}" for s in (1, 2)]
     assert paths.newest_checkpoint() == here / "checkpoint_2026-11-22_00-00-02"
     assert paths.ray_train_attempts() == [here]
 
@@ -81,8 +81,8 @@ def test_without_a_manifest_there_is_no_checkpoint(
 ) -> None:
     reported(paths, 1, 2)
     damage(reported(paths, 1, 3), paths)
-    assert take_up(paths, 2, 1, checkpoint_snapshot) == 2
-    assert take_up(paths, 3, 1, checkpoint_snapshot) == 2  # from what attempt 2 was given
+    assert prepare_attempt(paths, 2, 1, checkpoint_snapshot) == 2
+    assert prepare_attempt(paths, 3, 1, checkpoint_snapshot) == 2  # from what attempt 2 was given
 
 
 @pytest.mark.filterwarnings("ignore:The `parse_obj` method is deprecated")  # Ray's own
@@ -94,7 +94,7 @@ def test_ray_train_goes_on_from_the_newest(paths: TrialPaths) -> None:
 
     reported(paths, 1, 2)
     reported(paths, 1, 3)
-    assert take_up(paths, 2, 2, checkpoint_snapshot) == 3
+    assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 3
     run = StorageContext(str(paths.ray_train), paths.ray_train_attempt(2).name)
     manager = CheckpointManager(CheckpointConfig(num_to_keep=2), run)
     newest = manager.latest_checkpoint_result
@@ -106,27 +106,27 @@ def test_ray_train_goes_on_from_the_newest(paths: TrialPaths) -> None:
 
 def test_a_stale_attempt_writes_where_nobody_looks(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
-    assert take_up(paths, 2, 2, checkpoint_snapshot) == 2
+    assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
     reported(paths, 1, 9, sealed=False)  # the orphan's controller is ended: nobody seals it
     (paths.ray_train_attempt(1) / SNAPSHOT).write_text("{}")
-    assert _reported(paths.ray_train_attempt(2)) == ["checkpoint_2026-11-22_00-00-02"]
-    assert take_up(paths, 3, 2, checkpoint_snapshot) == 2
+    assert reported_checkpoints(paths.ray_train_attempt(2)) == ["checkpoint_2026-11-22_00-00-02"]
+    assert prepare_attempt(paths, 3, 2, checkpoint_snapshot) == 2
 
 
 def test_a_fresh_start_has_no_list(paths: TrialPaths) -> None:
-    assert take_up(paths, 1, 2, checkpoint_snapshot) is None
+    assert prepare_attempt(paths, 1, 2, checkpoint_snapshot) is None
     assert not (paths.ray_train_attempt(1) / SNAPSHOT).exists()
 
 
 def test_what_ray_reported_last_is_sealed_at_the_end(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
-    assert take_up(paths, 2, 2, checkpoint_snapshot) == 2
+    assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
     last, torn = reported(paths, 2, 5, sealed=False), reported(paths, 2, 6, sealed=False)
     snapshot = paths.ray_train_attempt(2) / SNAPSHOT
     state = json.loads(snapshot.read_text())
     state["checkpoint_results"].append({"checkpoint_dir_name": last.name, "metrics": {}})
     snapshot.write_text(json.dumps(state))
-    seal_reported(paths, 2, 5)
+    add_missing_manifests(paths, 2, 5)
     assert paths.ray_train_manifest(last).exists()
     assert not paths.ray_train_manifest(torn).exists()
-    assert take_up(paths, 3, 1, checkpoint_snapshot) == 5
+    assert prepare_attempt(paths, 3, 1, checkpoint_snapshot) == 5

@@ -1,8 +1,8 @@
-"""Checkpoints of a loop that was written for Ray Train, made as safe as ours.
+"""Verifies the checkpoints that Ray Train keeps for a user's train loop.
 
-Ray Train keeps them without hashes, and hands a torn one to its workers. So each that it reports
-gets a manifest of ours beside it; each attempt has a folder of its own, so that a stale one can do
-no harm; and an attempt begins with those that are whole, as Ray Train looks for them.
+Ray Train keeps them without hashes, and gives a damaged one to its workers. So each reported
+checkpoint gets a manifest beside it. Each attempt has its own folder, so that an orphan does no
+harm, and begins with the intact checkpoints of earlier attempts in it, where Ray Train finds them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Sealed:
-    """A checkpoint that Ray Train keeps, and that has a manifest."""
+class KeptCheckpoint:
+    """A checkpoint that Ray Train keeps and that has a manifest."""
 
     step: int
     folder: Path
 
 
-def seal_checkpoint(paths: TrialPaths, folder: Path, step: int) -> None:
-    """Make a checkpoint durable and write its manifest; one that Ray Train deletes meanwhile, or
-    that has a manifest, is passed over.
+def add_manifest(paths: TrialPaths, folder: Path, step: int) -> None:
+    """Make a checkpoint durable and write its manifest.
+
+    Does nothing if it has a manifest, or if Ray Train deletes it meanwhile.
     """
     with _lock:
         target = paths.ray_train_manifest(folder)
@@ -49,32 +50,33 @@ def seal_checkpoint(paths: TrialPaths, folder: Path, step: int) -> None:
         write_atomic(target, manifest.model_dump_json(indent=1).encode())
 
 
-def seal_reported(paths: TrialPaths, attempt: int, step: int) -> None:
-    """At the end of an attempt: the manifests that Ray Train's last words left no time for."""
-    for name in _reported(paths.ray_train_attempt(attempt)):
+def add_missing_manifests(paths: TrialPaths, attempt: int, step: int) -> None:
+    """Write the manifests that are still missing at the end of an attempt."""
+    for name in reported_checkpoints(paths.ray_train_attempt(attempt)):
         folder = paths.ray_train_attempt(attempt) / name
         if folder.is_dir():
-            seal_checkpoint(paths, folder, step)
+            add_manifest(paths, folder, step)
 
 
-def take_up(
+def prepare_attempt(
     paths: TrialPaths, attempt: int, keep: int, snapshot: Callable[[list[str]], str]
 ) -> int | None:
-    """Prepare the folder of an attempt: the newest whole checkpoints of those before are linked
-    into it. Damaged ones on the way are put aside; what else earlier attempts left is deleted.
+    """Prepare the folder of an attempt: link the newest intact checkpoints into it.
+
+    Damaged checkpoints are moved aside; the folders of earlier attempts are deleted.
 
     Args:
-        paths: of the trial.
-        attempt: that is to begin; its folder is new.
-        keep: how many are linked at most.
+        paths: files of the trial.
+        attempt: number of the new attempt.
+        keep: largest number of checkpoints to link.
         snapshot: makes Ray Train's list of checkpoints from their names, the newest last.
 
     Returns:
-        The step from which the loop goes on, or None for a fresh start.
+        The step from which the loop resumes, or None for a fresh start.
     """
     here = paths.ray_train_attempt(attempt)
     shutil.rmtree(here, ignore_errors=True)
-    whole: list[Sealed] = []
+    whole: list[KeptCheckpoint] = []
     for found in _newest_first(paths):
         if len(whole) < keep and _is_whole(paths, found):
             whole.append(found)
@@ -87,22 +89,22 @@ def take_up(
     return whole[0].step if whole else None
 
 
-def _newest_first(paths: TrialPaths) -> Iterator[Sealed]:
+def _newest_first(paths: TrialPaths) -> Iterator[KeptCheckpoint]:
     found = []
     for attempt in paths.ray_train_attempts():
         for folder in attempt.glob("checkpoint_*/"):
             try:
                 text = paths.ray_train_manifest(folder).read_bytes()
-                found.append(Sealed(Manifest.model_validate_json(text).step, folder))
+                found.append(KeptCheckpoint(Manifest.model_validate_json(text).step, folder))
             except FileNotFoundError:
                 log.warning("%s has no manifest and is passed over", folder)
             except (OSError, ValueError):
-                found.append(Sealed(-1, folder))
+                found.append(KeptCheckpoint(-1, folder))
     return iter(sorted(found, key=lambda s: (s.step, s.folder.parent.name), reverse=True))
 
 
-def _is_whole(paths: TrialPaths, found: Sealed) -> bool:
-    """Whether every byte is as it was; if not, the checkpoint is put aside."""
+def _is_whole(paths: TrialPaths, found: KeptCheckpoint) -> bool:
+    """Whether every byte is as it was written; a damaged checkpoint is moved aside."""
     try:
         verify(found.folder, manifest=paths.ray_train_manifest(found.folder))
     except CheckpointError as e:
@@ -114,8 +116,8 @@ def _is_whole(paths: TrialPaths, found: Sealed) -> bool:
     return True
 
 
-def _link(paths: TrialPaths, found: Sealed, here: Path) -> Path:
-    """The same checkpoint in the folder of another attempt, its manifest last."""
+def _link(paths: TrialPaths, found: KeptCheckpoint, here: Path) -> Path:
+    """Link a checkpoint into the folder of another attempt; the manifest comes last."""
     target = here / found.folder.name
     shutil.copytree(found.folder, target, copy_function=_link_file)
     manifest = paths.ray_train_manifest(found.folder).read_bytes()
@@ -130,8 +132,8 @@ def _link_file(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _reported(attempt: Path) -> list[str]:
-    """Names of the checkpoints that Ray Train's own list has."""
+def reported_checkpoints(attempt: Path) -> list[str]:
+    """Names of the checkpoints in Ray Train's own list of an attempt."""
     try:
         results = json.loads((attempt / SNAPSHOT).read_bytes())["checkpoint_results"]
         return [str(result["checkpoint_dir_name"]) for result in results]
