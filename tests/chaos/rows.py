@@ -31,7 +31,7 @@ ROWS = {
         "a rank that hangs, or is frozen (SIGSTOP)",
         f"{FAULTS}[rank_1_hangs]",
         f"{FAULTS}[rank_1_is_frozen]",
-        f"{PREEMPTION}::test_a_silent_rank_leaves_its_stacks_and_ends",
+        f"{PREEMPTION}::test_watchdog_writes_stacks_and_ends_a_silent_rank",
     ),
     "3": row_of_tests(
         "a machine lost",
@@ -96,9 +96,9 @@ ROWS = {
         "tests/results/storage/test_retry.py::test_a_line_is_there_in_the_end",
         "tests/results/storage/test_retry.py::test_what_lasts_is_raised",
         "tests/results/checkpoints/test_streaming_hash.py::test_storage_that_fails_for_a_moment_gets_the_whole_file_again",
-        "tests/trainables/checkpointing/test_saver.py::test_storage_that_fails_for_a_moment_is_written_to_again",
+        "tests/trainables/checkpointing/test_saver.py::test_transient_storage_error_is_retried",
         "tests/results/checkpoints/test_trial_mirror.py::test_a_storage_that_fails_is_tried_a_few_times",
-        "tests/trainables/checkpointing/test_uploads.py::test_a_storage_that_fails_costs_training_nothing",
+        "tests/trainables/checkpointing/test_uploads.py::test_upload_error_does_not_fail_training",
     ),
     "12": row_of_tests(
         "out of memory: a process's limit, a GPU's",
@@ -112,7 +112,7 @@ ROWS = {
         "tests/ray/test_faults.py::test_diverged_trial_never_wins",
         f"{FAILING}::test_a_bound_of_divergence",
         f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
-        "tests/trainables/checkpointing/test_saver.py::test_a_model_that_diverged_is_not_saved",
+        "tests/trainables/checkpointing/test_saver.py::test_diverged_model_is_not_saved",
     ),
     "14": row_of_tests(
         "a corrupt data file",
@@ -121,9 +121,9 @@ ROWS = {
     "15": row_of_tests(
         "SIGTERM with a grace time",
         f"{FAULTS}[is_preempted]",
-        f"{PREEMPTION}::test_it_leaves_at_the_next_report_with_a_checkpoint",
-        f"{PREEMPTION}::test_told_to_go_in_warm_up_training_or_evaluation",
-        f"{PREEMPTION}::test_its_last_report_is_its_end_all_the_same",
+        f"{PREEMPTION}::test_sigterm_leaves_at_the_next_report_with_a_checkpoint",
+        f"{PREEMPTION}::test_sigterm_in_each_phase_resumes_bit_for_bit",
+        f"{PREEMPTION}::test_sigterm_at_the_final_report_ends_the_trial",
         "tests/ray/test_stop_and_pause.py::test_sweep_resumes_after_every_kind_of_stop",
     ),
     "16": row_of_tests(
@@ -135,7 +135,7 @@ ROWS = {
         f"{FENCING}::test_an_orphan_is_shut_out_before_its_reports_are_read",
         f"{FENCING}::test_a_lock_that_is_gone_or_damaged_is_nobodys",
         "tests/tuning/sweep_dir/test_lock.py::test_a_second_driver_is_refused_and_told_who_holds_it",
-        "tests/trainables/checkpointing/test_saver.py::test_an_orphan_commits_nothing",
+        "tests/trainables/checkpointing/test_saver.py::test_orphan_commits_no_checkpoint",
     ),
     "17": row_of_tests(
         "a poison configuration",
@@ -173,7 +173,7 @@ ROWS = {
         "tests/results/checkpoints/test_trial_mirror.py::test_another_machine_goes_on_from_it",
         "tests/results/checkpoints/test_trial_mirror.py::test_a_damaged_one_is_put_aside_and_the_one_before_is_taken",
         "tests/results/checkpoints/test_trial_mirror.py::test_a_sender_that_is_killed_leaves_a_whole_one",
-        "tests/trainables/checkpointing/test_uploads.py::test_a_trial_goes_on_where_its_folder_is_gone",
+        "tests/trainables/checkpointing/test_uploads.py::test_mirror_restores_a_lost_trial_folder",
         "tests/tuning/sweep_dir/test_record_mirror.py::test_what_is_lost_goes_on_elsewhere",
         "tests/ray/test_mirror_restore.py::test_sweep_continues_from_its_mirror",
     ),

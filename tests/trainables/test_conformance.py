@@ -34,7 +34,7 @@ class TestTrainable:
         with pytest.raises(ValidationError, match="no_such_key"):
             resolve(name).Config.model_validate({**example.config, "no_such_key": 1})
 
-    def test_the_same_seed_gives_the_same_curve_again_in_one_process(
+    def test_same_seed_gives_the_same_curve_in_one_process(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         first = run_trial(tmp_path / "a", name, example.config, seed=7, cache=cache)
@@ -46,7 +46,7 @@ class TestTrainable:
         losses = [metrics[example.learned] for metrics in first.curve.values()]
         assert losses[-1] < losses[0]
 
-    def test_a_stopped_trial_goes_on_bit_for_bit(
+    def test_stopped_trial_resumes_bit_for_bit(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         whole = run_trial(tmp_path / "whole", name, example.config, cache=cache)
@@ -60,7 +60,7 @@ class TestTrainable:
         assert {**channel.curve, **resumed.curve} == whole.curve
         assert weights_bytes(folder) == weights_bytes(tmp_path / "whole")
 
-    def test_a_checkpoint_is_whole_and_evaluates_to_what_was_reported(
+    def test_checkpoint_evaluates_to_the_reported_metrics(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         channel = run_trial(tmp_path / "t", name, example.config, cache=cache)
@@ -84,7 +84,7 @@ class TestTrainable:
         assert expected is not None
         assert expected == pytest.approx(3 * len(weights), rel=0.2)
 
-    def test_examples_are_what_is_judged(
+    def test_mean_of_examples_is_what_evaluate_gives(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         run_trial(tmp_path / "t", name, example.config, cache=cache)
@@ -98,7 +98,7 @@ class TestTrainable:
         assert all(len(values) > 1 for values in each.values())
         assert trainable.examples(config, found.folder, Split.TEST, cache) == each
 
-    def test_the_initial_weights_can_be_made_again(
+    def test_initial_reproduces_the_weights_of_step_0(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         run_trial(tmp_path / "t", name, example.config, seed=5, cache=cache)
@@ -115,7 +115,7 @@ class TestTrainable:
         last = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
         assert first[example.judged[-1]] != last[example.judged[-1]]
 
-    def test_lineage_tells_initial_weights_and_nothing_else(
+    def test_lineage_depends_on_initial_weights_only(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         def lineage(label: str, seed: int = 0, **changes: Any) -> str:
@@ -140,7 +140,7 @@ class TestTrainable:
         assert lineage("rate", learning_rate=0.05) == base
         assert lineage("init", init_seed=1) != base
 
-    def test_a_pause_and_a_due_checkpoint_are_obeyed(
+    def test_pause_ends_training_with_a_checkpoint(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         channel = RecordingChannel({example.steps[1]: Answer.PAUSE})
@@ -148,7 +148,7 @@ class TestTrainable:
         assert [r.step for r in channel.reports] == list(example.steps[:2])
         assert TrialPaths(tmp_path).checkpoint_steps() == list(example.steps[:2])
 
-    def test_no_global_state_is_left(
+    def test_global_state_is_restored(
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         def state() -> tuple[Any, ...]:

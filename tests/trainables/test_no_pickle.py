@@ -43,7 +43,7 @@ def planted(tmp_path: Path) -> Path:
     return folder
 
 
-def test_weights_that_are_a_pickle_are_not_read_as_ours(planted: Path, tmp_path: Path) -> None:
+def test_load_model_does_not_read_pickled_weights(planted: Path, tmp_path: Path) -> None:
     config = CausalLMConfig.model_validate(EXAMPLES["causal_lm"].config)
     dataset = prepare(config, tmp_path / "cache")
     with pytest.raises((UserError, OSError), match="safetensors"):
@@ -51,7 +51,7 @@ def test_weights_that_are_a_pickle_are_not_read_as_ours(planted: Path, tmp_path:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_model_to_begin_with_runs_no_code(planted: Path, tmp_path: Path) -> None:
+def test_pretrained_model_does_not_unpickle_code(planted: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"(?i)weights_only|unsupported|unpickl"):
         _pretrained(str(planted))
     assert not (tmp_path / "exploded").exists()
@@ -75,7 +75,7 @@ sys.exit(repr(read) if read else 0)
 """
 
 
-def test_a_resume_reads_no_pickle(tmp_path: Path) -> None:
+def test_resume_reads_no_pickle(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
     )

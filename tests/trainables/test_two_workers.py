@@ -39,7 +39,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
 
 @pytest.mark.parametrize("name", EXAMPLES)
 class TestTwoWorkers:
-    def test_only_rank_0_reports_and_a_resumed_curve_is_the_same(
+    def test_resumed_curve_is_the_same_and_only_rank_0_reports(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
         whole, resumed, _ = trained[1][0][name]
@@ -47,7 +47,7 @@ class TestTwoWorkers:
         assert whole == resumed
         assert trained[1][1][name] == [{}, {}, {}]
 
-    def test_a_checkpoint_holds_the_generators_of_each_rank(
+    def test_checkpoint_holds_the_generators_of_each_rank(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
         found = newest_intact(TrialPaths(trained[0] / f"{name}_cut"))
@@ -56,7 +56,7 @@ class TestTwoWorkers:
         assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
         assert files["rng_0.safetensors"] != files["rng_1.safetensors"]
 
-    def test_what_is_reported_is_what_one_process_measures(
+    def test_reported_metrics_equal_those_of_one_process(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]]
     ) -> None:
         folder, example = trained[0], EXAMPLES[name]
@@ -69,7 +69,7 @@ class TestTwoWorkers:
         assert judged == pytest.approx({k: reported[k] for k in example.judged}, rel=1e-6)
 
     @pytest.mark.parametrize("path", ["one then two", "two then one"])
-    def test_another_number_of_workers_learns_the_same(
+    def test_elastic_resume_learns_the_same(
         self, name: str, path: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
     ) -> None:
         folder, example = trained[0], EXAMPLES[name]
@@ -87,7 +87,7 @@ class TestTwoWorkers:
         for step, metrics in curve.items():
             assert metrics == pytest.approx(alone[step], rel=1e-4), step
 
-    def test_a_trial_goes_on_with_another_number_of_workers(
+    def test_resume_with_another_number_of_workers(
         self, name: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
     ) -> None:
         folder, example = trained[0], EXAMPLES[name]

@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_and_resumed_equals_uninterrupted(point: str, runs: dict[str, Any]) -> None:
+def test_resume_after_kill_gives_the_same_curve(point: str, runs: dict[str, Any]) -> None:
     run, whole = runs[point], runs["whole"]
     assert (run["died"], run["resumed"]) == (-9, 0)
     curve = [(step, metrics) for step, _, metrics in run["after"]["reports"]]
@@ -61,7 +61,9 @@ def test_killed_and_resumed_equals_uninterrupted(point: str, runs: dict[str, Any
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_at_most_one_checkpoint_interval_is_done_twice(point: str, runs: dict[str, Any]) -> None:
+def test_resume_after_kill_repeats_at_most_one_checkpoint_interval(
+    point: str, runs: dict[str, Any]
+) -> None:
     before = runs[point]["before"]
     assert before["damaged"] == 0
     twice = [step for step, _, _ in before["reports"] if step > before["newest"]]

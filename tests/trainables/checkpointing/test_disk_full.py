@@ -65,7 +65,7 @@ def limited(folder: Path, room: str, wait_s: float) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_it_waits_until_there_is_room(tmp_path: Path) -> None:
+def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:
     said, told = limited(tmp_path, "1000,100,10000", 600.0)
     assert said.startswith(
         "checkpoint of step 2: the disk is full, the one before has 5000 bytes, "
@@ -77,7 +77,7 @@ def test_it_waits_until_there_is_room(tmp_path: Path) -> None:
     assert newest_intact(TrialPaths(tmp_path)) is not None
 
 
-def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
+def test_disk_full_fails_the_trial_after_the_wait(tmp_path: Path) -> None:
     said, told = limited(tmp_path, "", 0.0)
     assert said.startswith(
         "DiskFullError: checkpoint of step 2: the disk is full, the one before has 5000 "
@@ -90,7 +90,7 @@ def test_after_that_the_trial_fails_and_keeps_what_it_has(tmp_path: Path) -> Non
     assert newest.step == 1
 
 
-def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
+def test_disk_full_raises_other_errors_at_once(tmp_path: Path) -> None:
     def broken() -> None:
         raise ValueError("nothing to do with the disk")
 
@@ -98,7 +98,7 @@ def test_other_errors_are_raised_at_once(tmp_path: Path) -> None:
         retry_when_full(broken, TrialPaths(tmp_path), 1, 600.0)
 
 
-def test_every_library_says_it_in_its_own_way(tmp_path: Path) -> None:
+def test_is_full_knows_errors_of_each_library(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as full, open("/dev/full", "wb") as f:
         f.write(b"x" * 100_000)
     assert is_full(full.value)

@@ -14,7 +14,7 @@ from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.training_state import copy_tree, copy_weights, load_tree
 
 
-def test_outside_of_a_save_a_copy_is_ones_own() -> None:
+def test_copy_to_host_outside_a_save_gives_new_memory() -> None:
     tensor = torch.arange(6.0).reshape(2, 3).t()
     first, second = copy_to_host([tensor])[0], copy_to_host([tensor])[0]
     assert first.data_ptr() != second.data_ptr()
@@ -23,7 +23,7 @@ def test_outside_of_a_save_a_copy_is_ones_own() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-def test_the_next_save_has_the_same_memory(dtype: torch.dtype) -> None:
+def test_reuse_gives_the_same_memory_to_the_next_save(dtype: torch.dtype) -> None:
     buffers, seen = HostBuffers(), []
     for value in (1, 2, 3):
         tensors = [torch.full((3, 2), value, dtype=dtype).t() for _ in range(2)]
@@ -35,7 +35,7 @@ def test_the_next_save_has_the_same_memory(dtype: torch.dtype) -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_threads_copy_large_tensors_in_pieces() -> None:
+def test_copy_to_host_splits_large_tensors_over_threads() -> None:
     with torch.inference_mode():
         made_there = torch.randn(2**20 + 3)
     tensors = [
@@ -60,7 +60,7 @@ def test_threads_copy_large_tensors_in_pieces() -> None:
         assert len({c.untyped_storage().data_ptr() for c in copies if c.numel()}) == 48
 
 
-def test_a_state_that_grows_is_copied_too() -> None:
+def test_reuse_copies_a_state_that_grows() -> None:
     buffers = HostBuffers()
     for count in (1, 3, 2):
         state = {f"{i}": torch.randn(4, 4, dtype=torch.complex128) for i in range(count)}
@@ -69,7 +69,7 @@ def test_a_state_that_grows_is_copied_too() -> None:
         assert len({t.data_ptr() for t in tree.tensors.values()}) == count
 
 
-def test_tied_weights_stay_tied() -> None:
+def test_copy_weights_keeps_tied_weights_tied() -> None:
     model, buffers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), HostBuffers()
     model[1].weight = model[0].weight
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_tied_weights_stay_tied() -> None:
         assert copies["0.bias"].data_ptr() != copies["1.bias"].data_ptr()
 
 
-def test_each_checkpoint_has_its_own_values(tmp_path: Path) -> None:
+def test_checkpoint_is_not_changed_by_later_training(tmp_path: Path) -> None:
     worker, state = make_worker(tmp_path, "digits", {}, checkpoint_every=1), torch.zeros(100)
 
     def save(folder: Path) -> DeferredWrite:

@@ -51,7 +51,7 @@ def worker_of(folder: Path, channel: RecordingChannel, **options: object) -> Wor
     return make_worker(folder, "digits", {}, channel=channel, **options)
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
+def test_async_checkpoint_does_not_block_training(tmp_path: Path) -> None:
     channel, written = Watching(tmp_path), threading.Event()
     worker = worker_of(tmp_path, channel)
     worker.report(step=1, metrics={}, checkpoint=saving(lambda: written.wait(60)))
@@ -63,7 +63,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     assert channel.paths.checkpoint_steps() == [1, 2]
 
 
-def test_no_report_is_made_before_the_checkpoint_of_an_earlier_one(tmp_path: Path) -> None:
+def test_report_waits_for_the_previous_checkpoint(tmp_path: Path) -> None:
     channel = Watching(tmp_path)
     worker, lines = worker_of(tmp_path, channel), []
     reports = channel.paths.reports
@@ -78,7 +78,7 @@ def test_no_report_is_made_before_the_checkpoint_of_an_earlier_one(tmp_path: Pat
     assert all(before in channel.seen[before + 1] for before in (1, 2))
 
 
-def test_sync_waits_for_all_of_it(tmp_path: Path) -> None:
+def test_sync_checkpoint_is_complete_before_the_report(tmp_path: Path) -> None:
     channel = Watching(tmp_path)
     worker = worker_of(tmp_path, channel, checkpoint_async=False)
     worker.report(step=1, metrics={}, checkpoint=saving())
@@ -86,7 +86,7 @@ def test_sync_waits_for_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer.STOP, Answer.PAUSE])
-def test_who_is_told_to_end_has_a_whole_checkpoint(tmp_path: Path, answer: Answer) -> None:
+def test_stop_or_pause_saves_a_checkpoint(tmp_path: Path, answer: Answer) -> None:
     channel = Watching(tmp_path, {1: answer})
     worker = worker_of(tmp_path, channel, checkpoint_every=10)
     assert worker.report(step=1, metrics={}, checkpoint=saving()) is answer
@@ -95,7 +95,7 @@ def test_who_is_told_to_end_has_a_whole_checkpoint(tmp_path: Path, answer: Answe
     assert newest.step == 1
 
 
-def test_the_driver_hears_of_the_end_when_the_checkpoint_is_there(tmp_path: Path) -> None:
+def test_final_report_comes_after_its_checkpoint(tmp_path: Path) -> None:
     channel = Watching(tmp_path)
     worker = worker_of(tmp_path, channel, checkpoint_every=10)
     worker.report(step=1, metrics={}, checkpoint=saving())
@@ -103,7 +103,7 @@ def test_the_driver_hears_of_the_end_when_the_checkpoint_is_there(tmp_path: Path
     assert channel.seen == {1: [], 2: [2]}
 
 
-def test_what_goes_wrong_behind_is_raised_at_the_next_report(tmp_path: Path) -> None:
+def test_write_error_is_raised_at_the_next_report(tmp_path: Path) -> None:
     def broken() -> None:
         raise OSError("no room")
 
@@ -117,7 +117,7 @@ def test_what_goes_wrong_behind_is_raised_at_the_next_report(tmp_path: Path) -> 
     assert list(channel.seen) == [1]
 
 
-def test_storage_that_fails_for_a_moment_is_written_to_again(
+def test_transient_storage_error_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results.storage.retry, "FIRST_PAUSE_S", 0.001)
@@ -135,7 +135,7 @@ def test_storage_that_fails_for_a_moment_is_written_to_again(
     assert channel.paths.checkpoint_steps() == [1]
 
 
-def test_an_orphan_commits_nothing(tmp_path: Path) -> None:
+def test_orphan_commits_no_checkpoint(tmp_path: Path) -> None:
     channel, superseded = Watching(tmp_path), threading.Event()
     worker = worker_of(tmp_path, channel)
     worker.report(step=1, metrics={}, checkpoint=saving(lambda: superseded.wait(60)))
@@ -146,7 +146,7 @@ def test_an_orphan_commits_nothing(tmp_path: Path) -> None:
     assert channel.paths.checkpoint_steps() == []
 
 
-def test_the_good_one_stays_where_its_successor_is_not_what_was_written(
+def test_damaged_checkpoint_does_not_replace_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = Watching(tmp_path)
@@ -165,7 +165,7 @@ def test_the_good_one_stays_where_its_successor_is_not_what_was_written(
     worker.close()
 
 
-def test_no_report_waits_for_the_deletion_of_older_ones(
+def test_report_does_not_wait_for_the_deletion_of_old_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, go_on = Watching(tmp_path), threading.Event()
@@ -184,7 +184,7 @@ def test_no_report_waits_for_the_deletion_of_older_ones(
     assert channel.paths.checkpoint_steps() == [2]
 
 
-def test_a_model_that_diverged_is_not_saved(tmp_path: Path) -> None:
+def test_diverged_model_is_not_saved(tmp_path: Path) -> None:
     channel = Watching(tmp_path, {2: Answer.STOP})
     worker = worker_of(tmp_path, channel, retention=Retention(metric="loss"))
     worker.report(step=1, metrics={"loss": 1.0}, checkpoint=saving())
@@ -192,7 +192,7 @@ def test_a_model_that_diverged_is_not_saved(tmp_path: Path) -> None:
     assert channel.paths.checkpoint_steps() == [1]
 
 
-def test_the_best_and_the_rungs_stay(tmp_path: Path) -> None:
+def test_retention_keeps_the_best_and_the_rungs(tmp_path: Path) -> None:
     keep = Retention(newest=1, best=1, metric="loss", rungs=(3.0,))
     channel = Watching(tmp_path)
     worker = worker_of(tmp_path, channel, retention=keep, checkpoint_every=2)

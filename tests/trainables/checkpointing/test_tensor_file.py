@@ -23,7 +23,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (1, 5), (0, 4)])
-def test_every_dtype_byte_for_byte(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_write_tensors_equals_safetensors_for_each_dtype(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
     tensors = {f"{i % 3}.{dtype}": of(dtype, *shape) for i, dtype in enumerate(DTYPES)}
     write_tensors(tmp_path / "f", tensors)
     assert (tmp_path / "f").read_bytes() == save(tensors)
@@ -42,14 +44,14 @@ def test_every_dtype_byte_for_byte(tmp_path: Path, shape: tuple[int, ...]) -> No
     ids=["none", "scalar", "names", "large", "empty", "parameter"],
 )
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_every_form_byte_for_byte(
+def test_write_tensors_equals_safetensors_for_each_layout(
     tmp_path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None
 ) -> None:
     write_tensors(tmp_path / "f", tensors, metadata)
     assert (tmp_path / "f").read_bytes() == save(tensors, metadata)
 
 
-def test_views_and_shared_memory_come_back_as_they_were(tmp_path: Path) -> None:
+def test_write_tensors_saves_views_and_shared_memory(tmp_path: Path) -> None:
     whole = torch.arange(24.0).reshape(4, 6)
     views = {"whole": whole, "turned": whole.T, "some": whole[1:, ::2], "same": whole}
     write_tensors(tmp_path / "f", views)
@@ -58,7 +60,7 @@ def test_views_and_shared_memory_come_back_as_they_were(tmp_path: Path) -> None:
     assert all(same_bits(loaded[name], view) for name, view in views.items())
 
 
-def test_what_the_format_cannot_hold_is_named(tmp_path: Path) -> None:
+def test_write_tensors_refuses_a_dtype_without_a_format_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'z': it is torch\.complex128"):
         write_tensors(tmp_path / "f", {"z": torch.zeros(1, dtype=torch.complex128)})
     assert list(tmp_path.iterdir()) == []

@@ -45,7 +45,7 @@ def steps_in(place: MirrorLocation) -> set[str]:
     return {key[:13] for key in keys if key.endswith("manifest.json")}
 
 
-def test_training_does_not_wait_and_the_newest_is_sent_next(
+def test_upload_does_not_block_training_and_sends_the_newest_next(
     tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, sent = threading.Event(), threading.Event(), []
@@ -73,7 +73,7 @@ def test_training_does_not_wait_and_the_newest_is_sent_next(
     assert steps_in(place) == {"step_00000005"}
 
 
-def test_a_storage_that_fails_costs_training_nothing(
+def test_upload_error_does_not_fail_training(
     tmp_path: Path,
     place: MirrorLocation,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +91,7 @@ def test_a_storage_that_fails_costs_training_nothing(
     assert "step 1 was not sent (the network is gone, says https://me:***@host)" in caplog.text
 
 
-def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: MirrorLocation) -> None:
+def test_mirror_restores_a_lost_trial_folder(tmp_path: Path, place: MirrorLocation) -> None:
     whole = run_trial(tmp_path / "whole", "digits", CONFIG)
     folder, gone = tmp_path / "t0000", threading.Event()
 
@@ -113,7 +113,7 @@ def test_a_trial_goes_on_where_its_folder_is_gone(tmp_path: Path, place: MirrorL
     assert {"step_00000005", "step_00000006"} == steps_in(place)
 
 
-def test_the_folder_is_enough_where_the_storage_is_not_there(
+def test_unreachable_mirror_is_an_error_only_without_a_local_checkpoint(
     tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(tmp_path / "t0000", place, attempt=2)

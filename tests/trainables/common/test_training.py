@@ -1,12 +1,12 @@
-"""Optimizers put back from a checkpoint, with the same settings and with changed ones."""
-
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.trainables.local import RecordingChannel, make_worker
-from trainables.common.training import copy_progress, load_progress
+from trainables.common.training import backward, copy_progress, load_progress
 
 
 def make(lr=0.1, weight_decay=0.0):
@@ -29,7 +29,7 @@ def worker(tmp_path):
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.4])
-def test_a_changed_learning_rate_keeps_its_place_in_the_schedule(tmp_path, worker, lr):
+def test_load_progress_keeps_a_changed_learning_rate(tmp_path, worker, lr):
     model, optimizer, schedule = make()
     for _ in range(3):
         step(model, optimizer, schedule)
@@ -41,3 +41,29 @@ def test_a_changed_learning_rate_keeps_its_place_in_the_schedule(tmp_path, worke
     assert optimizer.state_dict()["state"][0]["step"] == 3
     step(model, optimizer, schedule)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(lr / 5)
+
+
+@pytest.mark.parametrize("most", [None, 1, 3, 4, 16, 99])
+def test_backward_equals_one_pass(most: int | None) -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(5, 1).double(), torch.randn(20, 5).double(), torch.randn(20, 1).double()
+
+    def loss(rows: np.ndarray) -> torch.Tensor:
+        seen.append(len(rows))
+        at = torch.from_numpy(rows)
+        return nn.functional.mse_loss(model(x[at]), y[at])
+
+    seen: list[int] = []
+    rows = np.arange(3, 19)
+    loss(rows).backward()
+    whole = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    seen.clear()
+    mean = backward(model, rows, most, loss)
+    assert mean.item() == pytest.approx(loss(rows).item(), rel=1e-12)
+    assert sum(seen[:-1]) == 16
+    assert max(seen[:-1]) <= (most or 16)
+    for got, expected in zip(model.parameters(), whole, strict=True):
+        torch.testing.assert_close(got.grad, expected, rtol=1e-12, atol=0)
+    if most is None:
+        assert all(torch.equal(p.grad, w) for p, w in zip(model.parameters(), whole, strict=True))

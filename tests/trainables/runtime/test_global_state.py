@@ -15,7 +15,6 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from trainables.runtime.global_state import SETTINGS, restored_global_state
-from trainables.runtime.memory import MemorySample, describe_growth
 from trainables.runtime.seeding import isolated_rng
 
 CHANGES = {
@@ -50,7 +49,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_a_trial_changes_is_put_back(name):
+def test_each_setting_is_restored(name):
     setting = SETTINGS[name]
     before = setting.read()
     with isolated_rng(0, 0, torch.device("cpu")):
@@ -65,7 +64,7 @@ def change_everything_and_fail():
     raise ValueError("the trial")
 
 
-def test_all_of_it_also_after_a_failure():
+def test_all_settings_are_restored_after_a_failure():
     before = {name: s.read() for name, s in SETTINGS.items()}
     with pytest.raises(ValueError, match="the trial"), isolated_rng(0, 0, torch.device("cpu")):
         change_everything_and_fail()
@@ -73,7 +72,7 @@ def test_all_of_it_also_after_a_failure():
     assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
 
 
-def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast():
+def test_autocast_cache_is_cleared_after_a_trial():
     with isolated_rng(0, 0, torch.device("cpu")):
         torch.autocast("cpu").__enter__()
     model = nn.Linear(2, 2, bias=False)
@@ -85,7 +84,7 @@ def test_half_precision_sees_new_weights_after_a_trial_that_never_left_autocast(
     assert products == [2.0, 4.0]
 
 
-def test_generators_and_warnings_too():
+def test_generators_and_warning_filters_are_restored():
     state, filters = torch.get_rng_state(), list(warnings.filters)
     with isolated_rng(5, 1, torch.device("cpu")):
         torch.rand(3)
@@ -94,19 +93,8 @@ def test_generators_and_warnings_too():
     assert warnings.filters == filters
 
 
-def test_processes_that_were_left_running_are_ended():
+def test_processes_left_behind_are_killed():
     with restored_global_state():
         left = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
         left.start()
     assert left.exitcode == -9
-
-
-def test_a_leak_is_what_grew_beyond_the_limit():
-    mib = 2**20
-    baseline = MemorySample(host=400 * mib, device=10 * mib)
-    assert describe_growth(baseline, MemorySample(500 * mib, 10 * mib), 100 * mib) is None
-    assert describe_growth(baseline, MemorySample(501 * mib, 10 * mib), 100 * mib) == (
-        "101 MiB of host memory beyond the 400 MiB after the first trial"
-    )
-    said = describe_growth(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
-    assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"

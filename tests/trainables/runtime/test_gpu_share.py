@@ -18,7 +18,7 @@ def percentage():
     return os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 
 
-def test_mps_is_told_the_part_where_it_is_on(tmp_path):
+def test_limit_compute_sets_the_share_if_mps_runs(tmp_path):
     gpu_share.limit_compute(0.25)
     assert percentage() is None
     (tmp_path / "mps").mkdir()
@@ -30,7 +30,7 @@ def test_mps_is_told_the_part_where_it_is_on(tmp_path):
     assert percentage() == "25", "what is set already is the user's"
 
 
-def test_only_shared_devices_get_a_limit(monkeypatch):
+def test_limit_memory_applies_to_shared_devices_only(monkeypatch):
     limits = []
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *given: limits.append(given)

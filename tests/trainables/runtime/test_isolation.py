@@ -27,7 +27,7 @@ class Alone(Trainable):
         ("trial", "alone.py:Alone", 1),
     ],
 )
-def test_trials_of_a_lane(
+def test_trials_per_lane_by_sweep_and_trainable(
     kind: str, trainable: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "alone.py").write_text(CODE)
@@ -35,5 +35,5 @@ def test_trials_of_a_lane(
     assert Isolation(kind, max_trials=7, max_growth=1).trials_per_lane(trainable) == expected
 
 
-def test_any_number_by_default() -> None:
+def test_trials_per_lane_is_unlimited_by_default() -> None:
     assert Isolation("lane", None, 1).trials_per_lane("digits") is None

@@ -1,7 +1,7 @@
-"""What a process holds, measured in a process of its own: the tests' one is not at rest."""
-
 import subprocess
 import sys
+
+from trainables.runtime.memory import MemorySample, describe_growth
 
 SCRIPT = """
 import torch
@@ -18,9 +18,20 @@ for leaves, uses in [(0, 200), (0, 200), (32, 300), (0, 0), (64, 0)]:
 """
 
 
-def test_a_gauge_tells_what_is_kept_from_what_was_used():
+def test_leak_detector_ignores_memory_that_was_freed():
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     *fine, leak = run.stdout.splitlines()
     assert fine == ["None"] * 4
     grown = int(leak.split(" MiB of host memory beyond the ")[0])
     assert 90 <= grown <= 110
+
+
+def test_describe_growth_names_what_exceeds_the_limit():
+    mib = 2**20
+    baseline = MemorySample(host=400 * mib, device=10 * mib)
+    assert describe_growth(baseline, MemorySample(500 * mib, 10 * mib), 100 * mib) is None
+    assert describe_growth(baseline, MemorySample(501 * mib, 10 * mib), 100 * mib) == (
+        "101 MiB of host memory beyond the 400 MiB after the first trial"
+    )
+    said = describe_growth(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
+    assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"

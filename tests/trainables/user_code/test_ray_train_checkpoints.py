@@ -26,13 +26,13 @@ def paths(tmp_path: Path) -> TrialPaths:
     return TrialPaths(tmp_path / "t0000")
 
 
-def reported(paths: TrialPaths, attempt: int, step: int, *, sealed: bool = True) -> Path:
+def reported(paths: TrialPaths, attempt: int, step: int, *, manifest: bool = True) -> Path:
     """What Ray Train leaves of a checkpoint, with our manifest beside it."""
     folder = paths.ray_train_attempt(attempt) / f"checkpoint_2026-11-22_00-00-{step:02d}"
     (folder / "nested").mkdir(parents=True)
     (folder / "state.pt").write_bytes(b"state of %d" % step)
     (folder / "nested" / "manifest.json").write_text("the user's own")
-    if sealed:
+    if manifest:
         add_manifest(paths, folder, step)
     return folder
 
@@ -58,7 +58,7 @@ def lose_the_manifest(folder: Path, paths: TrialPaths) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, remove_a_file])
-def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
+def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
     paths: TrialPaths, caplog: pytest.LogCaptureFixture, damage: Callable[[Path, TrialPaths], None]
 ) -> None:
     reported(paths, 1, 1)
@@ -76,7 +76,7 @@ def test_a_damaged_one_is_put_aside_and_the_one_before_is_taken(
 
 
 @pytest.mark.parametrize("damage", [tear_the_manifest, lose_the_manifest])
-def test_without_a_manifest_there_is_no_checkpoint(
+def test_checkpoint_without_a_manifest_is_ignored(
     paths: TrialPaths, damage: Callable[[Path, TrialPaths], None]
 ) -> None:
     reported(paths, 1, 2)
@@ -86,7 +86,7 @@ def test_without_a_manifest_there_is_no_checkpoint(
 
 
 @pytest.mark.filterwarnings("ignore:The `parse_obj` method is deprecated")  # Ray's own
-def test_ray_train_goes_on_from_the_newest(paths: TrialPaths) -> None:
+def test_ray_train_resumes_from_the_newest_checkpoint(paths: TrialPaths) -> None:
     """Its own manager reads the list: the part of it that a loop's checkpoint comes from."""
     from ray.train import CheckpointConfig
     from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
@@ -104,24 +104,24 @@ def test_ray_train_goes_on_from_the_newest(paths: TrialPaths) -> None:
     assert len(manager.best_checkpoint_results) == 2
 
 
-def test_a_stale_attempt_writes_where_nobody_looks(paths: TrialPaths) -> None:
+def test_checkpoints_of_an_orphan_are_ignored(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
     assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
-    reported(paths, 1, 9, sealed=False)  # the orphan's controller is ended: nobody seals it
+    reported(paths, 1, 9, manifest=False)  # the orphan's controller has ended
     (paths.ray_train_attempt(1) / SNAPSHOT).write_text("{}")
     assert reported_checkpoints(paths.ray_train_attempt(2)) == ["checkpoint_2026-11-22_00-00-02"]
     assert prepare_attempt(paths, 3, 2, checkpoint_snapshot) == 2
 
 
-def test_a_fresh_start_has_no_list(paths: TrialPaths) -> None:
+def test_fresh_start_has_no_snapshot(paths: TrialPaths) -> None:
     assert prepare_attempt(paths, 1, 2, checkpoint_snapshot) is None
     assert not (paths.ray_train_attempt(1) / SNAPSHOT).exists()
 
 
-def test_what_ray_reported_last_is_sealed_at_the_end(paths: TrialPaths) -> None:
+def test_add_missing_manifests_completes_the_last_checkpoint(paths: TrialPaths) -> None:
     reported(paths, 1, 2)
     assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
-    last, torn = reported(paths, 2, 5, sealed=False), reported(paths, 2, 6, sealed=False)
+    last, torn = reported(paths, 2, 5, manifest=False), reported(paths, 2, 6, manifest=False)
     snapshot = paths.ray_train_attempt(2) / SNAPSHOT
     state = json.loads(snapshot.read_text())
     state["checkpoint_results"].append({"checkpoint_dir_name": last.name, "metrics": {}})
