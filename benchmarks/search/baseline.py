@@ -18,21 +18,21 @@ class OneEpoch(Contender):
     def __init__(self, task: Task, seed: int) -> None:
         self._task, self._rng = task, np.random.default_rng([seed, 1])
         self._left = FULL_TRAININGS * task.epochs // 2
-        self._configs: dict[str, dict[str, Any]] = {}
+        self.configs: dict[str, dict[str, Any]] = {}
         self._first: dict[str, float] = {}
 
     def next(self) -> Attempt | None:
         """Another configuration; later the best one that was not continued."""
         if self._left:
             self._left -= 1
-            name = f"t{len(self._configs):04d}"
-            self._configs[name] = draw(self._task.space, self._rng)
-            return Attempt(name, self._configs[name])
+            name = f"t{len(self.configs):04d}"
+            self.configs[name] = draw(self._task.space, self._rng)
+            return Attempt(name, self.configs[name])
         best = min(self._first, key=lambda name: self._first[name], default=None)
         if best is None:
             return None
         self._first.pop(best)
-        return Attempt(best, self._configs[best], 1)
+        return Attempt(best, self.configs[best], 1)
 
     def report(self, trial: str, epoch: int, error: float) -> bool:
         """After its first epoch a trial waits."""

@@ -117,13 +117,13 @@ class Misleading:
     def __init__(self, number: int) -> None:
         self.name = str(number)
         rng = np.random.default_rng([17, number])
-        self._needle, self._trap = rng.uniform(0.1, 0.9, (2, len(self.space)))
+        self.needle, self._trap = rng.uniform(0.1, 0.9, (2, len(self.space)))
         self._width = rng.uniform(0.12, 0.25)
 
     def curves(self, configs: list[dict[str, Any]]) -> Array:
         """(configs, epochs), between 0 and 1."""
         x = np.array([[c[name] for name in self.space] for c in configs])
-        near = np.exp(-((x - self._needle) ** 2).sum(1) / (2 * self._width**2))
+        near = np.exp(-((x - self.needle) ** 2).sum(1) / (2 * self._width**2))
         trapped = np.exp(-((x - self._trap) ** 2).sum(1) / (2 * 0.4**2))
         floor = 0.6 - 0.5 * near - 0.1 * trapped
         constant = 2.0 + 14.0 * near

@@ -42,6 +42,10 @@ def open_run(root: Path, spec: SweepSpec) -> SweepController:
     return run
 
 
+def study_of(run: SweepController) -> SweepStudy:
+    return run._study
+
+
 def loss(config: dict[str, Any], step: int) -> float:
     return (config["x"] - 0.3) ** 2 + config["opt"]["k"] / step
 

@@ -2,7 +2,7 @@
 
 from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
-from tests.tuning.simulate import finish, make_spec
+from tests.tuning.simulate import finish, make_spec, study_of
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.folder import create_sweep
 
@@ -31,4 +31,4 @@ def warm(*names, reuse=False, **search):
 
 def seen(run):
     """Evidence that a sampler sees, oldest first."""
-    return [t for t in run._study._informed.get_trials(deepcopy=False) if t.number < 0]
+    return [t for t in study_of(run).sampler_trials if t.number < 0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import TrialRecord
-from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
+from tuning.search.schedulers.base import rung_steps
 
 
 def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
@@ -108,14 +107,6 @@ def _retention(spec: SweepSpec) -> Retention:
         best=spec.checkpoint.keep_best,
         metric=spec.metric,
         mode=spec.mode,
-        rungs=tuple(_rungs(spec.scheduler)) if spec.checkpoint.keep_rungs else (),
+        rungs=tuple(rung_steps(spec.scheduler)) if spec.checkpoint.keep_rungs else (),
         clock=spec.scheduler.time_attr,
     )
-
-
-def _rungs(scheduler: SchedulerSpec) -> Iterator[float]:
-    """Where trials are compared: `grace_period * reduction_factor ** k` below `max_t`."""
-    milestone: float = scheduler.grace_period
-    while scheduler.max_t is not None and milestone < scheduler.max_t:
-        yield milestone
-        milestone *= scheduler.reduction_factor

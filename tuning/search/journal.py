@@ -50,8 +50,13 @@ class Journal(JournalFileBackend):
 
     def _forget_places(self, read: int) -> None:
         """Optuna keeps the place of every entry; nobody reads those again that were read."""
-        for number in [n for n in self._log_number_offset if 0 < n < read]:
-            del self._log_number_offset[number]
+        for number in [n for n in self.offsets if 0 < n < read]:
+            del self.offsets[number]
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Positions in the file that are remembered: number of an entry to its byte offset."""
+        return self._log_number_offset
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append log entries, one a line."""

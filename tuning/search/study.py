@@ -22,7 +22,7 @@ from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
 from tuning.search.journal import Journal
 from tuning.search.models.regret import regret_bound
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.schedulers.levels import levels
+from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import READS_VALUES, make_sampler
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
@@ -61,6 +61,18 @@ class SweepStudy:
         )
         self._informed = InformedStudy(name, storage)
 
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The sweep's trials as Optuna has them, by number."""
+        return self._study.get_trials(deepcopy=False)
+
+    @property
+    def sampler_trials(self) -> list[FrozenTrial]:
+        """The trials that the sampler sees: findings of other sweeps, numbered below 0, then the
+        sweep's own.
+        """
+        return self._informed.get_trials(deepcopy=False)
+
     def learn(self, found: Sequence[Finding]) -> None:
         """Show the sampler what other sweeps found out, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
@@ -76,7 +88,7 @@ class SweepStudy:
             return self._ask()
 
     def _ask(self) -> tuple[int, dict[str, Any]]:
-        number = len(self._study.get_trials(deepcopy=False))
+        number = len(self.trials)
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
             number = waiting[0].number
@@ -88,7 +100,7 @@ class SweepStudy:
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
-        if all(t.user_attrs.get(_TAG) != tag for t in self._study.get_trials(deepcopy=False)):
+        if all(t.user_attrs.get(_TAG) != tag for t in self.trials):
             self._study.enqueue_trial(self._space.encoded(params)[0], user_attrs={_TAG: tag})
 
     @property
@@ -108,7 +120,7 @@ class SweepStudy:
         """
         if fitting(self._spec, record) is None:  # of an earlier space
             return
-        frozen = self._study.get_trials(deepcopy=False)[record.number]
+        frozen = self.trials[record.number]
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
         with self._journal.together():
@@ -172,7 +184,7 @@ class SweepStudy:
     def _rebuild(
         self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
     ) -> None:
-        known = len(self._study.get_trials(deepcopy=False))
+        known = len(self.trials)
         self._gain_known = False
         for record, curve, finals in records:
             if record.number < known:
@@ -186,7 +198,7 @@ class SweepStudy:
 
     def agrees(self, record: TrialRecord) -> bool:
         """Whether the study has the same configuration for a trial, if it has the trial."""
-        trials = self._study.get_trials(deepcopy=False)
+        trials = self.trials
         params = fitting(self._spec, record)
         if record.number >= len(trials) or params is None or record.lineage:
             return True
@@ -195,7 +207,7 @@ class SweepStudy:
 
     def recall(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
         """Parameters, state and last step of a trial whose record is lost; None if unknown here."""
-        trials = self._study.get_trials(deepcopy=False)
+        trials = self.trials
         params = self._space.params(trials[number].params) if number < len(trials) else None
         if params is None:
             return None
@@ -205,7 +217,7 @@ class SweepStudy:
 
     def _untried(self) -> dict[str, Any] | None:
         """The first of the sweep's `points` that no trial has tried."""
-        trials = self._study.get_trials(deepcopy=False)
+        trials = self.trials
         while self._points:
             wanted = self._space.encoded(self._points[0])[0].items()
             if not any(wanted <= t.params.items() for t in trials):
@@ -219,7 +231,7 @@ class SweepStudy:
         names = {frozenset(point) for point in grid}
         tried = Counter(
             frozenset((name, trial.params[name]) for name in named)
-            for trial in self._study.get_trials(deepcopy=False)
+            for trial in self.trials
             for named in names
             if named <= trial.params.keys()
         )
@@ -229,12 +241,12 @@ class SweepStudy:
     def _prepare(self, number: int) -> None:
         """Let the sampler of this proposal see what is known for it."""
         self._informed.judge([], Evidence())
-        every = self._informed.get_trials(deepcopy=False)  # of other sweeps too
+        every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0
         evidence = Evidence(
             space=self._space.distributions,
-            levels=levels(self._spec.scheduler),
+            levels=comparison_steps(self._spec.scheduler),
             trials=[self._as_evidence(t, sign) for t in trials],
             number=number,
             base_seed=self._spec.seed,

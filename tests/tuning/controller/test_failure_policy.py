@@ -11,7 +11,7 @@ from optuna.trial import TrialState as OptunaState
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
 from tuning.controller.failure_policy import count
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
@@ -109,7 +109,7 @@ def test_a_smaller_micro_batch_until_there_is_none(tmp_path: Path) -> None:
     assert record.reason == f"infeasible: {OOM}"
     assert "micro_batch_size" not in record.config
     assert record.adjusted == {"micro_batch_size": 1}
-    told = run._study._study.trials[0]
+    told = study_of(run).trials[0]
     assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
     assert count(run.records.values()) == {"shrink": len(sizes), "infeasible": 1}
 

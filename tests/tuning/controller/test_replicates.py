@@ -17,7 +17,7 @@ from results.report.page import write_report
 from results.report.sweep_data import read as read_report
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import MINIMAL
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, study_of, train
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
@@ -55,7 +55,7 @@ def groups_of(run: SweepController) -> dict[int, list[TrialRecord]]:
 
 
 def told(run: SweepController) -> Any:
-    return run._study._study.trials
+    return study_of(run).trials
 
 
 def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path: Path) -> None:

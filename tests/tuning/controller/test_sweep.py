@@ -9,13 +9,9 @@ from optuna.trial import TrialState as OptunaState
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.trial import TrialState, read_trials
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, study_of, train
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
-
-
-def study_of(run):
-    return run._study._study
 
 
 def test_a_sweep_runs_to_its_budget(tmp_path):
@@ -94,7 +90,7 @@ def test_a_torn_journal_line_is_cut_off(tmp_path):
 def test_killed_between_proposal_and_record(tmp_path):
     spec = make_spec()
     run = open_run(tmp_path / "s", spec)
-    number, params = run._study.ask()
+    number, params = study_of(run).ask()
     resumed = open_run(tmp_path / "s", spec)
     job = resumed.next_trial()
     assert job.trial_id == f"t{number:04d}"
@@ -209,7 +205,7 @@ def test_told_twice_is_told_once(tmp_path):
     record = run.records["t0000"]
     study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())
     study.tell(record, run._curves["t0000"])
-    assert len(study._study.trials) == 1
+    assert len(study.trials) == 1
 
 
 def test_a_trial_that_had_not_begun_is_not_to_blame(tmp_path):

@@ -15,7 +15,7 @@ from search_spaces.domains.conditional import walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, study_of, train
 from tuning.cli.look.space_table import computed, space_table
 from tuning.controller.preflight import sample
 from tuning.search.optuna_space import OptunaSpace
@@ -89,16 +89,17 @@ class TestEverySearcher:
         assert outcome(resumed) == outcome(whole)
 
 
-def test_a_proposal_cut_short_by_a_kill_is_completed_as_it_would_have_been(tmp_path: Any) -> None:
+def test_proposal_of_a_killed_driver_is_completed(tmp_path: Any) -> None:
     spec = spec_of()
     whole = open_run(tmp_path / "whole", spec)
-    asked = whole._study.ask()
-    cut = open_run(tmp_path / "cut", spec)
-    cut._study._prepare(0)
-    trial = cut._study._informed.ask()
-    trial.suggest_float("x", -1.0, 1.0)
+    proposed = study_of(whole).ask()
+    lines = whole.paths.study.read_bytes().splitlines(keepends=True)
+    params = [i for i, line in enumerate(lines) if b'"param_name"' in line]
+    assert len(params) > 2
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / whole.paths.study.name).write_bytes(b"".join(lines[: params[1]]))
     resumed = open_run(tmp_path / "cut", spec)
-    assert [(r.number, r.params) for r in resumed.records.values()] == [asked]
+    assert [(r.number, r.params) for r in resumed.records.values()] == [proposed]
 
 
 def test_only_the_chosen_option_is_configured() -> None:

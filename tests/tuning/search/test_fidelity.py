@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tuning.search.models.fidelity import _rank_correlation, comparable
+from tuning.search.models.fidelity import comparable, rank_correlation
 
 LEVELS = (1.0, 3.0, 9.0)
 
@@ -53,4 +53,4 @@ def test_nothing_is_known_of_nothing():
 
 def test_ranks_correlate_as_spearman_has_it():
     a, b = np.random.default_rng(0).integers(0, 9, (2, 40)).astype(float)
-    assert _rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import create_trial
 
 from tuning.search.models.gp import GaussianProcess, expected_improvement, standardised
 from tuning.search.models.unit_cube import Cube
@@ -29,7 +30,7 @@ class TestCube:
         for row in self.shares:
             values = self.cube.decode(row)
             assert set(values) == set(SPACE) - {"constant"}
-            assert all(SPACE[k]._contains(SPACE[k].to_internal_repr(v)) for k, v in values.items())
+            create_trial(value=0.0, params=values, distributions={k: SPACE[k] for k in values})
             assert isinstance(values["width"], int)
 
     def test_the_point_of_shares_is_that_of_the_configuration(self):

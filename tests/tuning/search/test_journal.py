@@ -101,7 +101,7 @@ def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
     for _ in range(3):
         with journal.together():
             a_trial(study)
-        assert max(journal._log_number_offset.values()) == (tmp_path / "j").stat().st_size
+        assert max(journal.offsets.values()) == (tmp_path / "j").stat().st_size
 
 
 def test_of_what_was_read_nothing_is_kept(tmp_path: Path) -> None:
@@ -111,6 +111,6 @@ def test_of_what_was_read_nothing_is_kept(tmp_path: Path) -> None:
     for _ in range(6):
         with journal.together():
             a_trial(study)
-        kept.append(len(journal._log_number_offset))
+        kept.append(len(journal.offsets))
     assert len(set(kept[1:])) == 1, kept
     assert len(study_in(Journal(tmp_path / "j")).trials) == 6

@@ -13,7 +13,7 @@ from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.formulas.outcomes import violations
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, study_of, train
 
 SPACE = {
     "x": {"uniform": [-1.0, 1.0]},
@@ -75,23 +75,23 @@ def infeasible_below(limit: float) -> dict[str, Any]:
 def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path) -> None:
     plain = open_run(tmp_path / "plain", make_spec(scheduler={"name": "none", "max_t": 9}))
     finish(plain)
-    values = sorted(curve[-1][1] for curve in plain._curves.values())
+    values = sorted(line.value for line in read_leaderboard(plain.paths, "loss", "min"))
     limit = (values[0] + values[1]) / 2
     run = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
     finish(run)
     board = read_leaderboard(run.paths, "loss", "min")
-    best = min(run.records.values(), key=lambda r: run._curves[r.id][-1][1])
+    best = min(board, key=lambda line: line.value).record
     assert best.broken_constraints == (f"loss >= {limit}",)
     assert f"; breaks loss >= {limit}" in best.reason
     assert select_winner(run.paths, run.spec).line.record.id == board[0].record.id != best.id
     assert [bool(line.record.broken_constraints) for line in board] == sorted(
         bool(line.record.broken_constraints) for line in board
     )
-    told = run._study._study.trials
+    told = study_of(run).trials
     assert [t.constraints for t in told] == [r.violations for r in run.records.values()]
     run.paths.study.unlink()
     again = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
-    rebuilt = again._study._study.trials
+    rebuilt = study_of(again).trials
     assert [t.constraints for t in rebuilt] == [t.constraints for t in told]
     assert {t.state for t in rebuilt} == {OptunaState.COMPLETE}
 

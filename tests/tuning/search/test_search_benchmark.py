@@ -56,9 +56,7 @@ def test_the_baseline_trains_the_best_after_one_epoch_of_each():
     continued = [t for t, epoch in epochs.items() if epoch > 1]
     assert len(epochs) == half
     assert 0.8 * FULL_TRAININGS / 2 < len(continued) < 1.5 * FULL_TRAININGS / 2
-    first = dict(
-        zip(epochs, task.curves([baseline._configs[t] for t in epochs])[:, 0], strict=True)
-    )
+    first = dict(zip(epochs, task.curves([baseline.configs[t] for t in epochs])[:, 0], strict=True))
     assert set(continued) <= set(sorted(first, key=first.__getitem__)[: len(continued) + 8])
 
 
@@ -151,7 +149,7 @@ def test_low_rungs_mislead_in_the_family_that_is_made_for_it():
         low, high = scale(task)
         assert low < high
         good, bad = task.curves(
-            [dict(zip(task.space, p, strict=True)) for p in (task._needle, [0.0] * 4)]
+            [dict(zip(task.space, p, strict=True)) for p in (task.needle, [0.0] * 4)]
         )
         assert good[-1] < bad[-1]
         assert good[0] > bad[0]

@@ -13,7 +13,8 @@ import pytest
 
 from results.records.trial import Report, append_report, read_trials
 from search_spaces.spec.search import SEARCHERS
-from tests.tuning.search.test_findings import seen, session, sweep, warm
+from tests.tuning.simulate import study_of
+from tests.tuning.sources import seen, session, sweep, warm
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import amend_sweep
@@ -113,7 +114,7 @@ class TestConformance:
         changes = {**several, "fixed": fixed, "budget": {"trials": 4}}
         whole = run_out(begun(tmp_path, "whole", name, "first", **changes), killed=False)
         killed = run_out(begun(tmp_path, "killed", name, "first", **changes), killed=True)
-        told = [[(t.params, t.values) for t in r._study._study.trials] for r in (whole, killed)]
+        told = [[(t.params, t.values) for t in study_of(r).trials] for r in (whole, killed)]
         assert told[0] == told[1]
 
 
@@ -172,7 +173,7 @@ class TestSeveral:
         assert by_size == sorted(trials, key=lambda t: size(by_x[t.params["x"]]))
         while (job := run.next_trial()) is not None:
             train(run, job, loss=loss, size=lambda config: 100 + size(config))
-        own = zip(*(t.values for t in run._study._study.trials), strict=True)
+        own = zip(*(t.values for t in study_of(run).trials), strict=True)
         theirs = zip(*(t.values for t in seen(run)), strict=True)
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)

@@ -3,7 +3,7 @@
 import pytest
 
 from results.records.trial import TrialState
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
 from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
 
@@ -77,9 +77,9 @@ def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
     run = open_run(tmp_path / "s", make_spec())
     train(run, run.next_trial())
     command = send(run.paths, "add", params=GIVEN)
-    run._study.enqueue(GIVEN, command.id)
+    study_of(run).enqueue(GIVEN, command.id)
     if killed == "asked":
-        run._study.ask()
+        study_of(run).ask()
     if killed in ("recorded", "begun", "finished"):
         run.add(GIVEN, command.id)
     if killed in ("begun", "finished"):

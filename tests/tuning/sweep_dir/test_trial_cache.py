@@ -6,7 +6,7 @@ import os
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import make_spec, outcome
+from tests.tuning.simulate import make_spec, outcome, study_of
 from tests.tuning.sources import session, sweep, warm
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
@@ -95,7 +95,7 @@ def test_killed_while_it_takes_it_takes_it_again(tmp_path):
     checkpointed(first)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     run = session(paths)
-    record = run._new_record(*run._study.ask())
+    record = run._new_record(*study_of(run).ask())
     run._save(record)
     half = paths.trial(record.id).checkpoint(9)
     half.mkdir(parents=True)

@@ -95,10 +95,10 @@ def _contradict(lower: Array, upper: Array) -> bool:
     """Whether the order of a rung is rather the reverse of the next one's."""
     if len(lower) < 2 * _PAIRS or np.ptp(lower) == 0 or np.ptp(upper) == 0:
         return False
-    return _rank_correlation(lower, upper) < _MISLEADING
+    return rank_correlation(lower, upper) < _MISLEADING
 
 
-def _rank_correlation(a: Array, b: Array) -> float:
+def rank_correlation(a: Array, b: Array) -> float:
     """Spearman's; `scipy.stats` has it too, and takes a second to import."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 

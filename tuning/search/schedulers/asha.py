@@ -9,21 +9,7 @@ import numpy as np
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.base import Decision, Scheduler, Scores
-
-Rung = dict[str, Scores]
-"""What trials scored there, in the order in which they came."""
-
-
-def milestones(spec: SchedulerSpec) -> list[float]:
-    """Steps of the rungs, ascending: `grace_period * reduction_factor ** k` below `max_t`."""
-    assert spec.max_t is not None, "the schema demands max_t for schedulers with rungs"
-    found: list[float] = []
-    milestone: float = spec.grace_period
-    while milestone < spec.max_t:
-        found.append(milestone)
-        milestone *= spec.reduction_factor
-    return found
+from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores, rung_steps
 
 
 class Asha(Scheduler):
@@ -39,7 +25,7 @@ class Asha(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._rungs: dict[float, Rung] = {m: {} for m in milestones(spec)}
+        self._rungs: dict[float, Rung] = {m: {} for m in rung_steps(spec)}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP at a rung where the trial is not among the best; COMPLETE at `max_t`."""

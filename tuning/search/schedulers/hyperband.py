@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.asha import Rung, at_rung, milestones
-from tuning.search.schedulers.base import Decision, Scheduler, Scores
+from tuning.search.schedulers.asha import at_rung
+from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores, rung_steps
 
 
 class Hyperband(Scheduler):
@@ -22,7 +22,7 @@ class Hyperband(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        steps = milestones(spec)
+        steps = rung_steps(spec)
         self._brackets: list[dict[float, Rung]] = [
             {m: {} for m in steps[b:]} for b in range(len(steps) + 1)
         ]

@@ -11,8 +11,14 @@ import numpy as np
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.asha import Rung
-from tuning.search.schedulers.base import Decision, Exploit, History, Scheduler, Scores
+from tuning.search.schedulers.base import (
+    Decision,
+    Exploit,
+    History,
+    Rung,
+    Scheduler,
+    Scores,
+)
 from tuning.search.schedulers.perturbation import mutable, perturb
 
 
