@@ -16,7 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LISTS = [p for p in ("trainables", "tuning") if (ROOT / p / "upstream.py").exists()]
 PRIVATE = {k: v for p in LISTS for k, v in import_module(f"{p}.upstream").PRIVATE.items()}
-MAY_USE_RAY = ("trainables/launch/", "tuning/controller/ray_tune/")
+MAY_USE_RAY = (
+    "trainables/launch/",
+    "tuning/controller/ray_tune/",
+    "tuning/controller/resources/cluster.py",
+)
 OURS = ("search_spaces", "results", *LISTS)
 PUBLIC = {"_exit"}
 """Of `os`: documented, in spite of its name."""

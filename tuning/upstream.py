@@ -5,6 +5,30 @@ each part on the installed classes, and that no other is used.
 """
 
 PRIVATE: dict[str, str] = {
+    # controller/ray_tune/actor_reuse.py keeps every free actor, and survives killed ones.
+    "ray.tune.execution.tune_controller:TuneController._actor_cache": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._actor_manager": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._actor_to_trial": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._trial_to_actor": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._maybe_reuse_cached_actor": "(self, trial)",
+    "ray.air.execution._internal.actor_manager:RayActorManager._actor_task_failed": (
+        "(self, tracked_actor_task, exception)"
+    ),
+    "ray.air.execution._internal.tracked_actor_task:TrackedActorTask._tracked_actor": "attribute",
+    # controller/ray_tune/evict_finished.py removes finished trials from these.
+    "ray.tune.execution.tune_controller:TuneController._failed_trials": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._live_trials": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._pending_trials_list": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._stopped_trials": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._trial_metadata": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
+    # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
+    "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
+    # controller/resources/cluster.py starts a local cluster with fewer processes.
+    "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
+    "ray._private.node:Node.start_log_monitor": "(self)",
+    "ray._private.node:Node.start_monitor": "(self)",
+    "ray._private.state:available_resources_per_node": "()",
     # search/transfer/informed_study.py shows a sampler the trials of other sweeps.
     "optuna.study:Study._get_trials": "(self, deepcopy=True, states=None, use_cache=False)",
     # search/optuna_space.py samples a whole proposal before it writes any parameter.
@@ -19,6 +43,4 @@ PRIVATE: dict[str, str] = {
     # search/journal.py forgets the positions of entries that were read.
     "optuna.storages.journal:JournalFileBackend._log_number_offset": "attribute",
 }
-"""`"module:Class.name"` to the expected signature, or `"attribute"` for an attribute or a class that
-is only referred to.
-"""
+"""`"module:Class.name"` to the expected signature, or `"attribute"` for what is only referred to."""
