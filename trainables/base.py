@@ -1,4 +1,4 @@
-"""What a trainable is: a typed `Config`, `train(config, worker)`, how its weights are judged."""
+"""The base class of all trainables: a typed `Config`, `train`, `evaluate`, and what it can do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Trainable(Generic[C]):
     `offers` says which it has. A method is written in the class, or is a function of the same name
     (without `self`) in a module that `implementation` names.
 
-    One process may run many trials, one after another, so a trainable keeps no state of its own
+    One process may run many trials, one after another. So a trainable keeps no state of its own,
     and leaves none in modules, the environment or torch's global settings. It never imports
     `ray.tune`, `mlflow`, `optuna` or `pandas`. The class lives in a module that is cheap to import
     (no torch at module level), because `tune plan` reads its `Config`.
@@ -48,39 +48,41 @@ class Trainable(Generic[C]):
     clock: ClassVar[str] = "step"
     """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
     isolation: ClassVar[Literal["lane", "trial"]] = "lane"
-    """`trial` asks for fresh processes for each trial, for code that leaves something behind."""
+    """`trial` asks for fresh processes for each trial, for code that leaves state behind."""
     elastic: ClassVar[bool] = False
-    """Whether a trial that goes on from its checkpoint with another number of workers trains on the
-    same samples, in the same batches: what `resources.workers: {min: 1, max: 4}` asks for."""
+    """Whether a trial that resumes with another number of workers trains on the same samples in the
+    same batches, as `resources.workers: {min: 1, max: 4}` needs it."""
     can_pause: ClassVar[bool] = True
-    """Whether a checkpoint can be made at any report, so that a scheduler may pause the trial."""
+    """Whether a checkpoint can be saved at any report, so that a scheduler may pause the trial."""
     can_evaluate: ClassVar[bool] = True
-    """Whether `evaluate` can read the trial's checkpoints: to average, export, test and copy."""
+    """Whether `evaluate` can read the trial's checkpoints, which averaging, exporting, testing and
+    copying weights to another trial need."""
     uses_ray_train: ClassVar[bool] = False
-    """Whether the code calls `ray.train` itself: each attempt gets a `TorchTrainer` of its own, and
-    nothing runs without Ray. `train` is not called."""
+    """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
+    `train` is not called, and nothing runs without Ray."""
     kind: ClassVar[str] = "trainable"
-    """What messages call it."""
+    """Noun for messages."""
     name: str = ""
     """The name in the sweep file; set by the registry."""
 
     def train(self, config: C, worker: Worker) -> None:
         """Train one trial, on every rank.
 
-        Start from `worker.resume()` when it gives a checkpoint. Call `worker.report` on every rank
-        with strictly increasing steps; leave as soon as its answer is not `Answer.CONTINUE`.
-        Everything random derives from `worker.seed`. A resumed run must go on bit for bit (CPU).
+        Start from `worker.resume()` if it returns a checkpoint. Call `worker.report` on every rank
+        with strictly increasing steps; return as soon as its answer is not `Answer.CONTINUE`.
+        Everything random derives from `worker.seed`. A resumed run must give the same curve as an
+        uninterrupted one, bit for bit (on a CPU).
         """
         self._call("train", config, worker)
 
     def evaluate(self, config: C, weights: Path, split: Split, cache: Path) -> dict[str, float]:
-        """Judge a model in this process, without Ray.
+        """Evaluate a model in this process, without Ray.
 
         Args:
-            config: of the trial that the weights came from.
+            config: the configuration of the trial that trained the weights.
             weights: a folder that holds `model.safetensors` (a checkpoint or a soup).
             split: which part of the data.
-            cache: folder for prepared data, shared with training.
+            cache: folder of prepared data, shared with training.
 
         Returns:
             The same metric names that `train` reports.
@@ -89,13 +91,14 @@ class Trainable(Generic[C]):
         return scores
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """What prevents a trial from having these numbers of workers; [] if nothing does.
+        """Reasons why a trial cannot have each of these numbers of workers.
 
-        An empty path is the trainable itself. An invalid configuration has other problems.
+        An empty path stands for the trainable itself. For an invalid configuration nothing is
+        returned; see `TrainableConfig.problems`.
         """
         if len(workers) > 1 and not self.elastic:
-            said = f"{self.name} does not say that it can change its number of workers (elastic)"
-            return [((), said)]
+            problem = f"{self.name} does not say that it can change its number of workers (elastic)"
+            return [((), problem)]
         if self.Config.problems(config):
             return []
         found = self.Config.model_validate(dict(config)).validate_workers(workers)
@@ -112,7 +115,7 @@ class Trainable(Generic[C]):
     def source(self) -> Mapping[str, str]:
         """SHA-256 of each file of the training code, by path below its package or folder.
 
-        Files of other packages that it imports are not among them.
+        Files of other packages are not included.
         """
         file = Path(getfile(type(self)))
         return source_digests(file, package_root(file, type(self).__module__))
@@ -137,7 +140,7 @@ class Trainable(Generic[C]):
     def examples(
         self, config: C, weights: Path, split: Split, cache: Path
     ) -> dict[str, list[float]]:
-        """Judge a model as `evaluate` does, example by example, always in the same order.
+        """Evaluate a model example by example, always in the same order.
 
         The spread of the values tells how much of a difference between two models is chance; the
         mean of each list is what `evaluate` returns, up to rounding. By default there is a single

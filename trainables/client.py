@@ -54,7 +54,7 @@ class Client(Protocol):
         """Mean loss over these examples of the train split."""
         ...
 
-    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """Metrics on the selection split. The ranks share the work and get the same result."""
         ...
 

@@ -94,8 +94,10 @@ class TrainableConfig(BaseModel):
         uneven = ", ".join(str(n) for n in workers if batch % n)
         if not uneven:
             return None
-        said = f"is of all workers together and must divide by their number, {uneven}, got {batch}"
-        return "batch_size", said
+        problem = (
+            f"is of all workers together and must divide by their number, {uneven}, got {batch}"
+        )
+        return "batch_size", problem
 
 
 _RULES: dict[str, str] = {

@@ -63,7 +63,7 @@ class CausalLMClient:
         """Nats per token."""
         return next_token_loss(model, to_tensor(self._rows[rows], device), self._config, "mean")
 
-    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss`, nats per token."""
         rows = judged_rows(self._dataset.sequences(Split.SELECTION), self._config.eval_sequences)
         total, count = token_loss(

@@ -64,7 +64,7 @@ class DigitsClient:
         picked = torch.from_numpy(rows)
         return F.cross_entropy(model(images[picked].to(device)), labels[picked].to(device))
 
-    def judge(self, model: nn.Module, worker: Worker) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """See the protocol."""
         return metrics_of(worker.sum(judge(model, Split.SELECTION, worker)))
 

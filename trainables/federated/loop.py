@@ -86,7 +86,7 @@ class _Run:
         _put(self.model, self.state)
         losses = [update.loss for update in updates]
         trained = {"train_loss": float(np.mean(losses))} if losses else {}
-        judged = self.client.judge(self.model, self.worker)
+        judged = self.client.evaluate(self.model, self.worker)
         return {**judged, **trained, "clients": float(len(present))}
 
     def _owner(self, place: int, client: int) -> int:

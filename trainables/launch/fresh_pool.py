@@ -1,4 +1,4 @@
-"""Loops written for Ray Train share nothing: each attempt has processes of its own."""
+"""Runs users' Ray Train loops: each attempt has its own processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class FreshWorkerPool:
 
     def __init__(self, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
         self._spec, self._broker = spec, broker
-        self._runs: dict[str, tuple[Any, Any]] = {}  # actors of ForeignRun, and how they end
+        self._runs: dict[str, tuple[Any, Any]] = {}  # actor of `FreshRun`, and its result
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt in an actor of its own."""
+        """Start an attempt in its own actor."""
         import ray
 
         from trainables.launch.fresh_run import FreshRun
@@ -36,10 +36,10 @@ class FreshWorkerPool:
         self._runs[job.key] = run, run.fit.remote(job, spec, self._broker)
 
     def release(self, key: str, *, unusable: bool = False) -> None:
-        """End the attempt's processes: the loop cannot be told.
+        """End the attempt's processes; a loop cannot be asked to stop.
 
-        Ray Train's own cleaner of what a killed run held needs the State API, which only
-        `ray[default]` serves; without it the CPUs would be lost to the sweep.
+        Ray Train frees the resources of a killed run only through the State API, which needs
+        `ray[default]`. So the placement group is removed here.
         """
         import ray
         from ray.util.placement_group import remove_placement_group
@@ -53,25 +53,25 @@ class FreshWorkerPool:
             remove_placement_group(group)
 
     def retire_idle(self, keep: int) -> None:
-        """Nothing: no process outlives its attempt."""
+        """Does nothing: no process outlives its attempt."""
 
     def workers_up(self) -> int:
-        """Workers of attempts under way: each comes up by itself."""
+        """Workers of all running attempts."""
         return len(self._runs) * self._spec.workers
 
     def machines(self) -> dict[str, list[str]]:
-        """Nothing is known before an attempt has failed."""
+        """Unknown until an attempt fails."""
         return {}
 
     def cancel_starts(self) -> None:
-        """Nothing: what waits for room has been told so by Ray Train, or will be."""
+        """Does nothing: Ray Train limits the time that an attempt waits for resources."""
 
     def is_alive(self) -> bool:
         """Whether the broker answers."""
         return is_alive(self._broker)
 
     def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """How an attempt's processes failed, one line, where they do within some seconds."""
+        """Why an attempt's processes failed, in one line; None if they do not fail in that time."""
         import ray
 
         try:
@@ -83,10 +83,10 @@ class FreshWorkerPool:
         return failed
 
     def take_leaks(self) -> list[Leak]:
-        """None: a process runs one attempt."""
+        """Empty: a process runs one attempt."""
         return []
 
     def close(self) -> None:
-        """End what is under way."""
+        """End all running attempts."""
         for key in list(self._runs):
             self.release(key)

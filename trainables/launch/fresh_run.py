@@ -1,8 +1,8 @@
-"""Runs a train loop that was written for Ray Train's public API, unchanged.
+"""Runs a user's train loop, written for Ray Train's public API, without changes to it.
 
-Such a loop calls `ray.train.report` and `ray.train.get_checkpoint`; Ray Train keeps its
-checkpoints, and we see to it that the loop goes on from the newest whole one. It always gets a
-`TorchTrainer` of its own, and learns that it was stopped by being ended.
+The loop calls `ray.train.report` and `ray.train.get_checkpoint`. Ray Train keeps its checkpoints;
+this module makes it resume from the newest intact one. Each attempt gets its own `TorchTrainer`.
+Stopping a trial ends its processes without asking the loop.
 """
 
 from __future__ import annotations
@@ -41,20 +41,19 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 
-def foreign_loop(config: dict[str, Any]) -> None:
+def user_loop_worker(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
     import ray.train
     import torch
     from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
-    at = ray.train.get_context()
-    rank = at.get_world_rank()
+    context = ray.train.get_context()
+    rank = context.get_world_rank()
     if rank == 0:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        ProvenanceRecorder(job.paths, job.attempt, device, at.get_world_size()).begin(
-            resolve(job.trainable).source()
-        )
+        recorder = ProvenanceRecorder(job.paths, job.attempt, device, context.get_world_size())
+        recorder.begin(resolve(job.trainable).source())
     config["broker"].register_worker.remote(
         job.key, rank, this_machine(), get_current_placement_group()
     )
@@ -66,13 +65,13 @@ def foreign_loop(config: dict[str, Any]) -> None:
 class ForwardReports(UserCallback):
     """Records rank 0's reports and posts them to the broker, from the Train controller.
 
-    The step is the metric that the scheduler counts by (`time_attr`); a loop that does not report
-    it is counted by its reports.
+    The step is the metric in which the scheduler measures progress (`time_attr`). If the loop does
+    not report it, its reports are counted.
     """
 
     def __init__(self, job: TrialJob, broker: ActorHandle[Broker]) -> None:
         self._job, self._broker = job, broker
-        self._sealing: threading.Thread | None = None
+        self._hashing: threading.Thread | None = None
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
     def after_report(
@@ -81,38 +80,38 @@ class ForwardReports(UserCallback):
         """Called by the controller once all ranks have reported."""
         if self._job.superseded:
             return
-        said = metrics[0]
-        self._step = int(said.get(self._job.time_attr, self._step + 1))
-        numbers = {k: float(v) for k, v in said.items() if isinstance(v, int | float)}
+        reported = metrics[0]
+        self._step = int(reported.get(self._job.time_attr, self._step + 1))
+        numbers = {k: float(v) for k, v in reported.items() if isinstance(v, int | float)}
         report = Report(
             step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
         )
         append_report(self._job.paths, report)
         if checkpoint is not None:
-            self._seal(Path(checkpoint.path), self._step)
+            self._add_manifest(Path(checkpoint.path), self._step)
         self._broker.post_event.remote(self._job.key, Reported(report))
 
-    def _seal(self, folder: Path, step: int) -> None:
-        """Behind the training: one at a time, in the order in which they came."""
-        before = self._sealing
+    def _add_manifest(self, folder: Path, step: int) -> None:
+        """Hash a checkpoint in the background: one at a time, in order."""
+        before = self._hashing
 
-        def seal() -> None:
+        def hash_files() -> None:
             if before is not None:
                 before.join()
             add_manifest(self._job.paths, folder, step)
 
-        self._sealing = threading.Thread(target=seal, name="seal", daemon=True)
-        self._sealing.start()
+        self._hashing = threading.Thread(target=hash_files, name="hash", daemon=True)
+        self._hashing.start()
 
 
 class FreshRun:
     """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
 
     def fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> str | None:
-        """Run the loop to its end, from the newest whole checkpoint if there is one.
+        """Run the loop to its end, from the newest intact checkpoint if there is one.
 
         Returns:
-            How it failed, one line.
+            Why it failed, in one line; None if it did not.
         """
         failed: str | None = None
         try:
@@ -132,7 +131,7 @@ class FreshRun:
             callbacks=[ForwardReports(job, broker)],
         )
         try:
-            fit(foreign_loop, {"job": job, "broker": broker}, spec, run)
+            fit(user_loop_worker, {"job": job, "broker": broker}, spec, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             add_missing_manifests(job.paths, job.attempt, last)

@@ -47,8 +47,8 @@ class UserLoop(Trainable[UncheckedConfig]):
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A loop reads its world size once; see the base class."""
-        said = f"a {self.kind} cannot change its number of workers; give one number"
-        return [((), said)] if len(workers) > 1 else []
+        problem = f"a {self.kind} cannot change its number of workers; give one number"
+        return [((), problem)] if len(workers) > 1 else []
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The loop reads `config["seed"]`; see the base class."""
@@ -63,7 +63,3 @@ class UserLoop(Trainable[UncheckedConfig]):
     def source(self) -> Mapping[str, str]:
         """The file of the loop and what it imports from beside it; see the base class."""
         return source_digests(loader.find(self.name), loader.root_of(self.name))
-
-    def load(self) -> loader.Loop:
-        """Import the function."""
-        return loader.load(self.name)
