@@ -14,7 +14,7 @@ from results.analysis.pareto import non_dominated
 from results.analysis.selection import selection_objectives
 from results.records.trial import TrialState
 from results.report.axes import Axis, axes, text
-from results.report.sweep_data import Curve, SweepData, rungs
+from results.report.sweep_data import Curve, SweepData
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",
@@ -70,7 +70,7 @@ def curves(data: SweepData) -> go.Figure:
         xs, ys = zip(*thinned(data.curves[best]), strict=True)
         line = {"color": "#2c3e50", "width": 3}
         figure.add_scatter(x=xs, y=ys, mode="lines", name=best, line=line)
-    for rung in rungs(data.spec.scheduler):
+    for rung in data.rung_steps:
         figure.add_vline(x=rung, line={"color": "#888", "dash": "dot", "width": 1})
     values = [value for e in shown for _, value in data.curves[e.record.id]]
     return _within(figure, values, data.sign)

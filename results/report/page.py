@@ -17,7 +17,7 @@ from results.analysis.leaderboard import TrialSummary
 from results.records.trial import TrialState
 from results.report import figures, population
 from results.report.cost import unit_for
-from results.report.sweep_data import Importance, SweepData, failures, rungs
+from results.report.sweep_data import Importance, SweepData, failures
 from results.storage.atomic import write_atomic
 
 _HEAD = 20
@@ -101,7 +101,7 @@ def _winner(data: SweepData) -> list[str]:
 
 
 def _sections(data: SweepData) -> list[PageSection]:
-    at = ", ".join(f"{r:g}" for r in rungs(data.spec.scheduler))
+    at = ", ".join(f"{r:g}" for r in data.rung_steps)
     stops = [f"Dotted lines: the rungs, at steps {at}."] if at else []
     if len(data.lines) > figures.MAX_CURVES:
         stops.append(f"The {figures.MAX_CURVES} best of {len(data.lines)} trials are drawn.")

@@ -22,9 +22,10 @@ from results.records.trial import (
     read_trials,
 )
 from search_spaces.errors import UserError
-from search_spaces.spec.sweep import SchedulerSpec, SweepSpec
+from search_spaces.spec.sweep import SweepSpec
 
 _Told = list[tuple[TrialRecord, list[Report]]]
+_WITH_RUNGS = ("asha", "asha_promote", "hyperband")
 Curve = list[tuple[int, float]]
 """(step, value) of the metric, ascending, finite values only."""
 
@@ -98,6 +99,12 @@ class SweepData:
         return [e for e in self.lines if e.value is not None and e.record.eligible]
 
     @property
+    def rung_steps(self) -> tuple[float, ...]:
+        """Steps at which the scheduler compares trials; empty where it has no rungs."""
+        scheduler = self.spec.scheduler
+        return scheduler.rung_steps if scheduler.name in _WITH_RUNGS else ()
+
+    @property
     def sign(self) -> int:
         """Makes the metric a cost: 1 when less is better, else -1."""
         return 1 if self.spec.mode == "min" else -1
@@ -161,16 +168,6 @@ def value_at(curve: Curve, step: int) -> float | None:
     if not curve or curve[-1][0] < step:
         return None
     return next((value for at, value in reversed(curve) if at <= step), None)
-
-
-def rungs(scheduler: SchedulerSpec) -> list[float]:
-    """Steps at which the scheduler compares trials; empty where it does not."""
-    if scheduler.name not in ("asha", "asha_promote", "hyperband") or scheduler.max_t is None:
-        return []
-    found: list[float] = [scheduler.grace_period]
-    while found[-1] * scheduler.reduction_factor < scheduler.max_t:
-        found.append(found[-1] * scheduler.reduction_factor)
-    return [r for r in found if r < scheduler.max_t]
 
 
 def failures(records: Sequence[TrialRecord]) -> list[FailureCount]:

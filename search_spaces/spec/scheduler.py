@@ -70,6 +70,16 @@ class SchedulerSpec(Section):
             raise ValueError(f"must be >= grace_period ({grace}), got {max_t}")
         return max_t
 
+    @property
+    def rung_steps(self) -> tuple[float, ...]:
+        """`grace_period * reduction_factor ** k` below `max_t`; empty without `max_t`."""
+        steps: list[float] = []
+        step: float = self.grace_period
+        while self.max_t is not None and step < self.max_t:
+            steps.append(step)
+            step *= self.reduction_factor
+        return tuple(steps)
+
 
 def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
     """Refuse a scheduler that does not fit the sweep's other fields, as far as these are valid.

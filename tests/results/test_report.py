@@ -25,7 +25,6 @@ from results.report.sweep_data import (
     common_step,
     failures,
     read,
-    rungs,
     value_at,
 )
 from search_spaces.domains.domain import Domain
@@ -71,12 +70,6 @@ def test_values_are_compared_at_a_step_that_half_of_the_trials_reached() -> None
     assert [value_at(c, 3) for c in curves] == [0.4, 0.3, None, None]
     assert common_step(curves, least=3) == common_step(curves, least=8) == 1
     assert common_step([]) == common_step([[]]) == 0
-
-
-def test_rungs() -> None:
-    spec = make_spec(scheduler={"name": "asha", "grace_period": 2, "max_t": 50})
-    assert rungs(spec.scheduler) == [2, 6, 18]
-    assert rungs(make_spec(scheduler={"name": "none"}).scheduler) == []
 
 
 def test_failures_by_class() -> None:

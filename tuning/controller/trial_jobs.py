@@ -14,7 +14,6 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
-from tuning.search.schedulers.base import rung_steps
 
 
 def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
@@ -107,6 +106,6 @@ def _retention(spec: SweepSpec) -> Retention:
         best=spec.checkpoint.keep_best,
         metric=spec.metric,
         mode=spec.mode,
-        rungs=tuple(rung_steps(spec.scheduler)) if spec.checkpoint.keep_rungs else (),
+        rungs=spec.scheduler.rung_steps if spec.checkpoint.keep_rungs else (),
         clock=spec.scheduler.time_attr,
     )

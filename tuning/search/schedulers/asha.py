@@ -9,7 +9,7 @@ import numpy as np
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores, rung_steps
+from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 
 
 class Asha(Scheduler):
@@ -25,7 +25,7 @@ class Asha(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._rungs: dict[float, Rung] = {m: {} for m in rung_steps(spec)}
+        self._rungs: dict[float, Rung] = {m: {} for m in spec.rung_steps}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP at a rung where the trial is not among the best; COMPLETE at `max_t`."""

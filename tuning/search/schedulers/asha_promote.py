@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores, rung_steps
+from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 
 
 class AshaPromote(Scheduler):
@@ -21,7 +21,7 @@ class AshaPromote(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._rungs: dict[float, Rung] = {m: {} for m in rung_steps(spec)}
+        self._rungs: dict[float, Rung] = {m: {} for m in spec.rung_steps}
         self._orders: dict[float, list[str]] = {}
         self._paused: dict[str, float] = {}
         self._last: dict[str, int] = {}

@@ -16,16 +16,6 @@ Rung = dict[str, Scores]
 """Scores of the trials at a rung, in the order in which they came."""
 
 
-def rung_steps(spec: SchedulerSpec) -> list[float]:
-    """Steps of the rungs, ascending: `grace_period * reduction_factor ** k` below `max_t`."""
-    found: list[float] = []
-    step: float = spec.grace_period
-    while spec.max_t is not None and step < spec.max_t:
-        found.append(step)
-        step *= spec.reduction_factor
-    return found
-
-
 def comparison_steps(spec: SchedulerSpec) -> tuple[float, ...]:
     """Steps at which searchers compare trials, ascending: the rungs and `max_t`.
 
@@ -33,7 +23,7 @@ def comparison_steps(spec: SchedulerSpec) -> tuple[float, ...]:
     """
     if spec.name == "none" or spec.max_t is None:
         return ()
-    return (*rung_steps(spec), float(spec.max_t))
+    return (*spec.rung_steps, float(spec.max_t))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import at_rung
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores, rung_steps
+from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 
 
 class Hyperband(Scheduler):
@@ -22,7 +22,7 @@ class Hyperband(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        steps = rung_steps(spec)
+        steps = spec.rung_steps
         self._brackets: list[dict[float, Rung]] = [
             {m: {} for m in steps[b:]} for b in range(len(steps) + 1)
         ]
