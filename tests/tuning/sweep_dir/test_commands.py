@@ -1,11 +1,12 @@
-"""Commands to a running sweep: carried out once, whenever the driver dies, and within a report."""
+"""Commands to a running sweep are carried out exactly once, even if the driver is killed."""
 
 import pytest
 
 from results.records.trial import TrialState
-from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
+from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
+from tuning.search.study import SweepStudy
 
 GIVEN = {"x": 0.25, "opt.k": 2}
 POINT = {"x": 0.25, "opt": {"k": 2}}
@@ -18,26 +19,29 @@ def reopen(run):
     return again
 
 
+def handle_commands(run):
+    CommandHandler(run)()
+
+
 def added(run):
     return [r for r in run.records.values() if r.params["x"] == 0.25]
 
 
-def test_an_added_configuration_is_next(tmp_path):
+def test_added_configuration_is_the_next_trial(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = CommandHandler(run)
     train(run, run.next_trial())
     send(run.paths, "add", params=GIVEN)
-    attend()
+    handle_commands(run)
     job = run.next_trial()
     assert job.trial_id == "t0001"
     assert run.records["t0001"].config == POINT
     assert pending_commands(run.paths) == []
     train(run, job)
     finish(run)
-    assert len(run.records) == 6  # it counts
+    assert len(run.records) == 6  # it counts as one of the budget
 
 
-def test_missing_parameters_are_proposed(tmp_path):
+def test_searcher_proposes_missing_parameters_of_an_added_configuration(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     send(run.paths, "add", params={"x": 0.25})
     send(run.paths, "add", params={"opt.k": 2})
@@ -49,7 +53,7 @@ def test_missing_parameters_are_proposed(tmp_path):
     assert -1 <= second.config["x"] <= 1
 
 
-def test_a_finished_sweep_takes_one_more(tmp_path):
+def test_add_extends_a_finished_sweep(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     finish(run)
     send(run.paths, "add", params=GIVEN)
@@ -61,25 +65,26 @@ def test_a_finished_sweep_takes_one_more(tmp_path):
     assert reopen(again).finished
 
 
-def test_what_was_added_takes_no_point_from_a_grid(tmp_path):
+def test_added_configuration_takes_no_point_from_a_grid(tmp_path):
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
     run = open_run(tmp_path / "s", make_spec(space=space, budget={"trials": 4}))
     train(run, run.next_trial())
     send(run.paths, "add", params={"x": 0.25, "opt.k": 3})
-    CommandHandler(run)()
+    handle_commands(run)
     train(run, run.next_trial())
     finish(run)
     assert [r.params["opt.k"] for r in run.records.values()] == [1, 3, 2, 1]
 
 
 @pytest.mark.parametrize("killed", ["enqueued", "asked", "recorded", "begun", "finished"])
-def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
+def test_add_is_carried_out_once_if_the_driver_is_killed(tmp_path, killed):
     run = open_run(tmp_path / "s", make_spec())
     train(run, run.next_trial())
     command = send(run.paths, "add", params=GIVEN)
-    study_of(run).enqueue(GIVEN, command.id)
+    study = SweepStudy(run.paths.study, run.spec.name, run.spec)
+    study.enqueue(GIVEN, command.id)
     if killed == "asked":
-        study_of(run).ask()
+        study.ask()
     if killed in ("recorded", "begun", "finished"):
         run.add(GIVEN, command.id)
     if killed in ("begun", "finished"):
@@ -92,7 +97,7 @@ def test_killed_while_it_adds_it_adds_once(tmp_path, killed):
     assert len(again.records) == 6
 
 
-def test_what_no_longer_fits_is_not_added(tmp_path):
+def test_add_refuses_a_configuration_that_no_longer_fits(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     send(run.paths, "add", params={"x": 5.0})
     again = reopen(run)
@@ -103,30 +108,29 @@ def test_what_no_longer_fits_is_not_added(tmp_path):
     )
 
 
-def test_a_running_trial_stops_at_its_next_report(tmp_path):
+def test_stopped_trial_ends_at_its_next_report(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = CommandHandler(run)
     first, second = run.next_trial(), run.next_trial()
     assert train(run, first, upto=2) is Decision.CONTINUE
     send(run.paths, "stop", trial=first.trial_id)
-    attend()
-    assert pending_commands(run.paths)  # it is still to be told
+    handle_commands(run)
+    assert pending_commands(run.paths)  # until the trial has stopped
     assert train(run, second, upto=2, value=lambda c, s: 0.0) is Decision.CONTINUE
     assert train(run, first, value=lambda c, s: 0.0) is Decision.STOP
     record = run.records[first.trial_id]
     assert (record.state, record.reason) == (TrialState.STOPPED, "by hand at step 3")
-    attend._attend()
+    handle_commands(run)
     assert not pending_commands(run.paths)
     assert not run.finished
     assert run.limit is None
 
 
-def test_killed_before_it_stopped_the_trial_is_stopped(tmp_path):
+def test_stop_is_carried_out_by_the_next_driver(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "stop", trial=job.trial_id)
-    CommandHandler(run)()
+    handle_commands(run)
     again = reopen(run)
     record = again.records[job.trial_id]
     assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
@@ -134,31 +138,29 @@ def test_killed_before_it_stopped_the_trial_is_stopped(tmp_path):
     assert again.next_trial().trial_id == "t0001"
 
 
-def test_a_trial_that_crashed_since_is_not_retried(tmp_path):
+def test_stopped_trial_that_fails_is_not_retried(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     send(run.paths, "stop", trial=job.trial_id)
-    attend = CommandHandler(run)
-    attend()
+    handle_commands(run)
     run.on_failed(job.trial_id, "boom")
     assert run.records[job.trial_id].state is TrialState.STOPPED
     assert run.next_trial().trial_id == "t0001"
-    attend._attend()
+    handle_commands(run)
     assert pending_commands(run.paths) == []
 
 
-def test_the_sweep_stops_and_can_go_on(tmp_path):
+def test_stopped_sweep_can_be_resumed(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
-    attend = CommandHandler(run)
     jobs = [run.next_trial(), run.next_trial()]
     train(run, jobs[0], upto=2)
     send(run.paths, "stop")
-    attend()
+    handle_commands(run)
     assert run.next_trial() is None
     assert not run.finished
     for job in jobs:
         assert train(run, job, value=lambda c, s: 0.0) is Decision.STOP
-    attend._attend()
+    handle_commands(run)
     assert pending_commands(run.paths) == []
     assert run.finished
     assert run.limit.summary == "tune stop"
@@ -168,24 +170,24 @@ def test_the_sweep_stops_and_can_go_on(tmp_path):
     assert len(again.records) == 6
 
 
-def test_a_pause_ends_this_session_and_no_other(tmp_path):
+def test_pause_ends_this_session_only(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "pause")
-    CommandHandler(run)()
+    handle_commands(run)
     assert run.interrupted
     assert run.next_trial() is None
     run.release()
     assert run.records[job.trial_id].state is TrialState.PENDING
     assert pending_commands(run.paths) == []
-    send(run.paths, "pause")  # to a driver that was ending
+    send(run.paths, "pause")  # arrives after the session has ended
     again = reopen(run)
     assert not again.interrupted
     assert again.next_trial().trial_id == job.trial_id
 
 
-def test_a_file_that_is_no_command_harms_nobody(tmp_path):
+def test_inbox_ignores_files_that_are_no_commands(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     send(run.paths, "add", params=GIVEN)
     for name, text in (("0.json", "{"), ("1.json", '{"do": "dance"}'), (".2.json.tmp", "")):

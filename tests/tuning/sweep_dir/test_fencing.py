@@ -1,4 +1,4 @@
-"""A driver that was frozen and taken for dead, and its orphans, write nothing more."""
+"""A driver that lost its sweep to another one, and its orphaned workers, write nothing more."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ with acquire_lock(SweepPaths(root).lock) as fence:
 """
 
 
-def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
+def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     paths = SweepPaths(tmp_path / "s")
@@ -62,11 +63,11 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[3],
-    ) as frozen:
-        assert frozen.stdout.readline() == "ready\n"
-        frozen.send_signal(signal.SIGSTOP)
-        os.waitpid(frozen.pid, os.WUNTRACED)
-        with pytest.raises(UserError, match=f"driven by process {frozen.pid} on elsewhere"):
+    ) as stopped:
+        assert stopped.stdout.readline() == "ready\n"
+        stopped.send_signal(signal.SIGSTOP)
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        with pytest.raises(UserError, match=f"driven by process {stopped.pid} on elsewhere"):
             acquire_lock(paths.lock).__enter__()
         heard = paths.lock.stat().st_mtime - STALE_S - 1
         os.utime(paths.lock, (heard, heard))
@@ -75,8 +76,8 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
             run = open_run(paths.root, make_spec())
             run.fence = fence
             before = _contents(paths.root)
-            frozen.send_signal(signal.SIGCONT)
-            said, _ = frozen.communicate("go on\n", timeout=100)
+            stopped.send_signal(signal.SIGCONT)
+            said, _ = stopped.communicate("go on\n", timeout=100)
             lines = said.splitlines()
             assert lines[0] == "superseded"
             assert len(lines) == 4
@@ -89,18 +90,18 @@ def test_a_stale_owner_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
 
 
 def _contents(root: Path) -> dict[Path, bytes]:
-    """All files but the reports, which the worker of an attempt guards (see below)."""
+    """All files except reports, which workers write (see below)."""
     files = [p for p in root.rglob("*") if p.is_file() and p.name != "reports.jsonl"]
     return {p: p.read_bytes() for p in files}
 
 
-def test_an_orphan_is_shut_out_before_its_reports_are_read(tmp_path: Path) -> None:
+def test_orphaned_attempt_is_superseded_before_its_reports_are_read(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     train(run, job, upto=2)
     assert not job.superseded
     again = open_run(tmp_path / "s", make_spec())
-    assert job.superseded  # its workers ask before they write
+    assert job.superseded  # workers check it before they write
     next_job = again.next_trial()
     assert (next_job.trial_id, next_job.attempt) == (job.trial_id, 2)
     assert not next_job.superseded
@@ -110,7 +111,7 @@ def test_an_orphan_is_shut_out_before_its_reports_are_read(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "damage", [None, b"", b"{", b'{"pid": 1}', b'{"pid":1,"host":2,"fence":"x"}']
 )
-def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes | None) -> None:
+def test_lost_or_damaged_lock_has_no_owner(tmp_path: Path, damage: bytes | None) -> None:
     lock = tmp_path / "owner.lock"
     with acquire_lock(lock) as first:
         if damage is None:
@@ -121,14 +122,14 @@ def test_a_lock_that_is_gone_or_damaged_is_nobodys(tmp_path: Path, damage: bytes
             first.check()
         with acquire_lock(lock) as second:
             second.check()
-            assert second.number == 1  # begins again, but the token is another
+            assert second.number == 1  # starts again, with another token
             with pytest.raises(OwnershipLostError):
                 first.check()
     assert not Owner(lock, first.token, 1).holds_lock
 
 
-def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
-    """MLflow is slow, and the sweep is taken over while a delivery is under way."""
+def test_stale_driver_delivers_nothing_to_mlflow(tmp_path: Path) -> None:
+    """Another driver takes the sweep over during a slow delivery."""
     run = open_run(tmp_path / "s", make_spec())
     uri, paths = f"sqlite:///{tmp_path}/mlflow.db", run.paths
     train(run, run.next_trial())
@@ -140,15 +141,16 @@ def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
             held = json.loads(paths.lock.read_bytes())
             paths.lock.write_text(json.dumps({**held, "fence": 2, "token": "another"}))
 
-        stale = mlflow_tracker(paths, uri, tmp_path, "e", facts, Until(mine, 4, taken_over))
-        assert not stale._round()
-        assert not stale._round()  # nor does it try again
+        fence = Until(mine, 4, taken_over)
+        stale = mlflow_tracker(paths, uri, tmp_path, "e", facts, fence)
+        stale.changed("t0000", reported=True)
+        while fence.checks_left > 0:
+            time.sleep(0.05)
+        undelivered = stale.close(Ending("FINISHED", {}), timeout=60.0)
+        assert "taken over by process" in (undelivered or "")
         sent = _in_mlflow(tmp_path)
         assert sent
-        assert not paths.delivered.exists()
-        said = stale.close(Ending("FINISHED", {}), timeout=60.0)
-        assert "taken over by process" in (said or "")
-        assert _in_mlflow(tmp_path) == sent
+        assert not any("FINISHED" in row for row in sent)
         assert not paths.delivered.exists()
 
     fresh = mlflow_tracker(paths, uri, tmp_path, "e", facts)
@@ -159,15 +161,15 @@ def test_a_stale_owner_delivers_nothing_more(tmp_path: Path) -> None:
 
 @dataclass
 class Until:
-    """A tenure that is taken away when it is asked for the n-th time."""
+    """A fence that is lost at the n-th check."""
 
     mine: Owner
-    asked: int
+    checks_left: int
     take: Callable[[], None]
 
     def check(self) -> None:
-        self.asked -= 1
-        if not self.asked:
+        self.checks_left -= 1
+        if not self.checks_left:
             self.take()
         self.mine.check()
 

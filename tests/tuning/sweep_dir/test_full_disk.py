@@ -1,4 +1,4 @@
-"""A disk that fills up: a limit on the size of a file does to a process what a full disk does."""
+"""A full disk, simulated by a limit on the size of files."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ except Exception as e:
 
 
 def limited(what: str, root: Path, size: int) -> str:
-    """Runs a statement in a process whose files cannot grow beyond `size` bytes."""
+    """Run a statement in a process whose files cannot exceed `size` bytes; returns its stderr."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED.format(what=what), str(root), str(size)],
         cwd=ROOT,
@@ -42,7 +42,7 @@ def limited(what: str, root: Path, size: int) -> str:
     return done.stderr.strip()
 
 
-def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
+def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "trial.json"
     write_atomic(file, b"good")
     said = limited("write_atomic(root / 'trial.json', b'x' * 5000)", tmp_path, 1000)
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_replaced_stays(tmp_path: Path) -> None:
     assert file.read_bytes() == b"good"
 
 
-def test_a_line_that_does_not_fit_costs_only_itself(tmp_path: Path) -> None:
+def test_full_disk_loses_only_the_line_that_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "reports.jsonl"
     append_line(file, '{"a": 1}')
     said = limited(
@@ -64,8 +64,8 @@ def test_a_line_that_does_not_fit_costs_only_itself(tmp_path: Path) -> None:
     assert list(read_lines(file)) == [{"a": 1}, {"c": 3}]
 
 
-def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
-    """What is said of it is taken for a full disk, which ends the session and no trial."""
+def test_full_disk_keeps_the_older_checkpoint(tmp_path: Path) -> None:
+    """The error is classified as a full disk, which ends the session and fails no trial."""
     made = "from tests.tuning.sweep_dir.test_full_disk import save; save(root, {step}, {size})"
     assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
     said = limited(made.format(step=2, size=5000), tmp_path, 1000)
@@ -73,7 +73,7 @@ def test_a_checkpoint_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
     newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 1
-    TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next one clears up
+    TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next attempt cleans up
     remove_leftovers(TrialPaths(tmp_path))
     assert [p.name for p in TrialPaths(tmp_path).checkpoints.iterdir()] == ["step_00000001"]
 
@@ -88,8 +88,8 @@ def save(root: Path, step: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [600, 1500, 4000])
-def test_a_sweep_goes_on_where_the_disk_was_full(tmp_path: Path, size: int) -> None:
-    """Whichever file it was (the study's journal, a record, the reports): nothing is lost."""
+def test_sweep_resumes_after_a_full_disk(tmp_path: Path, size: int) -> None:
+    """The size decides which file is cut short: the study, a record or the reports."""
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     root = tmp_path / "s"

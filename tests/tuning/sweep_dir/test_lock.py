@@ -33,7 +33,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_driver_is_refused_and_told_who_holds_it(holder):
+def test_lock_refuses_a_second_driver_and_names_the_first(holder):
     lock, process = holder
     assert current_driver(lock).startswith(f"process {process.pid} on ")
     with (
@@ -43,7 +43,7 @@ def test_a_second_driver_is_refused_and_told_who_holds_it(holder):
         pass
 
 
-def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
+def test_lock_after_a_killed_driver_has_a_higher_fencing_number(holder):
     lock, process = holder
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -52,7 +52,7 @@ def test_a_killed_driver_is_followed_with_a_higher_fence(holder):
         assert fence.number == 2
 
 
-def test_released_and_taken_again(tmp_path):
+def test_lock_is_free_after_release(tmp_path):
     lock = tmp_path / "owner.lock"
     for expected in (1, 2, 3):
         with acquire_lock(lock) as fence:
@@ -62,14 +62,14 @@ def test_released_and_taken_again(tmp_path):
 
 
 @pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (STALE_S + 1, False)])
-def test_another_machine_lives_by_its_heartbeat(tmp_path, age_s, alive):
+def test_driver_on_another_machine_is_alive_by_its_heartbeat(tmp_path, age_s, alive):
     lock = tmp_path / "owner.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
     os.utime(lock, (time.time() - age_s,) * 2)
     assert (current_driver(lock) is not None) == alive
 
 
-def test_a_damaged_lock_holds_nobody(tmp_path):
+def test_damaged_lock_is_free(tmp_path):
     lock = tmp_path / "owner.lock"
     lock.write_text('{"host": "x", "pi')
     with acquire_lock(lock) as fence:

@@ -1,4 +1,4 @@
-"""A sweep whose machine and disk are lost goes on elsewhere, from object storage."""
+"""A sweep whose machine and disk are lost resumes on another one from its mirror."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import tuning.controller.sweep_dir.record_mirror as mirroring
-from results.checkpoints.trial_mirror import OWNER, TrialMirror
+from results.checkpoints.trial_mirror import OWNER, OwnershipTakenError, TrialMirror
 from results.paths import SweepPaths
-from results.records.trial import read_reports, read_trials
+from results.records.trial import TrialRecord, read_reports, read_trials
 from results.storage.object_store import open_object_store
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, Source
@@ -24,9 +25,10 @@ from tests.object_store import BUCKET, CANARY, s3_server
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, save, train
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir import record_mirror
 from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import RecordMirror, mirror_records
+from tuning.controller.sweep_dir.record_mirror import RecordMirror, has_driver, mirror_records
 from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore_sweep
 
 
@@ -59,7 +61,7 @@ def made(spec: SweepSpec) -> SweepPaths:
 def driven(
     paths: SweepPaths, spec: SweepSpec, stack: ExitStack
 ) -> tuple[SweepController, RecordMirror]:
-    """A sweep that is owned, mirrored and driven by hand."""
+    """A sweep with its lock and its mirror, driven by the test."""
     fence = stack.enter_context(acquire_lock(paths.lock))
     mirror = stack.enter_context(mirror_records(paths, spec, fence))
     assert isinstance(mirror, RecordMirror)
@@ -74,60 +76,58 @@ def send(job: TrialJob, step: int) -> None:
     TrialMirror(job.mirror, job.trial_id, job.attempt).send(job.paths, step)
 
 
-def test_what_is_lost_goes_on_elsewhere(storage: Path, spec: SweepSpec) -> None:
+def test_lost_sweep_resumes_from_its_mirror(storage: Path, spec: SweepSpec) -> None:
     whole = open_run(storage.parent / "whole", spec)
     finish(whole)
-    paths, trial_id = _lost(spec)
-    before = [r for r in read_trials(paths) if r.state.finished]
-    shutil.rmtree(storage)
-    _forget_the_driver(spec)
+    with ExitStack() as lost:
+        paths, trial_id = _unfinished(spec, lost)
+        before = [r for r in read_trials(paths) if r.state.finished]
+        shutil.rmtree(storage)
+        _declare_driver_dead(spec)
+        _resume_elsewhere(spec, trial_id, before, outcome(whole))
+
+
+def _resume_elsewhere(
+    spec: SweepSpec, trial_id: str, before: list[TrialRecord], expected: list[tuple[Any, ...]]
+) -> None:
 
     paths = restore_sweep(f"{spec.checkpoint.mirror}/simulated", None)
     assert [r for r in read_trials(paths) if r.state.finished] == before
     unfinished = paths.trial(trial_id)
-    assert [r.step for r in read_reports(unfinished)] == [1, 2]  # came with the checkpoint
+    assert [r.step for r in read_reports(unfinished)] == [1, 2]  # the checkpoint has them
     assert fetch_checkpoints(paths, read_trials(paths))[trial_id] == 2
     assert (unfinished.checkpoint(2) / "weights.txt").read_text() == f"{trial_id} at 2"
     with ExitStack() as stack:
         again, _ = driven(paths, spec, stack)
         finish(again)
-    assert outcome(again) == outcome(whole)
-    assert not _has_driver(spec)
+    assert outcome(again) == expected
+    assert not has_driver(open_object_store(f"{spec.checkpoint.mirror}/simulated"))
 
 
-def _lost(spec: SweepSpec) -> tuple[SweepPaths, str]:
-    """A sweep whose machine goes away in the midst of its third trial; gives that one's id."""
-    with ExitStack() as stack:
-        paths = made(spec)
-        run, mirror = driven(paths, spec, stack)
-        for _ in range(2):
-            job = run.next_trial()
-            assert job is not None
-            train(run, job)
+def _unfinished(spec: SweepSpec, stack: ExitStack) -> tuple[SweepPaths, str]:
+    """A mirrored sweep in its third trial, and the id of that trial."""
+    paths = made(spec)
+    run, mirror = driven(paths, spec, stack)
+    for _ in range(2):
         job = run.next_trial()
         assert job is not None
-        mirror.send()
-        train(run, job, upto=2)
-        send(job, 2)
-        mirror._lost = True  # nothing more is sent
+        train(run, job)
+    job = run.next_trial()
+    assert job is not None
+    mirror.send()
+    train(run, job, upto=2)
+    send(job, 2)
     return paths, job.trial_id
 
 
-def _has_driver(spec: SweepSpec) -> bool:
-    objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
-    return mirroring.has_driver(objects)
-
-
-def _forget_the_driver(spec: SweepSpec) -> None:
-    """As on a machine that has been silent for long enough: here its process still lives."""
+def _declare_driver_dead(spec: SweepSpec) -> None:
+    """Change the start time of the driver in the mirror: its process, of this test, is alive."""
     objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
     held = json.loads(objects.read(OWNER) or b"")
     objects.put(OWNER, json.dumps({**held, "born": 0.0}).encode())
 
 
-def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
-    storage: Path, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirror_has_one_driver_and_one_sweep_of_a_name(storage: Path, spec: SweepSpec) -> None:
     with ExitStack() as stack:
         paths = made(spec)
         run, mirror = driven(paths, spec, stack)
@@ -139,36 +139,35 @@ def test_the_mirror_has_one_driver_and_one_sweep_of_a_name(
         with acquire_lock(SweepPaths(copy).lock) as fence:
             with pytest.raises(UserError, match=r": driven by process \d+ on .*; end it, or wait"):
                 stack.enter_context(mirror_records(SweepPaths(copy), spec, fence))
-            monkeypatch.setattr(mirroring, "is_driver_alive", lambda *_: False)
-            with (
-                mirror_records(SweepPaths(copy), spec, fence),
-                pytest.raises(mirroring.OwnershipTakenError),
-            ):
+            _declare_driver_dead(spec)
+            with mirror_records(SweepPaths(copy), spec, fence), pytest.raises(OwnershipTakenError):
                 mirror.send()
         other = made(spec)
         assert other.name == "simulated-2"
         fence = stack.enter_context(acquire_lock(other.lock))
         with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
             stack.enter_context(mirror_records(other, spec, fence))
-        mirror._lost = True
 
 
-def test_a_driver_that_lost_the_sweep_ends(
+def test_driver_that_lost_the_mirror_ends_its_session(
     storage: Path, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirroring, "PERIOD_S", 0.01)
+    monkeypatch.setattr(record_mirror, "PERIOD_S", 0.01)
     with ExitStack() as stack:
         paths = made(spec)
-        run, mirror = driven(paths, spec, stack)
+        run, _ = driven(paths, spec, stack)
         assert run.next_trial() is not None
-        mirror._objects.put(OWNER, b'{"token": "another"}')
-        mirror._thread.join(60)
+        objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
+        objects.put(OWNER, b'{"token": "another"}')
+        deadline = time.monotonic() + 60
+        while not run.gave_up and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert run.interrupted
         assert run.gave_up
         assert "another driver has taken the sweep over" in str(run.problem)
 
 
-def test_a_sweep_that_never_began_leaves_its_name_free(storage: Path, spec: SweepSpec) -> None:
+def test_mirror_of_a_sweep_without_trials_is_removed(storage: Path, spec: SweepSpec) -> None:
     paths = made(spec)
     with ExitStack() as stack:
         stack.enter_context(
@@ -178,7 +177,7 @@ def test_a_sweep_that_never_began_leaves_its_name_free(storage: Path, spec: Swee
 
 
 @pytest.mark.slow
-def test_no_secret_reaches_the_mirror_the_folder_or_the_log(
+def test_mirror_folder_and_log_hold_no_secret(
     storage: Path, server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert os.environ["AWS_SECRET_ACCESS_KEY"] == CANARY
@@ -195,7 +194,7 @@ def test_no_secret_reaches_the_mirror_the_folder_or_the_log(
     assert not any(CANARY.encode() in data for data in [*there, *here, caplog.text.encode()])
 
 
-def test_what_cannot_be_restored_is_said_in_one_line(storage: Path, spec: SweepSpec) -> None:
+def test_restore_explains_what_it_cannot_restore(storage: Path, spec: SweepSpec) -> None:
     address = f"{spec.checkpoint.mirror}"
     with pytest.raises(UserError, match="/nothing: holds no sweep; give MIRROR/NAME of one"):
         restore_sweep(f"{address}/nothing", None)

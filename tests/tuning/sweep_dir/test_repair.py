@@ -1,4 +1,4 @@
-"""A damaged sweep folder mends itself on resume, and keeps what was damaged."""
+"""A resume repairs a damaged sweep folder, and keeps the damaged files."""
 
 import random
 from pathlib import Path
@@ -24,7 +24,7 @@ from tuning.controller.sweep_dir.repair import open_study, repair_spec
 
 
 def started(root: Path) -> SweepPaths:
-    """A sweep with three finished trials, one in the middle, and two to come."""
+    """A sweep with three finished trials, one unfinished trial, and two to come."""
     run = open_run(root, make_spec())
     for _ in range(3):
         train(run, run.next_trial())
@@ -42,7 +42,7 @@ def resumed(paths: SweepPaths) -> SweepController:
 
 
 def essence(run: SweepController) -> list[tuple[object, ...]]:
-    """What must be as without damage; a rebuilt record does not know its reason."""
+    """What must be as without damage. The reason is not: a rebuilt record lacks it."""
     rows = [(r.id, r.params, r.config, r.seed, r.state) for r in run.records.values()]
     return sorted(rows, key=lambda row: str(row[0]))
 
@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepController:
 
 @pytest.mark.parametrize("trial", ["t0000", "t0003"])
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
-def test_a_lost_record_is_made_again(
+def test_lost_record_is_rebuilt(
     tmp_path: Path, whole: SweepController, trial: str, how: str
 ) -> None:
     paths = started(tmp_path / "s")
@@ -75,7 +75,7 @@ def test_a_lost_record_is_made_again(
 
 
 @pytest.mark.parametrize("how", ["middle", "flipped", "deleted", "garbage"])
-def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepController, how: str) -> None:
+def test_lost_study_is_rebuilt(tmp_path: Path, whole: SweepController, how: str) -> None:
     paths = started(tmp_path / "s")
     text = paths.study.read_bytes()
     if how == "deleted":
@@ -84,7 +84,7 @@ def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepController, how:
         paths.study.write_bytes(b"\xff\xfe garbage\n" * 5)
     elif how == "middle":
         paths.study.write_bytes(text[: len(text) // 2] + text[len(text) // 2 + 30 :])
-    else:  # a digit of a proposed value: it can be read, and is wrong
+    else:  # a digit of a proposed value: readable, but wrong
         at = text.index(b'"param_value_internal":') + len(b'"param_value_internal":') + 6
         digit = b"7" if text[at : at + 1] != b"7" else b"3"
         paths.study.write_bytes(text[:at] + digit + text[at + 1 :])
@@ -94,8 +94,8 @@ def test_a_lost_study_is_made_again(tmp_path: Path, whole: SweepController, how:
     assert (paths.root / "study.journal.damaged").exists() == (how != "deleted")
 
 
-def test_a_study_of_decoded_values_does_not_contradict_them(tmp_path: Path) -> None:
-    """What is quantised in its logarithm, or normal, is not stored as it was sampled."""
+def test_study_agrees_with_records_of_transformed_domains(tmp_path: Path) -> None:
+    """The study stores normal and log-quantised values as they were sampled, not as used."""
     space = {"x": {"randn": [0, 1]}, "y": {"qrandn": [0, 1, 0.5]}, "n": {"qlograndint": [8, 64, 8]}}
     run = open_run(tmp_path, make_spec(space=space))
     for _ in range(3):
@@ -106,8 +106,8 @@ def test_a_study_of_decoded_values_does_not_contradict_them(tmp_path: Path) -> N
     assert [study.recall(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
 
 
-def test_record_and_study_lost_together(tmp_path: Path) -> None:
-    """Nothing knows the trial any more: it is set aside whole, and its number is not used again."""
+def test_trial_is_quarantined_if_record_and_study_are_lost(tmp_path: Path) -> None:
+    """Its number is not used again."""
     paths = started(tmp_path / "s")
     reports = paths.trial("t0001").reports.read_bytes()
     paths.trial("t0001").record.write_bytes(b"{")
@@ -118,8 +118,7 @@ def test_record_and_study_lost_together(tmp_path: Path) -> None:
     assert sorted(run.records) == ["t0000", "t0002", "t0003", "t0004", "t0005", "t0006"]
 
 
-def test_reports_and_study_lost_together(tmp_path: Path) -> None:
-    """What the trial came to is gone: it stays finished, and is no evidence for the search."""
+def test_trial_stays_finished_if_reports_and_study_are_lost(tmp_path: Path) -> None:
     paths = started(tmp_path / "s")
     paths.trial("t0000").reports.unlink()
     paths.study.unlink()
@@ -131,7 +130,7 @@ def test_reports_and_study_lost_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
-def test_a_lost_state_is_made_again(tmp_path: Path, how: str) -> None:
+def test_lost_state_is_rebuilt(tmp_path: Path, how: str) -> None:
     paths = started(tmp_path / "s")
     damage(paths.state, how)
     with pytest.raises(UserError, match=r"state\.json: not readable"):
@@ -143,7 +142,7 @@ def test_a_lost_state_is_made_again(tmp_path: Path, how: str) -> None:
     assert all(s is not None and s >= 0 for s in spent)
 
 
-def test_a_flipped_bit_in_a_report_costs_that_line(tmp_path: Path) -> None:
+def test_flipped_bit_in_a_report_loses_that_line_only(tmp_path: Path) -> None:
     paths = started(tmp_path / "s").trial("t0003")
     train_steps = [r.step for r in read_reports(paths)]
     lines = paths.reports.read_bytes()
@@ -152,7 +151,7 @@ def test_a_flipped_bit_in_a_report_costs_that_line(tmp_path: Path) -> None:
     assert [r.step for r in read_reports(paths)] == train_steps[1:]
 
 
-def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
+def test_flipped_bit_in_a_sweep_file_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     text = add_yaml_checksum("# frozen\n" + dump_sweep(make_spec()))
     file.write_text(text)
@@ -167,7 +166,7 @@ def test_a_flipped_bit_in_a_sweep_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "how", ["truncated", "cut short", "emptied", "flipped", "deleted", "garbage"]
 )
-def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
+def test_damaged_spec_file_is_restored_from_its_copy(
     tmp_path: Path, whole: SweepController, how: str
 ) -> None:
     paths = started(tmp_path / "s")
@@ -188,7 +187,7 @@ def test_a_damaged_sweep_file_is_read_and_made_again_from_its_copy(
     assert resumed(paths).repaired == []
 
 
-def test_a_sweep_file_that_is_edited_badly_is_a_mistake(tmp_path: Path) -> None:
+def test_spec_file_with_an_invalid_edit_is_refused(tmp_path: Path) -> None:
     paths = started(tmp_path / "s")
     text = paths.spec.read_text().partition("\n")[2]
     paths.spec.write_text(text.replace("trials: 6", "trials: -6"))
@@ -198,7 +197,7 @@ def test_a_sweep_file_that_is_edited_badly_is_a_mistake(tmp_path: Path) -> None:
     assert read_spec(paths).budget.trials == 7
 
 
-def test_a_damaged_copy_is_made_again(tmp_path: Path) -> None:
+def test_damaged_copy_of_the_spec_file_is_replaced(tmp_path: Path) -> None:
     paths = started(tmp_path / "s")
     for damaged in (b"", b"\xff"):
         paths.spec_copy.write_bytes(damaged)
@@ -217,7 +216,7 @@ def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
     assert TrialRecord.model_validate_json(data) == record
     for at in range(len(data)):
         flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
-        if json_is_intact(flipped):  # the bit was of the checksum's own name
+        if json_is_intact(flipped):  # the bit was in the checksum's own key
             try:
                 assert TrialRecord.model_validate_json(flipped) == record
             except ValueError:

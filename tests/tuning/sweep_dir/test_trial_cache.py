@@ -1,12 +1,14 @@
-"""Trials that another sweep ran already are taken from it."""
+"""Trials that another sweep has completed are reused."""
 
 import json
 import os
 
+import pytest
+
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import make_spec, outcome, study_of
+from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
@@ -17,6 +19,13 @@ from tuning.controller.sweep_dir.warm_start import collect_findings
 
 GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
 PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
+
+
+class Killed(SweepEvents):
+    """Ends the driver when a trial starts, which is before a reused trial is copied."""
+
+    def trial_started(self, record):
+        raise KeyboardInterrupt
 
 
 class Told(SweepEvents):
@@ -43,7 +52,7 @@ def checkpointed(paths):
         commit(folder, trial.checkpoint(9), step=9)
 
 
-def test_the_same_trial_is_taken_not_run(tmp_path):
+def test_trial_cache_copies_an_identical_trial(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     checkpointed(first)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
@@ -70,7 +79,7 @@ def test_the_same_trial_is_taken_not_run(tmp_path):
     assert outcome(session(paths)) == outcome(run)
 
 
-def test_only_what_is_the_same_is_taken(tmp_path):
+def test_trial_cache_reuses_identical_trials_only(tmp_path):
     sweep(tmp_path, "first", **PLAIN)
     for name, changes in {
         "seed": {"seed": 4},
@@ -90,14 +99,15 @@ def test_only_what_is_the_same_is_taken(tmp_path):
     assert (job.trial_id, job.config["x"]) == ("t0002", 2.0)
 
 
-def test_killed_while_it_takes_it_takes_it_again(tmp_path):
+def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     checkpointed(first)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     run = session(paths)
-    record = run._new_record(*study_of(run).ask())
-    run._save(record)
-    half = paths.trial(record.id).checkpoint(9)
+    run.observers.add(Killed())
+    with pytest.raises(KeyboardInterrupt):
+        run.next_trial()
+    half = paths.trial("t0000").checkpoint(9)
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"ha")
     again = session(paths)
@@ -105,10 +115,10 @@ def test_killed_while_it_takes_it_takes_it_again(tmp_path):
     assert [r.reason for r in again.records.values()] == [
         f"reused from first/t000{i}" for i in range(3)
     ]
-    assert newest_intact(paths.trial(record.id)) is not None
+    assert newest_intact(paths.trial("t0000")) is not None
 
 
-def test_a_source_that_is_gone_is_run(tmp_path):
+def test_trial_runs_if_its_source_is_gone(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
     session(paths)
@@ -136,7 +146,7 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     assert identity(resolve(f"{script}:train").source(), config, 1, 2) != base
 
 
-def test_old_records_are_no_match(tmp_path):
+def test_trial_cache_ignores_records_without_an_identity(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     for trial_id in first.trial_ids():
         file = first.trial(trial_id).record
@@ -148,7 +158,7 @@ def test_old_records_are_no_match(tmp_path):
     assert TrialCache(found).find(read_trial(first.trial("t0000"))) is None
 
 
-def test_the_frozen_file_keeps_the_names(tmp_path):
+def test_spec_file_keeps_the_names_of_source_sweeps(tmp_path):
     spec = make_spec(**warm("first", reuse=True))
     (tmp_path / "sweep.yaml").write_text(dump_sweep(spec))
     assert load_sweep(tmp_path / "sweep.yaml").spec == spec
