@@ -15,7 +15,7 @@ from trainables.causal_lm.data import prepare
 from trainables.causal_lm.loop import (
     DATA_KEY,
     adamw,
-    judged_rows,
+    evaluated_rows,
     lr_schedule,
     next_token_loss,
     to_tensor,
@@ -32,7 +32,7 @@ def client(config: CausalLMConfig, cache: Path) -> Client:
 
 
 class CausalLMClient:
-    """Sequences of the train split, each of one source file."""
+    """A client whose examples are sequences of the train split."""
 
     def __init__(self, config: CausalLMConfig, cache: Path) -> None:
         self._config, self._dataset = config, prepare(config, cache)
@@ -41,31 +41,31 @@ class CausalLMClient:
         self.grad_clip = config.grad_clip
 
     def groups(self, by: str) -> Rows:
-        """The file in which each sequence begins."""
+        """The source file in which each sequence begins."""
         if by != "source":
             raise UserError("causal_lm: its text has sources and no labels; set by: source")
         return self._dataset.sources()
 
     def model(self) -> nn.Module:
-        """See the protocol."""
+        """The model at step 0, pretrained or random."""
         return new_model(self._config, self._dataset)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """See the protocol."""
+        """A fresh AdamW."""
         return adamw(model, self._config)
 
     def learning_rate(self, step: int, total: int) -> float:
-        """Warmup and cosine over all rounds."""
+        """Warmup and cosine decay over all rounds."""
         whole = self._config.model_copy(update={"max_steps": total})
         return self._config.learning_rate * lr_schedule(whole)(step)
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
-        """Nats per token."""
+        """Mean loss of these sequences, nats per token."""
         return next_token_loss(model, to_tensor(self._rows[rows], device), self._config, "mean")
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
-        """`eval_loss`, nats per token."""
-        rows = judged_rows(self._dataset.sequences(Split.SELECTION), self._config.eval_sequences)
+        """`eval_loss` on the selection split, nats per token."""
+        rows = evaluated_rows(self._dataset.sequences(Split.SELECTION), self._config.eval_sequences)
         total, count = token_loss(
             model, rows, self._config, worker.device, worker.rank, worker.world_size
         )
@@ -73,10 +73,10 @@ class CausalLMClient:
         return {"eval_loss": judged["total"] / judged["count"]}
 
     def save(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
+        """Write a checkpoint's model files."""
         save_model(model, self._config, self._dataset, folder)
         (folder / DATA_KEY).write_text(json.dumps({"key": self._dataset.key}))
 
     def load(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
+        """Read weights that `save` wrote."""
         model.load_state_dict(load_model(self._config, self._dataset, folder).state_dict())

@@ -1,4 +1,4 @@
-"""Hyperparameters of `causal_lm`, readable without torch: `tune plan` checks them at no cost."""
+"""Hyperparameters of `causal_lm`; no torch, so that `tune plan` can check them quickly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _as_list(value: object) -> object:
 
 
 class DataConfig(BaseModel):
-    """Which text to train on. It is split 90/5/5 into train, selection and test."""
+    """The text to train on. It is split 90/5/5 into train, selection and test."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,8 +37,8 @@ class DataConfig(BaseModel):
     text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
     on_bad_data: Literal["fail", "skip"] = Field(
         "fail",
-        description="files: what follows a file, row group or line that cannot be read; skip counts"
-        " them in the log and in the cache's meta.json",
+        description="files: what to do about a file, row group or line that cannot be read; skip"
+        " lists them in the log and in the cache's meta.json",
     )
     max_bytes: int | None = Field(
         None,
@@ -92,16 +92,19 @@ class CausalLMConfig(TrainableConfig):
     learning_rate: float = Field(1e-2, gt=0, description="AdamW's peak step size")
     weight_decay: float = Field(0.1, ge=0, description="AdamW's decay of matrices, per step and lr")
     warmup_fraction: float = Field(
-        0.1, ge=0, le=1, description="part of max_steps in which the learning rate rises linearly"
+        0.1,
+        ge=0,
+        le=1,
+        description="fraction of max_steps with a linearly rising learning rate",
     )
-    beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's memory of squared gradients")
+    beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's decay of squared gradients")
     grad_clip: float | None = Field(
         1.0, gt=0, description="largest L2 norm of the gradient; null: not clipped"
     )
     max_steps: int = Field(120, gt=0, description="optimizer steps of a whole trial")
     eval_every: int = Field(20, gt=0, description="steps between reports")
     eval_sequences: int = Field(
-        128, gt=0, description="sequences to judge by at each report, spread over the split"
+        128, gt=0, description="sequences evaluated at each report, spread over the split"
     )
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
@@ -143,7 +146,7 @@ class CausalLMConfig(TrainableConfig):
 
     @property
     def num_parameters(self) -> int | None:
-        """Weights of the model; None for a pretrained one, which has to be looked at first."""
+        """Weights of the model; None for a pretrained one, whose files would have to be read."""
         if self.model_name_or_path is not None:
             return None
         block = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.mlp_size

@@ -1,4 +1,4 @@
-"""Where text comes from, as a stream of documents that know which part of the split they are of."""
+"""The source of text: a stream of documents, each with the unit by which it is split."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ from trainables.base import Split
 from trainables.causal_lm.config import DataConfig
 
 SKIPPED_FOLDERS = frozenset(
-    # tests and what pip installed are not the library; encodings are tables
+    # tests and installed packages are not the library; encodings are tables
     ("site-packages", "dist-packages", "test", "tests", "idlelib", "idle_test", "encodings")
 )
 SPLIT_BY_FILE_FROM = 20
-"""With fewer files than this, rows and blocks of text are what is split."""
+"""With fewer files than this, rows and blocks of text are split instead of files."""
 BLOCK_CHARS = 4096
 LARGE_FILE = 8 << 20
 SHARE = 0.05
-"""Of selection and of test."""
+"""Fraction of the units in the selection split, and in the test split."""
 
 
 @dataclass(frozen=True)
 class TextDocument:
-    """One text. `unit` is a digest: documents of one unit never part between the splits.
+    """One text.
 
-    `source` is the number of its file in the corpus.
+    Attributes:
+        unit: a digest; all documents of a unit are in the same split.
+        text: the document.
+        source: number of its file in the corpus.
     """
 
     unit: str
@@ -42,7 +45,7 @@ class TextDocument:
 
 @dataclass(frozen=True)
 class Bad:
-    """A part of the data that cannot be read: which one, and why."""
+    """A part of the data that cannot be read."""
 
     where: str
     why: str
@@ -53,7 +56,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files in a fixed order, and how to read them."""
+    """Files in a fixed order, and the settings for reading them."""
 
     files: tuple[Path, ...]
     data: DataConfig
@@ -61,28 +64,28 @@ class Corpus:
 
     @property
     def by_file(self) -> bool:
-        """Whether whole files are split, or the rows and blocks in them."""
+        """Whether whole files are the units of the split, or rows and blocks of text."""
         return len(self.files) >= SPLIT_BY_FILE_FROM
 
     def fingerprint(self) -> str:
-        """SHA-256 over the content of every file, in order; names do not matter."""
+        """SHA-256 over the content of every file, in order, without their names."""
         return _digest(f"{_content_digest(f, self.cache)}\n" for f in self.files)
 
-    def documents(self, tell: Callable[[str], None] = lambda line: None) -> Iterator[TextDocument]:
+    def documents(self, warn: Callable[[str], None] = lambda line: None) -> Iterator[TextDocument]:
         """Every document up to the limit of bytes, always in the same order.
 
         Args:
-            tell: is given a line for each part that cannot be read, with `on_bad_data: skip`.
+            warn: called with one line for each unreadable part, with `on_bad_data: skip`.
 
         Raises:
-            UserError: a part cannot be read, with `on_bad_data: fail`.
+            UserError: a part is unreadable, with `on_bad_data: fail`.
         """
         left = self.data.limit
         for source, path in enumerate(self.files):
             unit = _content_digest(path, self.cache) if self.by_file else None
             for text in _texts(path, self.data, whole=self.by_file):
                 if isinstance(text, Bad):
-                    self._refuse(text, tell)
+                    self._handle_bad(text, warn)
                     continue
                 if left is not None:
                     left -= len(text.encode())
@@ -90,14 +93,14 @@ class Corpus:
                         return
                 yield TextDocument(unit or _digest([text]), text, source)
 
-    def _refuse(self, bad: Bad, tell: Callable[[str], None]) -> None:
+    def _handle_bad(self, bad: Bad, warn: Callable[[str], None]) -> None:
         if self.data.on_bad_data == "fail":
-            raise UserError(f"{bad}; mend it, or pass over such parts with data.on_bad_data: skip")
-        tell(str(bad))
+            raise UserError(f"{bad}; repair it, or skip such parts with data.on_bad_data: skip")
+        warn(str(bad))
 
 
 def open_corpus(data: DataConfig, cache: Path) -> Corpus:
-    """The corpus that a configuration names; digests of large files are kept in `cache`.
+    """The corpus of a configuration; digests of large files are cached in `cache`.
 
     Raises:
         UserError: no file matches.
@@ -114,7 +117,7 @@ def open_corpus(data: DataConfig, cache: Path) -> Corpus:
 
 
 def assign_splits(units: Iterable[str]) -> dict[str, Split]:
-    """Which split each unit is of: by its digest alone, unless that would leave a split empty.
+    """Assign each unit to a split by its digest alone, unless that would leave a split empty.
 
     Raises:
         UserError: there are fewer than three different units.
@@ -125,14 +128,14 @@ def assign_splits(units: Iterable[str]) -> dict[str, Split]:
     splits = {unit: _by_digest(unit) for unit in ordered}
     for needed in Split:
         if needed not in splits.values():
-            of = list(splits.values())
-            donor = max(Split, key=of.count)
+            assigned = list(splits.values())
+            donor = max(Split, key=assigned.count)
             splits[next(u for u in ordered if splits[u] is donor)] = needed
     return splits
 
 
 def _content_digest(path: Path, cache: Path) -> str:
-    """SHA-256 of a file. A large one is remembered in the cache by name, size and time."""
+    """SHA-256 of a file. The cache keeps that of a large one, by its name, size and time."""
     stat = path.stat()
     key = _digest([f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"])
     known = cache / "digests" / key
@@ -160,10 +163,10 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
-    """Sources in an order that mixes the packages, up to the limit of bytes."""
+    """Source files in an order that mixes the packages, up to the limit of bytes."""
     found: list[Path] = []
     for folder, folders, files in os.walk(root):
-        folders[:] = set(folders) - SKIPPED_FOLDERS  # before they are walked: they can be huge
+        folders[:] = set(folders) - SKIPPED_FOLDERS  # before walking them: they can be huge
         found += (Path(folder, f).relative_to(root) for f in files if f.endswith(".py"))
     total = 0
     for path in sorted(found, key=lambda p: _digest([p.as_posix()])):
@@ -193,7 +196,7 @@ def _jsonl(path: Path, field: str) -> Iterator[str | Bad]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as e:  # also bytes that are no UTF-8
+            except ValueError as e:  # also bytes that are not UTF-8
                 yield Bad(f"{path}:{number}", f"not a JSON object ({e})")
                 continue
             if isinstance(row, dict) and isinstance(row.get(field), str):
@@ -229,7 +232,7 @@ def _short(error: Exception) -> str:
 
 
 def _blocks(path: Path) -> Iterator[str]:
-    """A plain text in pieces of about `BLOCK_CHARS` characters that end with a line."""
+    """A plain text in blocks of about `BLOCK_CHARS` characters that end with a whole line."""
     with open(path, encoding="utf-8", errors="replace") as lines:
         while block := "".join(lines.readlines(BLOCK_CHARS)):
             yield block

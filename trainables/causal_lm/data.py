@@ -2,11 +2,11 @@
 
     <cache>/<key>/{train,selection,test}.npy   [sequences, sequence_length + 1] token ids
     <cache>/<key>/<split>.sources.npy          [sequences] number of the file each begins in
-    <cache>/<key>/tokenizer.json               where the BPE was trained here
-    <cache>/<key>/meta.json                    what the key stands for
+    <cache>/<key>/tokenizer.json               the BPE, unless the tokenizer is pretrained
+    <cache>/<key>/meta.json                    the settings that the key is a digest of
 
-The key is a digest of the text and of every setting that matters. Whoever comes first builds it
-under a lock, and publishes it by one rename.
+The key is a digest of the text and of every setting that changes the arrays. The first process
+builds them under a lock and publishes them by one rename; the others wait.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from trainables.client import Rows
 log = logging.getLogger(__name__)
 
 VERSION = 2
-"""Of the packing; a change of code that changes the arrays raises it."""
+"""Version of the packing; raise it with any change of code that changes the arrays."""
 PACK_AT_ONCE = 4096
-NAMED = 20
-"""How many bad parts are named in the log; the rest is counted."""
+MAX_LOGGED = 20
+"""How many unreadable parts the log names; it counts the others."""
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
@@ -56,18 +56,18 @@ class Dataset:
 
     @property
     def tokenizer_file(self) -> Path:
-        """The trained BPE; not there when the tokenizer is a pretrained one."""
+        """The trained BPE; no such file when the tokenizer is pretrained."""
         return self.folder / "tokenizer.json"
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the key stands for, with `vocab_size`, `end` and `sequences` per split."""
+        """The settings of the key, with `vocab_size`, `end` and `sequences` per split."""
         return dict(json.loads((self.folder / "meta.json").read_text()))
 
     def sequences(self, split: Split) -> Tokens:
         """Memory-mapped token ids, [sequences, sequence_length + 1].
 
-        Neighbours share one token: the last that a sequence predicts is the first of the next.
+        Adjacent sequences share one token: the last target of one is the first input of the next.
         """
         found: Tokens = np.load(self.folder / f"{split}.npy", mmap_mode="r")
         return found
@@ -79,15 +79,15 @@ class Dataset:
 
 
 def prepare(config: CausalLMConfig, cache: Path, key: str | None = None) -> Dataset:
-    """The data of a configuration, built if nobody has, waited for if somebody is at it.
+    """The data of a configuration, built once; concurrent callers wait for it.
 
     Args:
         config: of the trial.
         cache: folder that trials share.
-        key: of the data that must come out; where it is cached, the text is not looked at.
+        key: that the data must have; if it is cached, the text is not read.
 
     Raises:
-        UserError: there is not enough text, or it is not the text of `key`.
+        UserError: there is too little text, or it is not the text of `key`.
     """
     if key is not None and (cache / key).is_dir():
         return Dataset(cache / key)
@@ -108,7 +108,8 @@ def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -
     else:
         described = f"{encoder.tokenizer.to_str()} ends with {encoder.end}"
         tokenizer = hashlib.sha256(described.encode()).hexdigest()
-    fails = {"on_bad_data"} if config.data.on_bad_data == "fail" else set()  # is as if not there
+    # The default is left out: keys from before the setting existed stay valid.
+    fails = {"on_bad_data"} if config.data.on_bad_data == "fail" else set()
     return {
         "version": VERSION,
         "text": corpus.fingerprint(),
@@ -129,7 +130,7 @@ def _publish(
             return
         log.info("tokenising text into %s", folder)
         building = folder.with_suffix(".building")
-        shutil.rmtree(building, ignore_errors=True)  # of a process that died
+        shutil.rmtree(building, ignore_errors=True)  # left by a process that died
         building.mkdir()
         _build(building, settings, corpus, encoder)
         os.replace(building, folder)
@@ -138,7 +139,7 @@ def _publish(
 def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None) -> None:
     bad: list[str] = []
     splits = assign_splits(d.unit for d in corpus.documents(bad.append))
-    _tell(bad)
+    _log_skipped(bad)
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
         train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
@@ -157,8 +158,8 @@ def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Enco
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
 
-def _tell(bad: list[str]) -> None:
-    for line in bad[:NAMED]:
+def _log_skipped(bad: list[str]) -> None:
+    for line in bad[:MAX_LOGGED]:
         log.warning("data skipped: %s", line)
     if bad:
         log.warning("data: %d parts could not be read and are skipped", len(bad))
@@ -171,10 +172,10 @@ def _encode(
     encoder: Encoder,
     dtype: np.dtype[Any],
 ) -> dict[Split, tuple[Rows, Rows]]:
-    """One flat stream of token ids per split, `<split>.tokens`.
+    """Write one flat stream of token ids per split, `<split>.tokens`.
 
     Returns:
-        Of each split: the source of each document, and the token at which it ends.
+        For each split: the source of each document, and the token at which it ends.
     """
     found = {}
     for split in Split:
@@ -190,7 +191,7 @@ def _encode(
 
 
 def _pack(folder: Path, split: Split, length: int, dtype: np.dtype[Any]) -> int:
-    """Cut a split's stream into sequences; returns how many. The rest at the end is dropped."""
+    """Cut a split's stream into sequences and count them; an incomplete last one is dropped."""
     stream = folder / f"{split}.tokens"
     size = stream.stat().st_size // dtype.itemsize
     count = max(0, size - 1) // length

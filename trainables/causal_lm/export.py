@@ -19,7 +19,7 @@ from trainables.causal_lm.model import load_model, save_model
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
 )
-"""Judges tokenizers: code, letters of several scripts, spaces, and an escape."""
+"""Text to compare tokenizers by: code, several scripts, spaces, and an escape."""
 
 
 class Logits(nn.Module):

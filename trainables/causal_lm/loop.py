@@ -1,4 +1,4 @@
-"""Training and judging a causal language model: read `train` from top to bottom."""
+"""Training and evaluation of a causal language model: read `train` from top to bottom."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
 EVAL_BATCH = 16
-"""Sequences judged at once: fixed, so that a metric does not depend on the batch size."""
+"""Sequences per evaluation batch: fixed, so that metrics do not depend on `batch_size`."""
 FINAL_LR = 0.1
-"""Where the cosine ends, as a part of the peak."""
+"""Last learning rate of the cosine decay, as a fraction of the peak."""
 DATA_KEY = "data.json"
 
 
@@ -66,7 +66,7 @@ def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -
     with isolated_rng(0, 0, device):
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device)
-        rows = judged_rows(dataset.sequences(split), config.eval_sequences)
+        rows = evaluated_rows(dataset.sequences(split), config.eval_sequences)
         total, count = token_loss(model, rows, config, device)
     return {"eval_loss": total / count}
 
@@ -79,7 +79,7 @@ def examples(
     with isolated_rng(0, 0, device), torch.no_grad():
         dataset = dataset_of(config, weights, cache)
         model = load_model(config, dataset, weights).to(device).eval()
-        rows = judged_rows(dataset.sequences(split), config.eval_sequences)
+        rows = evaluated_rows(dataset.sequences(split), config.eval_sequences)
         losses = [
             next_token_loss(model, to_tensor(rows[part], device), config, "none").double()
             for part in shares(len(rows), EVAL_BATCH, 0, 1)
@@ -101,7 +101,7 @@ def digest(config: CausalLMConfig, weights: Path, cache: Path) -> str:
 
 
 def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
-    """The data that weights were trained on, as far as their folder tells."""
+    """The data that weights were trained on, by the key in their folder if there is one."""
     known = weights / DATA_KEY
     key = json.loads(known.read_text())["key"] if known.exists() else None
     return prepare(config, cache, key)
@@ -122,7 +122,7 @@ def token_loss(
         rows: [sequences, sequence_length + 1] token ids.
         config: of the trial.
         device: where the model is.
-        rank: of this process; it judges each `world_size`-th chunk of sequences.
+        rank: of this process; it evaluates every `world_size`-th batch of sequences.
         world_size: number of ranks.
     """
     training = model.training
@@ -139,7 +139,7 @@ def token_loss(
 
 @dataclass
 class _Run:
-    """A trial in mid-training on this rank."""
+    """The training state of a trial on this rank."""
 
     config: CausalLMConfig
     worker: Worker
@@ -148,7 +148,7 @@ class _Run:
     lineage: str
     step: int = 0
     rows: Tokens = field(init=False)
-    judged: Tokens = field(init=False)
+    eval_rows: Tokens = field(init=False)
     ddp: nn.Module = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
     scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
@@ -160,7 +160,9 @@ class _Run:
     def __post_init__(self) -> None:
         config, worker = self.config, self.worker
         self.rows = self.dataset.sequences(Split.TRAIN)
-        self.judged = judged_rows(self.dataset.sequences(Split.SELECTION), config.eval_sequences)
+        self.eval_rows = evaluated_rows(
+            self.dataset.sequences(Split.SELECTION), config.eval_sequences
+        )
         self.sampler = Sampler(
             len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
         )
@@ -193,7 +195,7 @@ class _Run:
         tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length
         total, count = token_loss(
             self.model,
-            self.judged,
+            self.eval_rows,
             self.config,
             self.worker.device,
             self.worker.rank,
@@ -211,7 +213,7 @@ class _Run:
         }
 
     def save(self, folder: Path) -> DeferredWrite:
-        """Copy this rank's part of a checkpoint out; what comes back writes it."""
+        """Copy this rank's part of a checkpoint; returns the function that writes it."""
         progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
         if self.worker.rank:
             return progress
@@ -239,21 +241,21 @@ def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
     mine = float(int(dataset.key[:12], 16))
     if worker.mean({"key": mine})["key"] != mine:
         raise ValueError(
-            "the workers see different text (another Python version on one of the machines?);"
-            " give the text with data.source: files on storage that all of them share"
+            "the workers read different text (another Python version on one of the machines?);"
+            " give the text with data.source: files, on storage that all of them share"
         )
     return dataset
 
 
-def judged_rows(rows: Tokens, most: int) -> Tokens:
-    """At most so many sequences, spread evenly over the split."""
-    if len(rows) <= most:
+def evaluated_rows(rows: Tokens, limit: int) -> Tokens:
+    """At most `limit` sequences, spread evenly over the split."""
+    if len(rows) <= limit:
         return rows
-    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
 def to_tensor(rows: Tokens, device: torch.device) -> torch.Tensor:
-    """Token ids as the model takes them."""
+    """Token ids as an int64 tensor on a device."""
     return torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
 
 
@@ -269,7 +271,7 @@ def next_token_loss(
 
 
 def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
-    """AdamW that decays matrices and leaves gains and biases alone (Brown et al. 2020)."""
+    """AdamW with weight decay for matrices only, not for gains and biases (Brown et al. 2020)."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
@@ -279,7 +281,7 @@ def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
 
 
 def lr_schedule(config: CausalLMConfig) -> Callable[[int], float]:
-    """Linear warmup, then a cosine down to `FINAL_LR`: the factor of the step that comes next."""
+    """Linear warmup, then cosine decay to `FINAL_LR`: a factor by the number of steps done."""
     warmup = round(config.warmup_fraction * config.max_steps)
 
     def factor(done: int) -> float:

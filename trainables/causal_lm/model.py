@@ -1,4 +1,4 @@
-"""The network: made, read and written in the form that plain `transformers` loads."""
+"""Making, loading and saving the network in the form that plain `transformers` loads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trainables.causal_lm.data import Dataset
 from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
 
 INIT_SCALE = 0.5
-"""Of initial weights, times width^-1/2: gives GPT-2's 0.02 at width 625, and lets narrow ones learn
-several times faster than 0.02 does."""
+"""Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
+learn several times faster than with 0.02."""
 
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
-    """The model at step 0: pretrained, or random from `init_seed` and nothing else. float32."""
+    """The model at step 0, float32: pretrained, or random from `init_seed` alone."""
     with quiet_transformers():
         if config.model_name_or_path is not None:
             return _pretrained(config.model_name_or_path)
@@ -37,7 +37,7 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
 
 
 def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
-    """The model of a configuration with weights of a folder that holds `model.safetensors`.
+    """The model of a configuration, with the weights of a folder that holds `model.safetensors`.
 
     Raises:
         UserError: the weights are of another model.
@@ -76,11 +76,11 @@ def save_model(
     """Write one `model.safetensors`, `config.json` and the tokenizer's files.
 
     Args:
-        model: whose architecture it is.
+        model: gives the architecture.
         config: of the trial.
-        dataset: whose tokenizer it is.
-        folder: is there.
-        weights: a copy of the model's state that is written in its place.
+        dataset: gives the tokenizer.
+        folder: an existing one.
+        weights: a copy of the model's state to write; None for its current state.
     """
     hf: Any = model
     with quiet_transformers():
@@ -122,7 +122,7 @@ def _pretrained(name: str) -> nn.Module:
             name,
             dtype=torch.float32,
             trust_remote_code=False,
-            weights_only=True,  # a pickle of tensors, and of nothing else
+            weights_only=True,  # a pickle may hold tensors only
         )
     )
 

@@ -17,7 +17,7 @@ ENCODE_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Encoder:
-    """Text to token ids; each document ends with `end`, so that they can be packed."""
+    """Text to token ids; each document ends with the token `end`, so that they can be packed."""
 
     tokenizer: Tokenizer
     end: int
@@ -28,7 +28,7 @@ class Encoder:
         return int(self.tokenizer.get_vocab_size())
 
     def encode(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """Token ids of each text, its end included."""
+        """Token ids of each text, including its end token."""
         batch: list[str] = []
         for text in texts:
             batch.append(text)
@@ -66,7 +66,7 @@ def wrap_bpe(file: Path, sequence_length: int) -> Any:
 
 
 def load_pretrained(name: str) -> Any:
-    """The `transformers` tokenizer of a folder or hub id; code that comes with it is not run."""
+    """The `transformers` tokenizer of a folder or hub id; its own code is not run."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -16,10 +16,10 @@ from trainables.digits.config import DigitsConfig
 from trainables.digits.loop import (
     WEIGHTS,
     images_of,
-    judge,
     make_network,
     make_optimizer,
-    metrics_of,
+    means_of,
+    metric_sums,
 )
 from trainables.worker import Worker
 
@@ -30,7 +30,7 @@ def client(config: DigitsConfig, cache: Path) -> Client:
 
 
 class DigitsClient:
-    """A federated client's side; see `trainables.client`."""
+    """A client whose examples are images of the train split."""
 
     grad_clip: float | None = None
 
@@ -40,38 +40,38 @@ class DigitsClient:
         self.size, self.batch_size = len(self._train[1]), config.batch_size
 
     def groups(self, by: str) -> Rows:
-        """Labels; images have no source."""
+        """The label of each image; images have no source."""
         if by != "label":
             raise UserError("digits: its images have labels and no source; set by: label")
         labels: Rows = self._train[1].numpy()
         return labels
 
     def model(self) -> nn.Module:
-        """See the protocol."""
+        """The network at step 0."""
         return make_network(self._config)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """See the protocol."""
+        """A fresh optimizer, as configured."""
         return make_optimizer(model, self._config)
 
     def learning_rate(self, step: int, total: int) -> float:
-        """The same for all steps."""
+        """Constant."""
         return self._config.learning_rate
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
-        """See the protocol."""
+        """Mean cross-entropy of these images, in nats."""
         images, labels = self._train
         picked = torch.from_numpy(rows)
         return F.cross_entropy(model(images[picked].to(device)), labels[picked].to(device))
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
-        """See the protocol."""
-        return metrics_of(worker.sum(judge(model, Split.SELECTION, worker)))
+        """`accuracy` and `loss` on the selection split."""
+        return means_of(worker.sum(metric_sums(model, Split.SELECTION, worker)))
 
     def save(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
+        """Write `model.safetensors`."""
         save_model(model, str(folder / WEIGHTS))
 
     def load(self, model: nn.Module, folder: Path) -> None:
-        """See the protocol."""
+        """Read weights that `save` wrote."""
         load_model(model, folder / WEIGHTS)

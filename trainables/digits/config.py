@@ -15,7 +15,7 @@ class DigitsConfig(TrainableConfig):
 
     hidden_units: int = Field(64, gt=0, description="units of each hidden layer")
     num_layers: int = Field(2, gt=0, description="hidden layers")
-    dropout: float = Field(0.0, ge=0, lt=1, description="part of the hidden units that is dropped")
+    dropout: float = Field(0.0, ge=0, lt=1, description="fraction of hidden units dropped")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="adam (AdamW) or sgd")
     learning_rate: float = Field(1e-3, gt=0, description="the optimizer's step size")
     momentum: float = Field(0.9, ge=0, lt=1, description="of sgd; Adam's beta1")
@@ -33,11 +33,11 @@ class DigitsConfig(TrainableConfig):
     )
 
     def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
-        """BatchNorm looks at all of its batch, so that in two halves it does something else."""
+        """None with BatchNorm: it normalises over the batch, so that halves give other values."""
         return None if self.batch_norm else super().halve_micro_batch(workers)
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
-        """BatchNorm looks at one worker's part of the batch."""
+        """BatchNorm normalises over one worker's part of the batch: it needs a fixed number."""
         if self.batch_norm and len(workers) > 1:
             said = (
                 "looks at each worker's part of the batch, so resources.workers must be one number"

@@ -1,4 +1,4 @@
-"""Training and judging a digits network: the shortest complete trainable, to learn from."""
+"""Training and evaluation of a digits network: the shortest complete trainable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from trainables.worker import Worker
 WEIGHTS = "model.safetensors"
 EVAL_BATCH = 128
 SHARE = 0.2
-"""Of selection and of test."""
+"""Fraction of the data in the selection split, and in the test split."""
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """Pixels [images, 64] float32 in 0..1, and labels [images] int64."""
@@ -59,10 +59,10 @@ def train(config: DigitsConfig, worker: Worker) -> None:
         save = _saver(model, optimizer, worker, lineage)
         for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
             train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
-            judged = metrics_of(worker.sum(judge(model, Split.SELECTION, worker)))
+            metrics = means_of(worker.sum(metric_sums(model, Split.SELECTION, worker)))
             answer = worker.report(
                 step=epoch,
-                metrics={**judged, "train_loss": train_loss},
+                metrics={**metrics, "train_loss": train_loss},
                 checkpoint=save,
                 final=epoch == config.epochs,
             )
@@ -96,7 +96,7 @@ def train_epoch(
 
 def evaluate(config: DigitsConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
     """`accuracy` (0 to 1) and `loss` (nats per image) of weights on a split."""
-    return metrics_of(judge(load_network(config, weights), split))
+    return means_of(metric_sums(load_network(config, weights), split))
 
 
 def examples(
@@ -130,7 +130,7 @@ def recalibrate(config: DigitsConfig, weights: Path, cache: Path) -> None:
         return
     model = load_network(config, weights)
     update_bn(torch.split(images_of(Split.TRAIN)[0], EVAL_BATCH), model)
-    stored = load_file(weights / WEIGHTS)  # only the statistics change, and no format does
+    stored = load_file(weights / WEIGHTS)  # replaces the statistics only, in their dtype
     stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
     save_file(stored, weights / WEIGHTS)
 
@@ -148,7 +148,7 @@ def _saver(
     return save
 
 
-def judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
+def metric_sums(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
     """Sums over this rank's share of a split; over all of it without a worker."""
     device = worker.device if worker else torch.device("cpu")
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
@@ -165,8 +165,8 @@ def judge(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[
     return sums
 
 
-def metrics_of(sums: dict[str, float]) -> dict[str, float]:
-    """Means over all images, from the sums that `judge` returns."""
+def means_of(sums: dict[str, float]) -> dict[str, float]:
+    """Means over all images, from the sums that `metric_sums` returns."""
     return {
         "accuracy": sums["correct"] / sums["count"],
         "loss": sums["loss"] / sums["count"],
@@ -206,7 +206,7 @@ def make_optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimi
 
 @cache
 def images_of(split: Split) -> Images:
-    """One part of the data: stratified by label, the same on every machine."""
+    """A split of the data: stratified by label, the same on every machine."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

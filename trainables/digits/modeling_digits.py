@@ -1,4 +1,4 @@
-"""The network as `transformers` knows models: this file goes with an exported one, as its code."""
+"""The network as a `transformers` model. This file is copied into an export, as its code."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import ImageClassifierOutput
 
-from .network import CLASSES, network  # a relative import: that file is copied beside this one
+from .network import CLASSES, network  # relative: that file is copied beside this one
 
 
 class DigitsModelConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
-    """What the network is made of."""
+    """Sizes of the network."""
 
     model_type = "digits"
 
@@ -24,7 +24,7 @@ class DigitsModelConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
 
 
 class DigitsForImageClassification(PreTrainedModel):  # type: ignore[no-untyped-call]
-    """Which of ten digits an image of 8x8 pixels shows."""
+    """Classifies images of 8x8 pixels into ten digits."""
 
     config_class = DigitsModelConfig
     main_input_name = "pixel_values"

@@ -1,4 +1,4 @@
-"""The network, in plain torch: what is trained, and what goes with an exported model."""
+"""The network in plain torch. An export contains this file, so it imports nothing of ours."""
 
 from torch import nn
 

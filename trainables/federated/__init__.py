@@ -1,1 +1,1 @@
-"""Federated training: clients that keep their data, and a server that averages what they learn."""
+"""Federated training: clients train on their own data, a server averages their weights."""

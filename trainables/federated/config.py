@@ -17,7 +17,7 @@ SERVER_RATES = {
     "fedyogi": 0.01,
     "diloco": 0.7,
 }
-"""Step sizes of the server that serve where none is given."""
+"""Default step sizes of the server."""
 
 
 class FederatedConfig(TrainableConfig):
@@ -26,29 +26,33 @@ class FederatedConfig(TrainableConfig):
     task: str = Field("digits", description="trainable that each client runs: digits, causal_lm")
     client: dict[str, Any] = Field(
         default_factory=dict,
-        description="hyperparameters of `task`; its length of training is rounds x local_steps",
+        description="hyperparameters of `task`; its training has rounds x local_steps steps",
     )
     clients: int = Field(8, gt=0, description="shards of the train split")
     partition: Literal["iid", "dirichlet", "groups"] = Field(
         "iid",
-        description="iid: at random; dirichlet: each label or source in other shares to each client"
+        description="iid: at random; dirichlet: each label or source in random shares"
         " (Hsu et al. 2019); groups: each label or source to one client",
     )
-    by: Literal["label", "source"] = Field("label", description="what dirichlet and groups divide")
-    alpha: float = Field(0.5, gt=0, description="of dirichlet: less is more uneven")
-    partition_seed: int = Field(0, ge=0, description="of the division")
+    by: Literal["label", "source"] = Field(
+        "label", description="what dirichlet and groups divide by"
+    )
+    alpha: float = Field(0.5, gt=0, description="of dirichlet: smaller is more uneven")
+    partition_seed: int = Field(0, ge=0, description="seed of the partition")
     rounds: int = Field(10, gt=0, description="times that the server averages")
     local_steps: int = Field(10, gt=0, description="optimizer steps of a client in a round")
-    participation: float = Field(1.0, gt=0, le=1, description="part of the clients in a round")
-    drop_out: float = Field(0.0, ge=0, lt=1, description="chance that one of these fails to answer")
+    participation: float = Field(1.0, gt=0, le=1, description="fraction of the clients in a round")
+    drop_out: float = Field(
+        0.0, ge=0, lt=1, description="probability that a client fails to answer"
+    )
     proximal: float = Field(
         0.0, ge=0, description="FedProx's pull towards the server's weights (Li et al. 2020)"
     )
     keep_optimizer: bool = Field(
-        False, description="clients go on with their optimizer's state, as DiLoCo's do"
+        False, description="clients keep their optimizer's state between rounds, as in DiLoCo"
     )
     keep_clients: bool = Field(
-        False, description="checkpoints hold each client's model too, for tune average --clients"
+        False, description="checkpoints also hold each client's model, for tune average --clients"
     )
     aggregation: Literal[
         "weighted",
@@ -64,10 +68,12 @@ class FederatedConfig(TrainableConfig):
         default_factory=dict, description="of the method, such as trim or density"
     )
     server: Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi", "diloco"] = Field(
-        "fedavg", description="optimizer that takes the average step"
+        "fedavg", description="optimizer that applies the average update"
     )
     server_learning_rate: float | None = Field(
-        None, gt=0, description="its step size; null: 1, 1, 0.03, 0.01, 0.01, 0.7 in that order"
+        None,
+        gt=0,
+        description="its step size; null: 1, 1, 0.03, 0.01, 0.01, 0.7 in `server`'s order",
     )
     server_momentum: float = Field(0.9, ge=0, lt=1, description="fedavgm, diloco; others' beta1")
     server_beta2: float = Field(0.99, ge=0, lt=1, description="fedadam, fedyogi: of the squares")
@@ -102,13 +108,13 @@ class FederatedConfig(TrainableConfig):
 
     @classmethod
     def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Sets the task's `init_seed`, unless it is given; see the base class."""
+        """Set the task's `init_seed`, unless it is given."""
         model = _task_config(config.get("task", "digits"))
         return {**config, "client": model.with_init_seed(dict(config.get("client", {})), seed)}
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Anchors the task's relative paths."""
+        """Resolve the task's relative paths."""
         client = config.get("client")
         if not isinstance(client, dict):
             return config

@@ -1,4 +1,4 @@
-"""What the clients of a round send to the server: their tensors, from whichever rank ran them."""
+"""Exchange of the clients' updates of a round between the ranks that trained them."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Update:
 def gather(
     mine: Mapping[int, Update], owners: Sequence[int], like: State, worker: Worker
 ) -> list[Update]:
-    """The updates of all clients of a round, in its order: the same on every rank.
+    """The updates of all clients of a round, in the round's order, the same on every rank.
 
-    Each rank comes to hold the models of all clients of the round.
+    Each rank then holds the models of all clients of the round.
 
     Args:
-        mine: updates of this rank, by their place in the round.
-        owners: rank of each place.
+        mine: updates of this rank, by their position in the round.
+        owners: rank of each position.
         like: names, shapes and dtypes of the tensors.
         worker: this rank.
     """
     if worker.world_size == 1:
-        return [mine[place] for place in range(len(owners))]
-    return [_sent(mine.get(place), like, owner, worker) for place, owner in enumerate(owners)]
+        return [mine[position] for position in range(len(owners))]
+    return [_broadcast(mine.get(i), like, owner, worker) for i, owner in enumerate(owners)]
 
 
-def _sent(update: Update | None, like: State, owner: int, worker: Worker) -> Update:
-    """One broadcast of everything in float64, which holds all our formats exactly."""
+def _broadcast(update: Update | None, like: State, owner: int, worker: Worker) -> Update:
+    """One broadcast of all tensors in float64, which represents all our dtypes exactly."""
     size = sum(tensor.numel() for tensor in like.values()) + 1
     if update is None:
         flat = torch.empty(size, dtype=torch.float64)

@@ -1,7 +1,7 @@
 """Rounds of federated training: read `train` from top to bottom.
 
-What a client does depends on the seed, the round and its own number alone, so that any number of
-ranks, and a resumed run, come to the same model bit for bit (on the CPU).
+What a client does depends only on the seed, the round and its own number, so that any number of
+ranks, and a resumed run, give the same model bit for bit (on the CPU).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train(config: FederatedConfig, worker: Worker) -> None:
 
 @dataclass
 class _Run:
-    """A trial in mid-training on this rank; `state` holds the server's weights."""
+    """The training state of a trial on this rank; `state` holds the server's weights."""
 
     config: FederatedConfig
     worker: Worker
@@ -71,7 +71,7 @@ class _Run:
         self.model.to(self.worker.device)
 
     def advance(self, number: int) -> dict[str, float]:
-        """One round: clients train, the server averages; its metrics."""
+        """One round: clients train, the server averages; returns the metrics."""
         present = sample(self.config, self.worker.seed, number)
         owners = [self._owner(place, client) for place, client in enumerate(present)]
         mine = {
@@ -90,11 +90,11 @@ class _Run:
         return {**judged, **trained, "clients": float(len(present))}
 
     def _owner(self, place: int, client: int) -> int:
-        """Round robin; a client whose optimizer is kept stays where that is."""
+        """Round robin; a client whose optimizer is kept stays on the rank that has it."""
         return (client if self.config.keep_optimizer else place) % self.worker.world_size
 
     def _train(self, client: int, number: int) -> Update:
-        """The local steps of one client, from the server's weights."""
+        """Train one client for its local steps, from the server's weights."""
         config, shard = self.config, self.shards[client]
         seed_everything(self._seed(1, number, client))
         _put(self.model, self.state)
@@ -172,17 +172,17 @@ class _Run:
             at.mkdir(parents=True)
             _put(self.model, update.state)
             self.client.save(self.model, at)
-            told = {"init": self.lineage, "examples": len(self.shards[client])}
-            (at / LINEAGE).write_text(json.dumps(told))
+            lineage = {"init": self.lineage, "examples": len(self.shards[client])}
+            (at / LINEAGE).write_text(json.dumps(lineage))
         _put(self.model, self.state)
 
 
 def sample(config: FederatedConfig, seed: int, number: int) -> list[int]:
-    """Clients that take part in a round and answer, ascending: a function of seed and round."""
+    """Clients that take part in a round and answer, ascending; depends on seed and round only."""
     rng = np.random.default_rng([seed, 0, number])
-    many = max(1, round(config.participation * config.clients))
-    asked = np.sort(rng.choice(config.clients, many, replace=False))
-    return [int(client) for client in asked[rng.random(many) >= config.drop_out]]
+    size = max(1, round(config.participation * config.clients))
+    chosen = np.sort(rng.choice(config.clients, size, replace=False))
+    return [int(client) for client in chosen[rng.random(size) >= config.drop_out]]
 
 
 def _start(config: FederatedConfig, worker: Worker) -> _Run:
@@ -204,7 +204,7 @@ def _start(config: FederatedConfig, worker: Worker) -> _Run:
 
 
 def _copy(model: nn.Module) -> State:
-    """The model's tensors, tied ones once."""
+    """A copy of the model's tensors; a tied one under its first name only."""
     names: dict[int, str] = {}
     for name, tensor in model.state_dict().items():
         names.setdefault(tensor.data_ptr(), name)
@@ -220,7 +220,7 @@ def _put(model: nn.Module, state: State) -> None:
 
 
 def _proximal(model: nn.Module, strength: float) -> Callable[[], torch.Tensor | float]:
-    """Half the squared distance from where the client began, times a factor (FedProx)."""
+    """FedProx's term: half the squared distance from the server's weights, times a factor."""
     if not strength:
         return lambda: 0.0
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -242,7 +242,7 @@ def _average(
 ) -> Any:
     """A method's result for one tensor, float64, flat.
 
-    Models stand in the order of their shares, which is what makes the result independent of it.
+    The models are sorted by their shares, so that the result does not depend on their order.
     """
     flat = [value.double().numpy().reshape(-1) for value in values]
     order = sorted(range(len(flat)), key=lambda i: -shares[i])

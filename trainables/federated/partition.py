@@ -1,4 +1,4 @@
-"""Dealing a train split out to clients: a function of the seed, the same on every rank."""
+"""Partition of a train split among clients: depends on the seed only, the same on every rank."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trainables.federated.config import FederatedConfig
 
 
 def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> list[Rows]:
-    """Rows of each client, ascending; every row is one client's, and no client has none.
+    """Rows of each client, ascending; every row has one client, every client at least one row.
 
     Args:
-        config: says how.
+        config: the partition's settings.
         size: rows of the split.
         groups: gives the label or source of each row, see `Client.groups`.
 
@@ -22,7 +22,7 @@ def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> l
         ValueError: there are fewer rows than clients.
     """
     if size < config.clients:
-        raise ValueError(f"{size} examples cannot be dealt out to {config.clients} clients")
+        raise ValueError(f"{size} examples cannot be dealt to {config.clients} clients")
     rng = np.random.default_rng([config.partition_seed, config.clients])
     if config.partition == "iid":
         owners = rng.permutation(np.arange(size) % config.clients)
@@ -35,7 +35,7 @@ def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> l
 
 
 def _dirichlet(groups: Rows, clients: int, alpha: float, rng: np.random.Generator) -> Rows:
-    """Each group in its own shares (Hsu et al. 2019, arXiv 1909.06335)."""
+    """Divide each group in shares of its own (Hsu et al. 2019, arXiv 1909.06335)."""
     owners = np.zeros(len(groups), np.int64)
     for group in np.unique(groups):
         rows = rng.permutation(np.flatnonzero(groups == group))
@@ -45,7 +45,7 @@ def _dirichlet(groups: Rows, clients: int, alpha: float, rng: np.random.Generato
 
 
 def _whole_groups(groups: Rows, clients: int, rng: np.random.Generator) -> Rows:
-    """Group after group, in random order, to whoever has the fewest rows."""
+    """Give the groups, in random order, to the client that has the fewest rows then."""
     names, sizes = np.unique(groups, return_counts=True)
     held, owner_of = np.zeros(clients, np.int64), {}
     for at in rng.permutation(len(names)):
@@ -55,7 +55,7 @@ def _whole_groups(groups: Rows, clients: int, rng: np.random.Generator) -> Rows:
 
 
 def _no_empty(owners: Rows, clients: int) -> Rows:
-    """A row from whoever has the most for each client that has none."""
+    """Move a row from the largest client to each client that has none."""
     owners = owners.copy()
     for client in range(clients):
         counts = np.bincount(owners, minlength=clients)

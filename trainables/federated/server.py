@@ -1,8 +1,8 @@
-"""The server's step: from the clients' average to the next weights, with state between rounds.
+"""The server's optimizer: from the clients' average to the next weights.
 
 Adaptive federated optimization: Reddi et al. 2021 (arXiv 2003.00295); momentum: Hsu et al. 2019
 (1909.06335); DiLoCo's outer Nesterov step: Douillard et al. 2023 (2311.08105). Arithmetic and state
-are float64. Only what is trained takes such steps: an adaptive one would make a variance negative.
+are float64. Only trained tensors take such steps: an adaptive one would make a variance negative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """An optimizer for which the way from the weights to the clients' average is the gradient.
+    """An optimizer whose update direction points from the weights to the clients' average.
 
     Attributes:
         state: momentum `m` and squares `v` of each tensor, by `<name>.m` and `<name>.v`.
@@ -35,22 +35,23 @@ class Server:
         config, rate = self._config, self._config.rate
         if config.server == "fedavg" and rate == 1.0:
             return average
-        way = average - weights
+        delta = average - weights
         match config.server:
             case "fedavg":
-                return weights + rate * way
+                return weights + rate * delta
             case "fedavgm":
-                return weights + rate * self._momentum(name, way)
+                return weights + rate * self._momentum(name, delta)
             case "diloco":
-                return weights + rate * (way + config.server_momentum * self._momentum(name, way))
+                step = delta + config.server_momentum * self._momentum(name, delta)
+                return weights + rate * step
         beta = config.server_momentum
-        momentum = self._last(name, "m", way, 0.0) * beta + (1 - beta) * way
-        squares = self._squares(self._last(name, "v", way, config.server_tau**2), way * way)
+        momentum = self._last(name, "m", delta, 0.0) * beta + (1 - beta) * delta
+        squares = self._squares(self._last(name, "v", delta, config.server_tau**2), delta * delta)
         self.state[f"{name}.m"], self.state[f"{name}.v"] = momentum, squares
         return weights + rate * momentum / (np.sqrt(squares) + config.server_tau)
 
-    def _momentum(self, name: str, way: Floats) -> Floats:
-        found = self._last(name, "m", way, 0.0) * self._config.server_momentum + way
+    def _momentum(self, name: str, delta: Floats) -> Floats:
+        found = self._last(name, "m", delta, 0.0) * self._config.server_momentum + delta
         self.state[f"{name}.m"] = found
         return found
 

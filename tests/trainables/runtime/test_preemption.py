@@ -66,7 +66,7 @@ def test_sigterm_at_the_final_report_ends_the_trial(
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
 
 
-@pytest.mark.parametrize("when", ["make_network", "train_epoch", "judge"])
+@pytest.mark.parametrize("when", ["make_network", "train_epoch", "metric_sums"])
 def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, when: str, restore_handler: Callable[[], None]
 ) -> None:

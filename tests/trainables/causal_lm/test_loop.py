@@ -47,9 +47,7 @@ def checkpoint(folder: Path) -> Path:
     return found.folder
 
 
-def test_a_soup_is_exported_and_plain_transformers_gives_the_same_loss(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_exported_soup_has_the_same_loss_in_transformers(tmp_path: Path, cache: Path) -> None:
     for name, rate in (("a", 0.01), ("b", 0.03)):
         run_trial(tmp_path / name, "causal_lm", {**TINY, "learning_rate": rate}, cache=cache)
     soup = tmp_path / "soup"
@@ -75,7 +73,7 @@ def test_a_soup_is_exported_and_plain_transformers_gives_the_same_loss(
     assert end == prepare(config, cache).meta["end"]
 
 
-def test_a_pretrained_model_is_trained_on_with_its_own_tokenizer(
+def test_pretrained_model_is_trained_with_its_own_tokenizer(
     tmp_path: Path, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -91,7 +89,7 @@ def test_a_pretrained_model_is_trained_on_with_its_own_tokenizer(
     config: dict[str, Any] = {k: v for k, v in TINY.items() if k not in shape}
     config["model_name_or_path"] = str(tmp_path / "base")
     capfd.readouterr()
-    # GPT-2 has dropout: a resumed run is the same only if the generators go on too
+    # GPT-2 has dropout: a resumed run is the same only if the generators' state is restored
     whole = run_trial(tmp_path / "whole", "causal_lm", config, cache=cache)
     stopped = RecordingChannel({2: Answer.STOP})
     run_trial(tmp_path / "cut", "causal_lm", config, channel=stopped, cache=cache)
@@ -108,7 +106,7 @@ def test_a_pretrained_model_is_trained_on_with_its_own_tokenizer(
     assert CausalLM().digest(model, tmp_path / "base", cache) == read_lineage(saved)
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path, cache: Path) -> None:
+def test_evaluate_refuses_weights_of_another_model(tmp_path: Path, cache: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     from search_spaces.errors import UserError
@@ -136,7 +134,7 @@ def test_half_precision_trains_and_keeps_float32_weights(tmp_path: Path, cache: 
     assert {str(t.dtype) for t in tensors.values()} == {"float32"}
 
 
-def test_the_learning_rate_rises_and_falls(tmp_path: Path, cache: Path) -> None:
+def test_learning_rate_warms_up_and_decays(tmp_path: Path, cache: Path) -> None:
     config = {**TINY, "max_steps": 10, "eval_every": 1, "warmup_fraction": 0.3}
     channel = run_trial(tmp_path / "t", "causal_lm", config, cache=cache)
     rates = [r.metrics["learning_rate"] for r in channel.reports]
