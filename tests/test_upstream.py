@@ -13,15 +13,17 @@ from typing import Any
 
 import pytest
 
+from trainables import upstream as trainables_upstream
+from tuning import upstream as tuning_upstream
+
 ROOT = Path(__file__).parents[1]
-LISTS = [p for p in ("trainables", "tuning") if (ROOT / p / "upstream.py").exists()]
-PRIVATE = {k: v for p in LISTS for k, v in import_module(f"{p}.upstream").PRIVATE.items()}
+PRIVATE = trainables_upstream.PRIVATE | tuning_upstream.PRIVATE
 MAY_USE_RAY = (
     "trainables/launch/",
     "tuning/controller/ray_tune/",
     "tuning/controller/resources/cluster.py",
 )
-OURS = ("search_spaces", "results", *LISTS)
+OURS = ("search_spaces", "results", "trainables", "tuning")
 PUBLIC = {"_exit"}
 """Of `os`: documented, in spite of its name."""
 
