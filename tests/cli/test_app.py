@@ -39,16 +39,16 @@ def test_help_lists_all_commands(tune: Tune) -> None:
         "average export generate predict schema"
     )
     assert list(COMMANDS) == named.split()
-    said = tune("--help").out
-    assert all(re.search(rf"^│ {name} ", said, re.MULTILINE) for name in COMMANDS)
+    output = tune("--help").out
+    assert all(re.search(rf"^│ {name} ", output, re.MULTILINE) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example_that_parses(tune: Tune, name: str) -> None:
-    said = " ".join(tune(name, "--help").out.split())
-    found = re.search(rf"Example: tune {name}( [^╭]*)?(?=╭)", said)
-    assert found, said
-    # what a shell would hand over: without redirections
+    output = " ".join(tune(name, "--help").out.split())
+    found = re.search(rf"Example: tune {name}( [^╭]*)?(?=╭)", output)
+    assert found, output
+    # the arguments as the shell passes them: without redirections
     args = shlex.split((found[1] or "").partition(">")[0])
     COMMANDS[name].make_context(name, args)
 
@@ -76,8 +76,8 @@ def test_bad_file_exits_with_code_2() -> None:
 
 def test_unknown_sweep_exits_with_code_2(tmp_path: Path) -> None:
     done = run_program(sys.executable, "-m", "tuning", "best", "llm", "--storage", tmp_path)
-    said = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    output = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", output)
 
 
 def test_schema_prints_the_shipped_file(tune: Tune) -> None:

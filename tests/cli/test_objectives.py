@@ -29,9 +29,9 @@ def test_best_prints_the_pareto_front(tune: Tune) -> None:
     assert found["trial"] == found["front"][0]["trial"]
     for loss, size in front:
         assert not any(a <= loss and b >= size and (a, b) != (loss, size) for a, b in front)
-    said = tune("best", "simulated").out
-    assert said.count("front      t") == len(front)
-    assert "of a Pareto front of" in said
+    output = tune("best", "simulated").out
+    assert output.count("front      t") == len(front)
+    assert "of a Pareto front of" in output
 
 
 def test_tables_show_every_objective(tune: Tune) -> None:

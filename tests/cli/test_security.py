@@ -39,9 +39,9 @@ def test_secret_in_a_sweep_file_is_refused_and_not_printed(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", CANARY)
     monkeypatch.setenv("RAY_ADDRESS", "")
-    said = tune.refused("run", DIGITS, "--set", change)
-    assert f"{place}: holds a secret, which would be written down; " in said
-    assert "pa55" not in said.partition("holds")[2]
+    output = tune.refused("run", DIGITS, "--set", change)
+    assert f"{place}: holds a secret, which would be written down; " in output
+    assert "pa55" not in output.partition("holds")[2]
     assert not (tune.cwd / "sweeps").exists()
 
 

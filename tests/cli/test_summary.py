@@ -10,18 +10,18 @@ from tests.cli.conftest import Tune, add_checkpoint
 def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 12})
     before = tune("show", "mine").out
-    said = tune("resume", "mine").out
-    assert said.startswith(f"sweep mine in {paths.root}\n")
-    assert "… 2 more: tune show mine" in said
+    output = tune("resume", "mine").out
+    assert output.startswith(f"sweep mine in {paths.root}\n")
+    assert "… 2 more: tune show mine" in output
     best = json.loads(tune("best", "mine", "--json").out)
-    assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in said
-    assert said.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
+    assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in output
+    assert output.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
     assert paths.leaderboard.is_file()
     assert tune("show", "mine").out == f"{before.rstrip()}, ended by budget.trials: 12 trials\n"
 
 
 def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
-    """`Plain` has no transformers form, and only trials of one start can be averaged."""
+    """`Plain` cannot be exported to transformers; an average needs a common start."""
     tune.write(
         "plain.py",
         "from trainables.digits.trainable import Digits\n"
@@ -35,9 +35,9 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
         (folder / "lineage.json").write_text(f'{{"init": "{trial_id}"}}')
     assert "average" not in tune("resume", "mine").out
     (folder / "lineage.json").write_text(f'{{"init": "{board[0]}"}}')
-    said = tune("resume", "mine").out
-    assert "average    tune average mine\n" in said
-    assert "export" not in said
+    output = tune("resume", "mine").out
+    assert "average    tune average mine\n" in output
+    assert "export" not in output
     other = tune.sweep("other")
     assert "export" not in tune("resume", "other").out, "it has no checkpoint"
     add_checkpoint(other, json.loads(tune("best", "other", "--json").out)["trial"], 9)

@@ -172,9 +172,9 @@ def test_modes_and_population_are_checked(tune: Tune) -> None:
         "name: bad\ntrainable: digits\nmetric: [a, b]\nmode: [min, min, min]\n"
         "space: {x: {uniform: [0, 1]}}\nscheduler: {name: pbt, max_t: 9}\nbudget: {time: 1h}\n",
     )
-    said = tune.refused("plan", file)
-    assert "bad.yaml:4: mode: needs one mode, or one for each of a, b, got 3" in said
-    assert "bad.yaml:7: budget: pbt needs trials, the size of its population" in said
+    output = tune.refused("plan", file)
+    assert "bad.yaml:4: mode: needs one mode, or one for each of a, b, got 3" in output
+    assert "bad.yaml:7: budget: pbt needs trials, the size of its population" in output
 
 
 def test_missing_sweep_file(tune: Tune) -> None:

@@ -61,9 +61,9 @@ def test_unknown_sweep(tune: Tune, command: str) -> None:
 
 def test_unknown_trial_or_soup(tune: Tune) -> None:
     tune.sweep("mine", budget={"trials": 3})
-    said = "mine: no trial 't3'; it has t0000 to t0002\n"
-    assert tune.refused("show", "mine", "t3") == said
-    assert tune.refused("export", "mine", "--trial", "t3") == said
+    output = "mine: no trial 't3'; it has t0000 to t0002\n"
+    assert tune.refused("show", "mine", "t3") == output
+    assert tune.refused("export", "mine", "--trial", "t3") == output
     assert tune.refused("export", "mine", "--soup", "greedy-5") == (
         "mine: no soup 'greedy-5'; make one with: tune average mine\n"
     )
@@ -81,12 +81,12 @@ def test_unknown_trial_or_soup(tune: Tune) -> None:
 
 def test_best_and_export_without_a_winner(tune: Tune) -> None:
     root = tune.sweep("mine", done=False).root
-    said = (
+    output = (
         f"{root}: none of 0 trials has a finite 'loss' yet; "
         "see what happened with: tune show mine\n"
     )
-    assert tune.refused("best", "mine") == said
-    assert tune.refused("export", "mine") == said
+    assert tune.refused("best", "mine") == output
+    assert tune.refused("export", "mine") == output
 
 
 def test_average_with_too_few_models(tune: Tune) -> None:
@@ -113,8 +113,8 @@ def test_models_of_a_ray_train_loop_cannot_be_read(tune: Tune) -> None:
             "checkpoints only it can read; tune best names the newest one\n"
         )
     tune.write("mine.yaml", LOOP)
-    said = tune("trial", "mine.yaml", code=2)
-    assert said.err == (
+    output = tune("trial", "mine.yaml", code=2)
+    assert output.err == (
         "trainable my_loop.py:train: a Ray Train loop runs under Ray only; "
         "try tune run FILE --set budget.trials=1\n"
     )
@@ -124,13 +124,13 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 2})
     record = paths.trial("t0001").record
     record.write_text('{"id": "t0001", ')
-    said = (
+    output = (
         f"{record}: not a readable trial record "
         "(Invalid JSON: EOF while parsing a value at line 1 column 16)\n"
     )
     for command in ("show", "best", "average", "export"):
-        assert tune.refused(command, "mine") == said
-    assert tune.refused("show", "mine", "t0001") == said
+        assert tune.refused(command, "mine") == output
+    assert tune.refused("show", "mine", "t0001") == output
     assert tune("show", "mine", "t0000").code == 0
 
     paths.state.write_text('{"key": "a"}')
@@ -138,7 +138,7 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     assert (
         f"repaired: {paths.state}: not readable ('started') (kept as state.json.damaged); " in out
     )
-    assert f"repaired: {said.strip()} (kept as trial.json.damaged); rebuilt from the study" in out
+    assert f"repaired: {output.strip()} (kept as trial.json.damaged); rebuilt from the study" in out
     assert tune("show", "mine").code == 0
 
     paths.spec.write_text("name: [mine\n")

@@ -28,9 +28,9 @@ def test_show_draws_the_curve_of_a_trial(tune: Tune, width: int) -> None:
     tune.sweep("mine")
     tune.monkeypatch.setenv("COLUMNS", str(width))
     winner = json.loads(tune("best", "mine", "--json").out)
-    said = tune("show", "mine", winner["trial"]).out.splitlines()
-    first = said.index("loss by step") + 1
-    assert all(len(line) <= width for line in said[first : first + 11])
-    assert said[first][-1] == chr(0x2800)  # it falls
-    assert said[first + 9].startswith(f"{winner['value']:.4g} ")
-    assert said[first + 10].split() == ["1", "9"]
+    output = tune("show", "mine", winner["trial"]).out.splitlines()
+    first = output.index("loss by step") + 1
+    assert all(len(line) <= width for line in output[first : first + 11])
+    assert output[first][-1] == chr(0x2800)  # it falls
+    assert output[first + 9].startswith(f"{winner['value']:.4g} ")
+    assert output[first + 10].split() == ["1", "9"]

@@ -29,16 +29,16 @@ def test_ls(tune: Tune) -> None:
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
     with acquire_lock(paths.lock):
-        said = tune("ls")
-    assert said.lines[:5] == [
+        output = tune("ls")
+    assert output.lines[:5] == [
         ["sweep", "state", "trials", "best", "metric", "trainable"],
         ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits"],
         ["mine", "running", "0/6", newest[1], "min", "loss", "digits"],
         ["new", "interrupted", "0/6", "-", "min", "loss", "digits"],
         ["zapped", "damaged"],
     ]
-    assert said.out.splitlines()[5].startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
-    assert len(said.lines) == 6
+    assert output.out.splitlines()[5].startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
+    assert len(output.lines) == 6
     assert tune("ls").lines[2][1] == "interrupted"
     assert tune("ls", "--storage", done.root.parent).out == tune("ls").out
 
@@ -54,9 +54,9 @@ def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
 
 def test_limit_that_ended_a_sweep_is_recorded(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 50, "target": 100.0})
-    assert tune("ls").lines[1][1] == "interrupted"  # nobody has said yet that it is over
-    said = tune("resume", "mine").out
-    assert "ended by budget.target: t0000 reached 100; spent " in said
+    assert tune("ls").lines[1][1] == "interrupted"  # no session has recorded the end
+    output = tune("resume", "mine").out
+    assert "ended by budget.target: t0000 reached 100; spent " in output
     assert tune("ls").lines[1][1] == "done"
     shown = "1 of 50 trials finished; done, ended by budget.target: t0000 reached 100"
     assert shown in tune("show", "mine").out

@@ -17,18 +17,18 @@ def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.Mon
 
 
 def test_mirror_address_is_checked(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = tune.refused("plan", DIGITS, "--set", "checkpoint.mirror=bucket/x")
-    assert said == (
+    output = tune.refused("plan", DIGITS, "--set", "checkpoint.mirror=bucket/x")
+    assert output == (
         "bucket/x: URI has empty scheme: 'bucket/x'; write s3://bucket/prefix or gs://…\n"
     )
     monkeypatch.setenv("SOME_API_KEY", "canary-b2f1c0de")
     for secret in ("s3://me:pa55word@bucket/x", "s3://bucket/canary-b2f1c0de"):
-        said = tune.refused("run", DIGITS, "--set", f"checkpoint.mirror={secret}")
-        assert "checkpoint.mirror: holds a secret" in said
-        assert "write ${NAME} in its place" in said
+        output = tune.refused("run", DIGITS, "--set", f"checkpoint.mirror={secret}")
+        assert "checkpoint.mirror: holds a secret" in output
+        assert "write ${NAME} in its place" in output
 
 
 def test_pbt_refuses_a_mirror(tune: Tune) -> None:
     change = "scheduler={name: pbt, max_t: 9}", "checkpoint.mirror=s3://bucket/x"
-    said = tune.refused("plan", DIGITS, *(a for c in change for a in ("--set", c)))
-    assert "pbt copies checkpoints within the sweep folder, which no mirror follows" in said
+    output = tune.refused("plan", DIGITS, *(a for c in change for a in ("--set", c)))
+    assert "pbt copies checkpoints within the sweep folder, which no mirror follows" in output

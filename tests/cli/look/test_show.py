@@ -16,18 +16,18 @@ from tuning.controller.sweep_dir.lock import acquire_lock
 
 def test_show_sweep(tune: Tune) -> None:
     tune.sweep("mine")
-    said = tune("show", "mine")
+    output = tune("show", "mine")
     best = json.loads(tune("best", "mine", "--json").out)
-    assert said.lines[1] == ["trial", "state", "step", "loss", "x", "k", "time"]
-    assert said.lines[2][:2] == [best["trial"], "*"]
-    assert said.lines[2][4:7] == [
+    assert output.lines[1] == ["trial", "state", "step", "loss", "x", "k", "time"]
+    assert output.lines[2][:2] == [best["trial"], "*"]
+    assert output.lines[2][4:7] == [
         f"{best['value']:.4g}",
         f"{best['params']['x']:.4g}",
         str(best["params"]["opt.k"]),
     ]
-    values = [float(words[-4]) for words in said.lines[2:8]]
+    values = [float(words[-4]) for words in output.lines[2:8]]
     assert values == sorted(values)
-    assert said.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
+    assert output.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
 
 
 ONE_OF_EACH = [Remedy.RETRY, Remedy.SHRINK]
@@ -44,9 +44,9 @@ def test_show_counts_failures(tune: Tune) -> None:
         update = {"attempts": tuple(attempts), "adjusted": {"micro_batch_size": 4}}
         write_trial(paths.trial(trial), record.model_copy(update=update))
     assert "failures: 2 shrink, 1 retry" in tune("show", "mine").out
-    said = tune("show", "mine", "t0000").out
-    assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in said
-    assert 'adjusted {"micro_batch_size": 4}' in said
+    output = tune("show", "mine", "t0000").out
+    assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in output
+    assert 'adjusted {"micro_batch_size": 4}' in output
 
 
 def test_show_names_excluded_machines(tune: Tune) -> None:
@@ -59,10 +59,10 @@ def test_show_names_excluded_machines(tune: Tune) -> None:
         Attempt(number=3, started=2, ended=3, kept_off=sick, in_place=True),
     )
     write_trial(paths.trial("t0000"), record.model_copy(update={"attempts": attempts}))
-    said = tune("show", "mine", "t0000").out
-    assert "attempt 1 took 1s with 2 workers: ECC\n  blamed on gpu-7 (01234567)\n" in said
-    assert "with 1 worker\n  kept off gpu-7 (01234567)\n" in said
-    assert "\n  there is no machine but gpu-7 (01234567), so it is tried there again\n" in said
+    output = tune("show", "mine", "t0000").out
+    assert "attempt 1 took 1s with 2 workers: ECC\n  blamed on gpu-7 (01234567)\n" in output
+    assert "with 1 worker\n  kept off gpu-7 (01234567)\n" in output
+    assert "\n  there is no machine but gpu-7 (01234567), so it is tried there again\n" in output
 
 
 def test_show_prints_the_resume_command(tune: Tune) -> None:
@@ -73,10 +73,10 @@ def test_show_prints_the_resume_command(tune: Tune) -> None:
     ]
     with acquire_lock(paths.lock):
         assert "finished; driven by process " in tune("show", "mine").out
-    # elsewhere it has to be named by its folder
+    # from elsewhere the command names the folder
     tune.monkeypatch.chdir("/")
-    said = tune("show", paths.root).out
-    assert said.endswith(f"go on with: tune resume {paths.root}\n")
+    output = tune("show", paths.root).out
+    assert output.endswith(f"go on with: tune resume {paths.root}\n")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -88,13 +88,13 @@ def test_table_never_truncates_a_value(tune: Tune, width: int) -> None:
     train(run, job, upto=2, value=lambda _, step: 1 / 3 / step)
     wide = tune("show", "mine").lines
     tune.monkeypatch.setenv("COLUMNS", str(width))
-    said = tune("show", "mine")
-    assert all(len(line) <= width for line in said.out.splitlines())
-    assert "…" not in said.out
-    trial = next(words for words in said.lines if words[:1] == ["t0000"])
+    output = tune("show", "mine")
+    assert all(len(line) <= width for line in output.out.splitlines())
+    assert "…" not in output.out
+    trial = next(words for words in output.lines if words[:1] == ["t0000"])
     shown = len(trial) - 6
     assert trial[:-1] == wide[-4][: 5 + shown]
-    missing = " ".join(said.out.split()).partition("left out: ")[2].partition(" 0 of 6")[0]
+    missing = " ".join(output.out.split()).partition("left out: ")[2].partition(" 0 of 6")[0]
     assert missing.split(", ") == list(space)[shown:]
     assert shown == {40: 0, 60: 2, 80: 4, 120: 8}[width]
 
@@ -141,8 +141,8 @@ PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
 
 def test_show_draws_the_family_tree(tune: Tune) -> None:
     paths = tune.sweep(scheduler=PBT, budget={"trials": 8})
-    said = tune("show", "simulated").out
-    lines = said[said.index("weights taken over") :].splitlines()
+    output = tune("show", "simulated").out
+    lines = output[output.index("weights taken over") :].splitlines()
     assert any(" at step 3: x " in line and " → " in line for line in lines)
     assert any(" at step 6: x " in line for line in lines)
     clone = next(line for line in lines if " at step 3: " in line).split(" at ")[0].split()[-1]

@@ -14,18 +14,18 @@ SMALL = ["--set", "space.num_layers=1", "--set", "space.batch_size=128"]
 def test_trial_prints_configuration_and_reports(
     tune: Tune, listing: Callable[[], list[str]]
 ) -> None:
-    said = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
-    config = json.loads(said[0])
+    output = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
+    config = json.loads(output[0])
     assert (config["num_layers"], config["batch_size"], config["epochs"]) == (1, 128, 2)
     assert set(config) == {
         *("epochs", "num_layers", "batch_size", "hidden_units"),
         *("learning_rate", "weight_decay", "dropout", "init_seed"),
     }
-    assert [line.split()[:3:2] for line in said[1:]] == [["step", "accuracy"]] * 2
-    assert [line.split()[1] for line in said[1:]] == ["1", "2"]
+    assert [line.split()[:3:2] for line in output[1:]] == [["step", "accuracy"]] * 2
+    assert [line.split()[1] for line in output[1:]] == ["1", "2"]
     assert listing() == []
     again = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
-    assert [_untimed(line) for line in again] == [_untimed(line) for line in said]
+    assert [_untimed(line) for line in again] == [_untimed(line) for line in output]
 
 
 def test_trial_resumes_in_its_folder(tune: Tune) -> None:

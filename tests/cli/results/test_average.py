@@ -44,15 +44,17 @@ def newest(paths: SweepPaths, trial_id: str) -> Path:
 
 
 def test_average_prints_single_uniform_and_greedy(tune: Tune, paths: SweepPaths) -> None:
-    said = tune("average", "trained", "--top", "3").lines
-    assert " ".join(said[0]) == ("accuracy on the test split, which the search did not see (max):")
-    assert [words[0] for words in said[1:4]] == ["single", "uniform", "greedy"]
+    output = tune("average", "trained", "--top", "3").lines
+    assert " ".join(output[0]) == (
+        "accuracy on the test split, which the search did not see (max):"
+    )
+    assert [words[0] for words in output[1:4]] == ["single", "uniform", "greedy"]
     made = read_soup(paths.soup("greedy-3"))
     low, high = made.scores["single"].interval or (0, 0)
     single = made.scores["single"].mean
-    assert said[1] == ["single", f"{single:.4g}", f"[{low:.4g},", f"{high:.4g}]"]
-    assert made.promoted == (said[5][:2] == ["better", "than"])
-    assert said[-1] == ["soup", str(paths.soup("greedy-3"))]
+    assert output[1] == ["single", f"{single:.4g}", f"[{low:.4g},", f"{high:.4g}]"]
+    assert made.promoted == (output[5][:2] == ["better", "than"])
+    assert output[-1] == ["soup", str(paths.soup("greedy-3"))]
 
 
 def test_trials_share_their_initial_weights(paths: SweepPaths) -> None:
@@ -66,8 +68,8 @@ def test_average_refuses_trials_with_different_initial_weights(tune: Tune) -> No
         search={"startup_trials": 3, "shared_init": False},
         budget={"trials": 2},
     )
-    said = tune.refused("average", "apart")
-    assert "started from different initial weights (share them with search.shared_init" in said
+    output = tune.refused("average", "apart")
+    assert "started from different initial weights (share them with search.shared_init" in output
     forced = tune("average", "apart", "--method", "uniform", "--force").out
     assert "no better than" in forced
 
@@ -133,8 +135,8 @@ def test_average_takes_a_base_folder(tune: Tune, paths: SweepPaths) -> None:
     tune(*ties, "--base", base, "--name", "based")
     plain, based = (paths.soup(n) / "model.safetensors" for n in ("ties-3", "based"))
     assert plain.read_bytes() == based.read_bytes()
-    said = tune.refused(*ties, "--base", first)
-    assert "t0000 did not start from these weights (another base, or code" in said
+    output = tune.refused(*ties, "--base", first)
+    assert "t0000 did not start from these weights (another base, or code" in output
     assert "soup " in tune(*ties, "--base", first, "--force").out
     assert "has no task vectors" in tune.refused("average", "trained", "--base", base)
     assert "no model.safetensors in it" in tune.refused(*ties, "--base", tune.cwd)
@@ -147,9 +149,9 @@ def test_average_is_a_run_in_mlflow(tune: Tune) -> None:
     paths = trained(BATCH_NORM, name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
     command = ["average", "tracked", "--method", "uniform"]
     with acquire_lock(paths.lock):
-        said = tune(*command).out
-    assert "not in MLflow yet (" in said
-    assert "later: tune sync tracked" in said
+        output = tune(*command).out
+    assert "not in MLflow yet (" in output
+    assert "later: tune sync tracked" in output
     assert not (paths.root.parent / "mlflow.db").exists()
     for _ in range(2):
         assert "not in MLflow yet" not in tune(*command).out
@@ -173,8 +175,8 @@ def test_average_of_the_clients_of_a_federated_trial(tune: Tune) -> None:
         budget={"trials": 1},
     )
     options = ["--clients", "t0000", "--method", "weighted", "--weights", "examples"]
-    said = tune("average", "clients", *options).out
-    assert "averaged 3 of 3: t0000@2/00000, t0000@2/00001, t0000@2/00002" in said
+    output = tune("average", "clients", *options).out
+    assert "averaged 3 of 3: t0000@2/00000, t0000@2/00001, t0000@2/00002" in output
     soup = load_file(paths.soup("weighted-t0000-clients") / "model.safetensors")
     fedavg = load_file(newest(paths, "t0000") / "model.safetensors")
     assert all((soup[name] == fedavg[name]).all() for name in soup)

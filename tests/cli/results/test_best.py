@@ -65,8 +65,8 @@ def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> Non
     assert not before["confirmed"]
     assert before["why"] == "its last accuracy is the highest of 3 trials"
 
-    said = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
-    assert said.startswith("trained again in one process; the sweep used 2 workers each\n")
+    output = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
+    assert output.startswith("trained again in one process; the sweep used 2 workers each\n")
     made = read(paths)
     assert made is not None
     assert made.trials[0].trial == before["trial"]
@@ -76,18 +76,20 @@ def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> Non
         assert len(accuracy.test) == len(accuracy.selection) == 2
         assert accuracy.test != accuracy.selection
         curves = [read_reports(paths.retrained(one.trial, seed)) for seed in made.seeds]
-        assert [[r.step for r in curve] for curve in curves] == [[1, 2]] * 2  # as far as the trial
+        assert [[r.step for r in curve] for curve in curves] == [
+            [1, 2]
+        ] * 2  # as many steps as the trial
         assert [c[-1].metrics["accuracy"] for c in curves] == list(accuracy.selection)
         assert curves[0][0].metrics != curves[1][0].metrics
     after = json.loads(tune("best", "mine", "--json").out)
     assert (after["confirmed"], after["trial"]) == (True, made.winner.trial)
-    assert "± " in said
-    assert f"why        {after['why']}\n" in said
+    assert "± " in output
+    assert f"why        {after['why']}\n" in output
     _confirm_once_more(tune, paths, made)
 
 
 def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:
-    """Nothing is trained twice, a rule that is asked for is obeyed, and weights can be judged."""
+    """Trains nothing twice, obeys a rule on the command line, and reevaluates weights."""
     stamps = {f: f.stat().st_mtime_ns for f in paths.root.glob("confirmations/*/*/reports.jsonl")}
     tune("best", "mine", "--confirm", "2", "--seeds", "2")
     assert read(paths) == made
@@ -105,16 +107,16 @@ def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> Non
 def test_confirm_measures_every_objective(tune: Tune) -> None:
     changes = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
     paths = trained(DIGITS, budget={"trials": 2}, **changes)
-    said = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
+    output = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
     made = read(paths)
     assert made is not None
     assert list(made.modes) == ["accuracy", "train_loss"]
     for one in made.trials:
         accuracy, train_loss = one.series["accuracy"], one.series["train_loss"]
         assert accuracy.test != accuracy.selection
-        assert train_loss.test == train_loss.selection  # the judge does not know it
-        assert f"{one.trial}  train_loss  search" in said
-    assert "on the front: " in said
+        assert train_loss.test == train_loss.selection  # evaluate() does not give it
+        assert f"{one.trial}  train_loss  search" in output
+    assert "on the front: " in output
     assert made.winner.trial == json.loads(tune("best", "mine", "--json").out)["trial"]
 
 
@@ -167,12 +169,12 @@ def test_confirm_takes_each_configuration_once(tune: Tune) -> None:
 def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:
     paths = tune.sweep("mine")
     assert tune.refused("best", "mine", "--reevaluate") == (
-        "--reevaluate goes with --confirm K: how many of the best to judge\n"
+        "--reevaluate needs --confirm K: the number of trials to evaluate\n"
     )
     assert tune.refused("best", "mine", "--rule", "knee") == (
         "--rule: the sweep has one objective; see select.objectives\n"
     )
     for trial_id in paths.trial_ids():
         add_checkpoint(paths, trial_id, 9)
-    # the simulated trials are no digits
+    # the simulated configurations do not fit digits
     assert "no longer fits digits: " in tune.refused("best", "mine", "--confirm", "1")

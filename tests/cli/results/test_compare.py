@@ -15,20 +15,20 @@ def test_report_writes_a_page(tune: Tune) -> None:
     assert tune("report", "mine", "--html", "own.html").out == f"page {tune.cwd / 'own.html'}\n"
     assert (tune.cwd / "own.html").read_text().count("<h2>") == 7
     (tune.cwd / "file").write_text("")
-    said = tune.refused("report", "mine", "--html", "file/r.html")
-    assert said.startswith("file/r.html: cannot be written (")
+    output = tune.refused("report", "mine", "--html", "file/r.html")
+    assert output.startswith("file/r.html: cannot be written (")
 
 
 def test_compare_prints_a_row_for_each_sweep(tune: Tune) -> None:
     tune.sweep("mine")
     tune.sweep("other", budget={"trials": 9})
     tune.sweep("upwards", mode="max", done=False)
-    said = tune("compare", "mine", "other")
-    assert [words[:2] for words in said.lines[1:]] == [["mine", "6"], ["other", "9"]]
+    output = tune("compare", "mine", "other")
+    assert [words[:2] for words in output.lines[1:]] == [["mine", "6"], ["other", "9"]]
     best = json.loads(tune("best", "other", "--json").out)
-    assert said.lines[2][2:4] == [best["trial"], f"{best['value']:.5g}"]
-    said = tune("compare", "mine", "other", "--html", "both.html")
-    assert said.out.endswith(f"page {tune.cwd / 'both.html'}\n")
+    assert output.lines[2][2:4] == [best["trial"], f"{best['value']:.5g}"]
+    output = tune("compare", "mine", "other", "--html", "both.html")
+    assert output.out.endswith(f"page {tune.cwd / 'both.html'}\n")
     assert tune.refused("compare", "mine") == (
         "tune compare takes two sweeps or more, got mine alone\n"
     )

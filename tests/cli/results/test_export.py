@@ -96,8 +96,8 @@ def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
         return [row["output"] for row in rows]
 
     assert "confirmed" in tune("best", "digits", "--confirm", "2", "--seeds", "3").out
-    said = tune("export", "digits", "--to", "mlflow").out
-    assert "version 1, @champion" in said, "the confirmation told it apart from the other trial"
+    output = tune("export", "digits", "--to", "mlflow").out
+    assert "version 1, @champion" in output, "the confirmation separates it from the other trial"
     assert "averaged 2 of 2" in tune("average", "digits", "--top", "2", "--method", "uniform").out
     soup = ("--soup", "uniform-2")
     made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow")

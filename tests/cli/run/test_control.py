@@ -26,7 +26,7 @@ def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "output"),
     [
         (["x=2"], "x: must be of uniform [-1.0, 1.0], got 2"),
         (["opt.k=7"], "opt.k: must be of choice [1, 2], got 7"),
@@ -37,9 +37,11 @@ def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
         (["x=2", "opt.k=7"], "x: must be of uniform [-1.0, 1.0], got 2\nopt.k: must be"),
     ],
 )
-def test_add_refuses_values_outside_of_the_space(tune: Tune, values: list[str], said: str) -> None:
+def test_add_refuses_values_outside_of_the_space(
+    tune: Tune, values: list[str], output: str
+) -> None:
     paths = tune.sweep("mine")
-    assert tune.refused("add", "mine", *values).startswith(said)
+    assert tune.refused("add", "mine", *values).startswith(output)
     assert pending_commands(paths) == []
 
 
@@ -86,14 +88,14 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
     run = open_run(paths.root, make_spec(name="mine"))
     train(run, run.next_trial(), upto=2)
     with acquire_lock(paths.lock):
-        said = [
+        output = [
             tune("add", "mine", "x=0").out,
             tune("stop", "mine", "t0000").out,
             tune("stop", "mine").out,
             tune("pause", "mine").out,
         ]
-    me = said[3].partition(" pauses now; go on with: tune resume mine\n")[0]
-    assert said == [
+    me = output[3].partition(" pauses now; go on with: tune resume mine\n")[0]
+    assert output == [
         f"queued: it is the next trial that {me} starts\n",
         f"{me} stops t0000 at the next report\n",
         f"{me} stops all running trials at the next report\n",

@@ -22,8 +22,8 @@ def test_live_view_shows_every_objective() -> None:
     for number_, (trial, (loss, size)) in enumerate(points.items()):
         record = TrialRecord(id=trial, number=number_, params={}, config={}, seed=0, created=0.0)
         view.trial_started(record)
-        said = Report(step=3, metrics={"loss": loss, "size": size}, attempt=1, time=0.0)
-        view.trial_reported(record, said)
+        output = Report(step=3, metrics={"loss": loss, "size": size}, attempt=1, time=0.0)
+        view.trial_reported(record, output)
     assert view.progress.leaders() == ["t0000", "t0001"]
     assert view.progress.format_values(record.id) == "loss 0.3  size 1.5"
     console.print(view.render())

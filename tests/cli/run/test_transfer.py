@@ -22,9 +22,9 @@ def test_sync_delivers_once(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None
     with monkeypatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", dead)
         patch.setattr(transfer, "DELIVERY_TIMEOUT_S", 0.5)
-        said = tune.refused("sync", "simulated")
-    assert said.startswith(f"MLflow at {dead}: 2 trials not delivered yet")
-    assert said.endswith("; try again: tune sync simulated\n")
+        output = tune.refused("sync", "simulated")
+    assert output.startswith(f"MLflow at {dead}: 2 trials not delivered yet")
+    assert output.endswith("; try again: tune sync simulated\n")
     for _ in range(2):
         assert "simulated is delivered" in tune("sync", "simulated").out
     with sqlite3.connect(tune.cwd / "sweeps" / "mlflow.db") as db:

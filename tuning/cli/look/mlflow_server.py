@@ -112,7 +112,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str, log: IO[bytes])
         if server.poll() is not None or time.monotonic() > deadline:
             log.seek(0)
             tail = log.read().decode(errors="replace").splitlines()[-5:]
-            problem = f"MLflow's server did not start (exit code {server.poll()}); it said:"
+            problem = f"MLflow's server did not start (exit code {server.poll()}); its output:"
             raise UserError(problem, *tail)
         time.sleep(0.2)
 

@@ -47,7 +47,10 @@ def plan(
     console.print(space_table(spec, sampled[:samples]))
     for line in notes:
         console.print(line, soft_wrap=True)
-    with console.status("asking Ray what the cluster has"), ray_cluster(address) as nodes:
+    with (
+        console.status("asking Ray for the resources of the cluster"),
+        ray_cluster(address) as nodes,
+    ):
         placement = compute_placement(spec.resources, nodes)
     for line in _placement_lines(placement, nodes):
         console.print(line, soft_wrap=True)
@@ -92,7 +95,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     lines = _search_and_budget(spec)
     model = resolve(spec.trainable).Config
     sizes = (model.model_validate(spec.nest(s)).checkpoint_bytes for s in sampled)
-    each = [size for size in sizes if size is not None]
+    each = [num_bytes for num_bytes in sizes if num_bytes is not None]
     if not each:
         return [*lines, "disk       unknown: the train loop decides what its checkpoints contain"]
     kept = max(each) * spec.checkpoint.keep
@@ -118,7 +121,7 @@ def _limits(budget: BudgetSpec) -> str:
         "gpu_hours": "{} GPU-hours",
         "target": "a value of {}",
         "patience": "{} trials without a new best",
-        "min_improvement": "less than {} to gain",
+        "min_improvement": "less than {} left to gain",
     }
     given = budget.model_dump(exclude_none=True)
     limits = [phrases[key].format(number(v)) for key, v in given.items() if key != "time"]

@@ -68,9 +68,9 @@ def best(
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     if reevaluate and not confirm:
-        raise UserError("--reevaluate goes with --confirm K: how many of the best to judge")
+        raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
     if confirm:
-        how = _Confirming(confirm, seeds, reevaluate, address, quiet=json_)
+        how = _ConfirmOptions(confirm, seeds, reevaluate, address, quiet=json_)
         _print_confirmation(_confirm(paths, spec, select, how), quiet=json_)
     overridden = at is not None or rule is not None
     choice = (
@@ -111,7 +111,7 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
 
 
 @dataclass(frozen=True)
-class _Confirming:
+class _ConfirmOptions:
     """How to measure the best trials again; `quiet` prints nothing."""
 
     top: int
@@ -122,7 +122,7 @@ class _Confirming:
 
 
 def _confirm(
-    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, how: _Confirming
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, how: _ConfirmOptions
 ) -> Confirmation:
     from results.analysis.confirmation import write
     from results.analysis.selection import rank_candidates
@@ -133,21 +133,25 @@ def _confirm(
     say: PrintLine = _discard if how.quiet else typer.echo
     retrainer = Retrainer(paths, spec, how.address)
     if not how.reevaluate:
-        _announce(spec, lines, retrainer.judged, say)
+        _print_differences(spec, lines, retrainer.judged, say)
     confirmer = Confirmer(paths, spec, select, retrainer, say)
     made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
     write(paths, made)
     return made
 
 
-def _announce(spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: PrintLine) -> None:
-    """Say how the new training differs from that of the sweep."""
+def _print_differences(
+    spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: PrintLine
+) -> None:
+    """Print how the new training differs from that of the sweep."""
     if in_process and (workers := spec.resources.max_workers) > 1:
         most = "up to " * spec.resources.elastic
         say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
         if line.record.lineage:
-            say(f"{line.record.id} took over weights on its way; it is trained from the start here")
+            say(
+                f"{line.record.id} took over weights in the sweep; here it is trained from the start"
+            )
 
 
 def _discard(line: str) -> None:
@@ -155,19 +159,21 @@ def _discard(line: str) -> None:
 
 
 def _print_confirmation(made: Confirmation, quiet: bool) -> None:
-    """A line per trial and objective, and how far off the search was."""
+    """Print a line per trial and objective, and the bias of the search."""
     if quiet:
         return
     from tuning.cli.formatting import number
 
     typer.echo("")
+    split = "test" if made.judged else "again"
     for one in made.trials:
-        for name, of in one.series.items():
-            interval = f" ± {number(of.half_width)}" if of.half_width is not None else ""
-            named = f"{name}  " * (len(made.modes) > 1)
+        for name, series in one.series.items():
+            half_width = series.half_width
+            interval = f" ± {number(half_width)}" if half_width is not None else ""
+            prefix = f"{name}  " * (len(made.modes) > 1)
             typer.echo(
-                f"{one.trial}  {named}search {number(of.search)}  "
-                f"{'test' if made.judged else 'again'} {number(of.mean)}{interval} ({len(of.test)})"
+                f"{one.trial}  {prefix}search {number(series.search)}  {split} "
+                f"{number(series.mean)}{interval} ({len(series.test)})"
             )
     for name, amount in made.optimism.items():
         off = "too good" if amount > 0 else "too bad"
