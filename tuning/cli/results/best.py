@@ -149,9 +149,7 @@ def _print_differences(
         say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
         if line.record.lineage:
-            say(
-                f"{line.record.id} took over weights in the sweep; here it is trained from the start"
-            )
+            say(f"{line.record.id} took over weights in the sweep; it now trains from the start")
 
 
 def _discard(line: str) -> None:
