@@ -1,5 +1,3 @@
-"""Clients of a round are trained by the workers of a trial, side by side, to the same model."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -28,7 +26,7 @@ def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As each worker has: sums by several threads are rounded in another order."""
+    """As in each worker: several threads round sums in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -36,7 +34,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_two_workers_train_what_one_process_trains(tune: Tune, tmp_path: Path) -> None:
+def test_two_workers_train_the_same_model_as_one_process(tune: Tune, tmp_path: Path) -> None:
     tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))
     spec = read_spec(tune.paths("federated"))
     records = tune.trials("federated")

@@ -1,4 +1,4 @@
-"""A trial cannot tell whether it is the first of its processes, nor what ran in them before it."""
+"""A trial does not depend on what ran in its processes before it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLES = {roles}
 class Config(TrainableConfig):
     index: int = Field(description="of its role")
 
-class Tidy(Trainable):
+class Roles(Trainable):
     Config = Config
 
     def train(self, config, worker):
@@ -36,7 +36,7 @@ class Tidy(Trainable):
         getattr(self, ROLES[config.index])(worker)
 
     def plain(self, worker):
-        torch.manual_seed(7)  # not the trial's: the same trial, again and again
+        torch.manual_seed(7)  # not the trial's seed: all plain trials are equal
         model = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.3), nn.Linear(32, 1))
         model = data_parallel(model, worker)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
@@ -48,7 +48,7 @@ class Tidy(Trainable):
             optimizer.step()
             worker.report(step=step, metrics={"loss": loss.item()}, final=step == 5)
 
-    def untidy(self, worker):
+    def changes_globals(self, worker):
         torch.set_default_dtype(torch.float64)
         torch.set_float32_matmul_precision("medium")
         torch.set_grad_enabled(False)
@@ -72,17 +72,17 @@ class Tidy(Trainable):
     def evaluate(self, config, weights, split, cache):
         return {"loss": 0.0}
 
-class Short(Tidy):
+class Short(Roles):
     def train(self, config, worker):
         worker.report(step=1, metrics={"loss": 0.0}, final=True)
 
-class Alone(Tidy):
+class Alone(Roles):
     isolation = "trial"
 """
 
 SWEEP = """
-name: tidy
-trainable: tidy.py:Tidy
+name: lanes
+trainable: roles.py:Roles
 metric: loss
 space: {index: {grid_search: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}}
 scheduler: {name: none}
@@ -91,8 +91,8 @@ failure: {max_retries: 0}
 tracking: {name: none}
 """
 ROLES = [
-    *("plain", "failing", "plain", "untidy", "untidy", "untidy"),
-    *("untidy", "failing", "untidy", "plain", "leaking", "plain"),
+    *("plain", "failing", "plain", "changes_globals", "changes_globals", "changes_globals"),
+    *("changes_globals", "failing", "changes_globals", "plain", "leaking", "plain"),
 ]
 PLAIN = [i for i, role in enumerate(ROLES) if role == "plain"]
 LEAKING = ROLES.index("leaking")
@@ -101,8 +101,8 @@ TUNE_ACTOR, CPUS = "with_resources.<locals>.ResourceTrainable", 2
 
 @pytest.fixture
 def sweep(tune: Tune) -> Path:
-    (tune.cwd / "tidy.py").write_text(CODE.replace("{roles}", repr(ROLES)))
-    file = tune.cwd / "tidy.yaml"
+    (tune.cwd / "roles.py").write_text(CODE.replace("{roles}", repr(ROLES)))
+    file = tune.cwd / "lanes.yaml"
     file.write_text(SWEEP)
     return file
 
@@ -114,35 +114,33 @@ def pids(tune: Tune, name: str) -> list[str]:
     return [re.match(r"pid (\d+)", log).group(1) for log in logs]
 
 
-def test_a_trial_is_the_same_first_later_after_failures_and_alone(tune: Tune, sweep: Path) -> None:
+def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) -> None:
     out = tune("run", sweep)
-    records = tune.trials("tidy")
+    records = tune.trials("lanes")
     failed = [r.params["index"] for r in records if r.state is TrialState.FAILED]
     assert failed == [i for i, role in enumerate(ROLES) if role == "failing"]
-    curves = [tune.values("tidy")[records[i].id] for i in PLAIN]
+    curves = [tune.values("lanes")[records[i].id] for i in PLAIN]
     assert len(curves[0]) == 5
     assert all(curve == curves[0] for curve in curves)
 
-    processes = pids(tune, "tidy")
-    assert len(set(processes[: LEAKING + 1])) == 1, "one lane, failures and all"
-    assert processes[LEAKING + 1] != processes[0], "the leak cost the lane"
+    processes = pids(tune, "lanes")
+    assert len(set(processes[: LEAKING + 1])) == 1, "one lane, failures included"
+    assert processes[LEAKING + 1] != processes[0], "the leak retired the lane"
     assert [r.params["index"] for r in records if leak_of(r)] == [LEAKING]
     assert "rank 1: " in leak_of(records[LEAKING])
     assert "MiB of host memory beyond the " in leak_of(records[LEAKING])
     assert f"memory leak, lane replaced: {records[LEAKING].id} (rank 1: " in out
-    assert "memory leak: rank 1: " in tune("show", "tidy", records[LEAKING].id)
+    assert "memory leak: rank 1: " in tune("show", "lanes", records[LEAKING].id)
 
-    alone = ["--set", "trainable=tidy.py:Alone", "--set", "space.index={grid_search: [0, 2]}"]
+    alone = ["--set", "trainable=roles.py:Alone", "--set", "space.index={grid_search: [0, 2]}"]
     tune("run", sweep, "--name", "alone", *alone)
     assert list(tune.values("alone").values()) == curves[:2]
-    assert len(set(pids(tune, "alone"))) == 2, "the trainable asked for fresh processes"
+    assert len(set(pids(tune, "alone"))) == 2, "the trainable asks for fresh processes"
 
 
-def test_trials_shorter_than_the_start_of_a_process_start_no_more_of_them(
-    tune: Tune, sweep: Path, joined: Cluster
-) -> None:
+def test_short_trials_start_no_more_tune_actors(tune: Tune, sweep: Path, joined: Cluster) -> None:
     before = Counter(joined.began())
-    short = ["trainable=tidy.py:Short", "resources.workers=1", "budget={trials: 60}"]
+    short = ["trainable=roles.py:Short", "resources.workers=1", "budget={trials: 60}"]
     short += ["space.index={randint: [0, 9]}"]
     tune("run", sweep, *(f"--set={s}" for s in short))
     began = Counter(joined.began()) - before

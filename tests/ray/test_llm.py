@@ -1,4 +1,4 @@
-"""A sweep of the language model all the way: winner, soup, export, and MLflow's pages of it."""
+"""A sweep of the language model: winner, soup, exports, and its pages in MLflow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = (
     "checkpoint.every=4",
 )
 
-EVERY = 1_000_000  # sequences: judge by all there are
+ALL = 1_000_000  # sequences: evaluates every one
 
 LOSS_BY_TRANSFORMERS = """
 import json, sys
@@ -58,7 +58,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, address: str) -> Tune:
 
 
 def losses_in_a_fresh_process(tune: Tune, exported: list[Path]) -> list[float]:
-    """Of each, the mean loss over the test split, with plain transformers."""
+    """Mean loss of each export over the test split, by plain transformers."""
     (tokens,) = (tune.cwd / "sweeps" / "cache").glob("*/test.npy")
     said = subprocess.run(
         [sys.executable, "-c", LOSS_BY_TRANSFORMERS, tokens, *exported],
@@ -81,13 +81,14 @@ def own_loss(tune: Tune, weights: Path, config: dict[str, object]) -> float:
 
 
 def exported(said: str) -> Path:
-    """The folder that `tune export` names; the first one, of several formats."""
+    """The first folder that `tune export` names."""
     return Path(re.search(r"exported \S+ to (.*)", said).group(1))
 
 
-def test_what_is_exported_is_what_was_judged(swept: Tune) -> None:
-    """The winner, and averages. One goes to every format; each export is judged by its own runtime
-    in a fresh process before it is there at all.
+def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
+    """The winner and averages; one average in every format.
+
+    Each export is verified by its own runtime in a fresh process before it is published.
     """
     best = swept.best("llm")
     ours = [Path(best["checkpoint"])]
@@ -98,30 +99,30 @@ def test_what_is_exported_is_what_was_judged(swept: Tune) -> None:
         ours.append(Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1)))
         said = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
         theirs.append(exported(said))
-    assert said.count("verified   ") == 6, "llama.cpp judges the GGUF file too"
+    assert said.count("verified   ") == 6, "llama.cpp verifies the GGUF file too"
     assert said.count("same token ids") == 3
     assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', said)
 
-    config = {**best["config"], "eval_sequences": EVERY}
+    config = {**best["config"], "eval_sequences": ALL}
     expected = [own_loss(swept, weights, config) for weights in ours]
     assert losses_in_a_fresh_process(swept, theirs) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_best_are_confirmed_on_data_that_the_search_did_not_see(swept: Tune) -> None:
+def test_best_confirm_uses_the_test_split(swept: Tune) -> None:
     assert "test split" in swept("best", "llm", "--confirm", "2", "--seeds", "1")
 
 
-def test_a_second_trial_does_not_tokenise_again(swept: Tune) -> None:
+def test_trials_share_one_tokenised_cache(swept: Tune) -> None:
     assert len(list((swept.cwd / "sweeps" / "cache").glob("*/test.npy"))) == 1
 
 
-def test_the_frozen_spec_loads_as_it_was_run(swept: Tune) -> None:
+def test_spec_file_loads_as_it_was_run(swept: Tune) -> None:
     spec = load_sweep(swept.paths("llm").spec).spec
     assert (spec.budget.trials, spec.fixed["max_steps"]) == (3, 12)
     assert "--set budget.trials=3" in swept.paths("llm").spec.read_text()
 
 
-def test_tune_ui_opens_the_comparison_of_the_runs(swept: Tune, tmp_path: Path) -> None:
+def test_ui_opens_the_comparison_of_the_runs(swept: Tune, tmp_path: Path) -> None:
     ui = swept.start("ui", "llm", "--port", "0", "--no-browser")
     try:
         url = ui.stdout.readline().strip()
@@ -133,13 +134,13 @@ def test_tune_ui_opens_the_comparison_of_the_runs(swept: Tune, tmp_path: Path) -
         end(ui, 2)
     assert "Parallel Coordinates Plot" in page
     assert all(f"t{i:04d}" in page for i in range(3))
-    assert "#/metric?" in page, "the metrics lead to their curves"
+    assert "#/metric?" in page, "the metrics link to their curves"
     assert all(f"t{i:04d} (eval_loss)" in drawn for i in range(3))
     assert drawn.count('class="trace scatter') >= 3
 
 
 def page_text(url: str, sign: str, tmp_path: Path) -> str:
-    """The page as a real browser shows it, once it has drawn what it is for."""
+    """The page as a real browser shows it, once it has drawn `sign`."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("needs Chromium")
@@ -161,7 +162,7 @@ def page_text(url: str, sign: str, tmp_path: Path) -> str:
         "--dump-dom",
         url,
     ]
-    for _ in range(4):  # its time is over when the page has nothing to do, drawn or not
+    for _ in range(4):  # the browser stops when the page is idle, drawn or not
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=LONGEST_S
         )
