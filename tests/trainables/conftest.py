@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from threads, and lose much when tests run side by side."""
+    """Use one thread: several slow down tests of tiny tensors that run side by side."""
     import torch
 
     threads = torch.get_num_threads()

@@ -1,9 +1,9 @@
-"""Trials that die at fault points and are resumed, each in a fork of a process that has torch.
+"""Kills trials at fault points and resumes them, each in a fork of a process with torch.
 
     python -m tests.trainables.crash FOLDER POINT[:N]…
 
-Prints, for each point, what a trial had when it died there and what its resume made of it, and
-under "whole" the curve of a trial that never dies.
+Prints for each point the trial's state after the kill and after the resume, and under "whole"
+the state of a trial that is not killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # an optimizer's first step imports it: once here, not in every fork
+import torch._dynamo  # once here instead of in every fork: an optimizer's first step imports it
 
 from results.checkpoints.commit import damaged_checkpoints, newest_intact
 from results.paths import TrialPaths
@@ -45,7 +45,7 @@ def main(folder: Path, points: list[str]) -> None:
 
 
 def in_a_fork(trial: Path, attempt: int, point: str | None = None) -> int:
-    """Train; gives the exit status as `subprocess` does: -9 is SIGKILL."""
+    """Train; returns the exit status as `subprocess` does: -9 is SIGKILL."""
     pid = os.fork()
     if not pid:
         if point:

@@ -12,9 +12,9 @@ class Example:
 
     Attributes:
         config: hyperparameters.
-        steps: at which it reports.
-        learned: a metric, which gets smaller.
-        judged: metrics that `evaluate` gives too.
+        steps: the steps at which it reports.
+        learned: a metric that decreases.
+        judged: metrics that `evaluate` returns too.
     """
 
     config: dict[str, Any]
@@ -22,7 +22,7 @@ class Example:
     learned: str
     judged: tuple[str, ...]
     inner: str | None = None
-    """Key under which the hyperparameters of the model and its optimizer are."""
+    """Key of the hyperparameters of the model and its optimizer."""
 
     @property
     def same(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Running a trial in this process, without Ray: a channel that remembers, and a worker."""
+"""Runs a trial in this process, without Ray."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecordingChannel:
 
     @property
     def curve(self) -> dict[int, dict[str, float]]:
-        """Metrics by step, but for those that time anything."""
+        """Metrics by step, without those that measure time."""
         return {r.step: without_timing(r.metrics) for r in self.reports}
 
 

@@ -1,4 +1,4 @@
-"""What every registered trainable must do; a new one needs an entry in `examples.py` only."""
+"""The contract of every registered trainable; a new one needs an entry in `examples.py` only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestTrainable:
         channel = RecordingChannel({stop: Answer.STOP})
         run_trial(folder, name, example.config, channel=channel, cache=cache)
         assert list(channel.curve) == [stop]
-        torch.rand(3)  # the process goes on with something else in between
+        torch.rand(3)  # the process does something else in between
         resumed = run_trial(folder, name, example.config, attempt=2, cache=cache)
         assert list(resumed.curve) == rest
         assert {**channel.curve, **resumed.curve} == whole.curve
@@ -72,7 +72,7 @@ class TestTrainable:
         config = trainable.Config.model_validate(example.config)
         judged = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
         assert judged == {k: channel.reports[-1].metrics[k] for k in example.judged}
-        # a soup's folder has the weights only
+        # a soup's folder holds the weights only
         (tmp_path / "soup").mkdir()
         weights = (found.folder / "model.safetensors").read_bytes()
         (tmp_path / "soup" / "model.safetensors").write_bytes(weights)
@@ -119,7 +119,7 @@ class TestTrainable:
         self, name: str, example: Example, tmp_path: Path, cache: Path
     ) -> None:
         def lineage(label: str, seed: int = 0, **changes: Any) -> str:
-            # stopped and resumed, so that the lineage has to survive that too
+            # stopped and resumed: the lineage must survive that too
             config, folder = example.changed(**changes), tmp_path / label
             for attempt, step in enumerate(example.steps[:2], 1):
                 run_trial(

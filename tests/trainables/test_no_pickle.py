@@ -1,4 +1,4 @@
-"""Folders from strangers run no code: no pickle of them is read, whatever it is called."""
+"""Folders from others run no code: no pickle in them is read."""
 
 import subprocess
 import sys
@@ -12,13 +12,13 @@ from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
-from trainables.causal_lm.model import _pretrained, load_model
+from trainables.causal_lm.model import load_model, new_model
 
 ROOT = Path(__file__).parents[2]
 
 
 class Bomb:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -29,7 +29,7 @@ class Bomb:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
-    """A model's folder whose weights are a pickle with more in it."""
+    """A model's folder whose weights are a pickle that runs code."""
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
     model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, vocab_size=16, **sizes))
     folder = tmp_path / "model"
@@ -43,8 +43,12 @@ def planted(tmp_path: Path) -> Path:
     return folder
 
 
+def tiny() -> CausalLMConfig:
+    return CausalLMConfig.model_validate(EXAMPLES["causal_lm"].config)
+
+
 def test_load_model_does_not_read_pickled_weights(planted: Path, tmp_path: Path) -> None:
-    config = CausalLMConfig.model_validate(EXAMPLES["causal_lm"].config)
+    config = tiny()
     dataset = prepare(config, tmp_path / "cache")
     with pytest.raises((UserError, OSError), match="safetensors"):
         load_model(config, dataset, planted)
@@ -52,8 +56,9 @@ def test_load_model_does_not_read_pickled_weights(planted: Path, tmp_path: Path)
 
 
 def test_pretrained_model_does_not_unpickle_code(planted: Path, tmp_path: Path) -> None:
+    dataset = prepare(tiny(), tmp_path / "cache")
     with pytest.raises(Exception, match=r"(?i)weights_only|unsupported|unpickl"):
-        _pretrained(str(planted))
+        new_model(CausalLMConfig(model_name_or_path=str(planted)), dataset)
     assert not (tmp_path / "exploded").exists()
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """Where two gloo ranks trained every example, and what each rank printed."""
+    """The folder in which two gloo ranks trained every example, and the output of each rank."""
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "tests.trainables.two_workers"]
     logs = [folder / f"rank_{rank}.log" for rank in range(2)]
@@ -101,9 +101,9 @@ class TestTwoWorkers:
         found = newest_intact(TrialPaths(tmp_path))
         assert found is not None
         assert read_lineage(found.folder) == read_lineage(last)
-        if name == "federated":  # what a client does depends on no rank
+        if name == "federated":  # a client's training does not depend on the rank
             weights = [(f / "model.safetensors").read_bytes() for f in (found.folder, last)]
             assert weights[0] == weights[1]
-        if name == "causal_lm":  # no dropout: the same batches, so the same model but for rounding
+        if name == "causal_lm":  # no dropout: the same model up to rounding
             two = trained[1][0][name][0][str(example.steps[-1])]["eval_loss"]
             assert channel.reports[-1].metrics["eval_loss"] == pytest.approx(two, rel=1e-4)

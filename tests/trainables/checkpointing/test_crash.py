@@ -1,4 +1,4 @@
-"""A trial may die at any moment: resumed, it gives the same curve, and repeats little."""
+"""A trial that is killed at any fault point resumes with the same curve."""
 
 from __future__ import annotations
 

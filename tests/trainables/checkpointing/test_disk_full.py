@@ -1,5 +1,3 @@
-"""A disk that fills up while a checkpoint is written: it waits, and nothing whole is lost."""
-
 from __future__ import annotations
 
 import subprocess
@@ -53,7 +51,7 @@ print(job.paths.checkpoint_steps(), pauses)
 
 
 def limited(folder: Path, room: str, wait_s: float) -> list[str]:
-    """A second checkpoint with a limit on the size of a file, and what it is after each pause."""
+    """Save a second checkpoint under a file size limit; `room` has the limit after each pause."""
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(folder), room, str(wait_s)],
         cwd=ROOT,

@@ -1,5 +1,3 @@
-"""Copies of a trial's state go into the memory of the checkpoint before, and stay exact."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Checkpoints behind the training: what waits for what."""
-
 import errno
 import threading
 from collections.abc import Callable, Collection
@@ -21,7 +19,7 @@ from trainables.worker import Worker
 
 
 class Watching(RecordingChannel):
-    """Notes which checkpoints are there when a report comes."""
+    """Records which checkpoints exist at each report."""
 
     def __init__(self, folder: Path, answers: dict[int, Answer] | None = None) -> None:
         super().__init__(answers or {})
@@ -34,7 +32,7 @@ class Watching(RecordingChannel):
 
 
 def saving(after: Callable[[], object] = lambda: None) -> Callable[[Path], Callable[[], None]]:
-    """A save function whose writing first does `after`."""
+    """A save function whose write first calls `after`."""
 
     def save(folder: Path) -> Callable[[], None]:
         def write() -> None:
@@ -176,7 +174,7 @@ def test_report_does_not_wait_for_the_deletion_of_old_checkpoints(
         prune(paths, keep, protected=protected)
 
     monkeypatch.setattr(trainables.checkpointing.saver, "prune", slowly)
-    for step in (1, 2, 3):  # the second is saved, and the third waits until it is on the disk
+    for step in (1, 2, 3):  # step 2 is saved, and report 3 waits for it
         worker.report(step=step, metrics={}, checkpoint=saving())
     assert channel.seen[3] == [2]
     go_on.set()

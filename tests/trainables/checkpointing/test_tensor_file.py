@@ -1,5 +1,3 @@
-"""What is written from where tensors lie is what safetensors would have written."""
-
 from pathlib import Path
 
 import pytest

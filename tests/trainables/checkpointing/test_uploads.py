@@ -1,5 +1,3 @@
-"""Checkpoints on their way to object storage: training does not wait, and nothing is lost."""
-
 from __future__ import annotations
 
 import json
@@ -63,9 +61,9 @@ def test_upload_does_not_block_training_and_sends_the_newest_next(
     assert begun.wait(60)
     for step in (2, 3, 4):
         worker.report(step=step, metrics={}, checkpoint=save)
-    worker.report(step=5, metrics={}, checkpoint=save, final=True)  # all reported, nothing sent
+    worker.report(step=5, metrics={}, checkpoint=save, final=True)  # no report has waited
     paths = worker.job.paths
-    assert paths.checkpoint_steps() == [1, 5]  # what is being sent stays
+    assert paths.checkpoint_steps() == [1, 5]  # checkpoint 1 is still being sent
     go_on.set()
     worker.close()
     assert sent == [1, 5]
@@ -122,7 +120,7 @@ def test_unreachable_mirror_is_an_error_only_without_a_local_checkpoint(
         raise OSError("AWS Error NETWORK_CONNECTION")
 
     monkeypatch.setattr(TrialMirror, "fetch", unreachable)
-    with pytest.raises(OSError, match="NETWORK"):  # not from the beginning again
+    with pytest.raises(OSError, match="NETWORK"):  # training must not start again from step 0
         restore_newest(worker.job, newest_intact(worker.job.paths))
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     worker.close()

@@ -23,7 +23,7 @@ def test_sampler_ranks_partition_the_batch(
     alone = Sampler(size, batch, seed)
     ranks = [Sampler(size, batch, seed, rank, worlds).rows(step) for rank in range(worlds)]
     assert np.concatenate(ranks).tolist() == alone.rows(step).tolist()
-    # the position is the step alone: no step before it has to be taken
+    # earlier steps need not be computed
     stream = np.concatenate([alone.rows(s) for s in range(step + 1)])
     assert stream[-batch:].tolist() == Sampler(size, batch, seed).rows(step).tolist()
     for epoch in range(len(stream) // size):
@@ -43,7 +43,7 @@ def test_sampler_continues_with_another_number_of_ranks(
     batch = math.lcm(*worlds)
     alone = Sampler(size, batch, seed)
     seen, step = [], 0
-    for world in worlds:  # each goes on from the step that the one before it came to
+    for world in worlds:  # each continues at the next step
         ranks = [Sampler(size, batch, seed, rank, world) for rank in range(world)]
         for _ in range(steps):
             seen.append(np.concatenate([rank.rows(step) for rank in ranks]))

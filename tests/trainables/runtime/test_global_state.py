@@ -1,5 +1,3 @@
-"""Whatever a trial changes in its process is as before when it is over."""
-
 import logging
 import multiprocessing
 import os

@@ -1,5 +1,3 @@
-"""A worker's part of a device, as far as it can be told without one."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""A worker that is told to go leaves with a whole checkpoint; one that hangs leaves its stacks."""
-
 import os
 import signal
 import threading
@@ -28,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def restore_handler() -> Iterator[Callable[[], None]]:
-    """The SIGTERM handler is installed; gives the function that restores the old one."""
+    """Install the SIGTERM handler; gives the function that restores the old one."""
     restore = install_sigterm_handler()
     yield restore
     restore()
@@ -53,7 +51,7 @@ def test_sigterm_leaves_at_the_next_report_with_a_checkpoint(
     assert newest.step == 2
     failure = classify(f"rank 0: {error_line(e.value)}")
     assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.PREEMPTION)
-    with pytest.raises(Preempted):  # nothing begins here any more
+    with pytest.raises(Preempted):  # no trial starts here any more
         make_worker(tmp_path, "digits", {}, attempt=2).resume()
 
 
@@ -85,7 +83,7 @@ def test_sigterm_in_each_phase_resumes_bit_for_bit(
 
 
 def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of the training in which a SIGTERM comes; a second one would end the process."""
+    """A phase of training that receives one SIGTERM; a second one would end the process."""
 
     def told(*args: Any) -> Any:
         if not preemption_requested():

@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder with a script, what it imports from beside it, and a package."""
+    """A user's folder with a script, a module that it imports, and a package."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "my_helper.py").write_text("FACTOR = 3\n")

@@ -1,5 +1,3 @@
-"""Checkpoints that Ray Train keeps: only whole ones are gone on from, and stale ones never."""
-
 from __future__ import annotations
 
 import json
@@ -27,7 +25,7 @@ def paths(tmp_path: Path) -> TrialPaths:
 
 
 def reported(paths: TrialPaths, attempt: int, step: int, *, manifest: bool = True) -> Path:
-    """What Ray Train leaves of a checkpoint, with our manifest beside it."""
+    """A checkpoint as Ray Train leaves it, with our manifest beside it."""
     folder = paths.ray_train_attempt(attempt) / f"checkpoint_2026-11-22_00-00-{step:02d}"
     (folder / "nested").mkdir(parents=True)
     (folder / "state.pt").write_bytes(b"state of %d" % step)
@@ -87,7 +85,7 @@ def test_checkpoint_without_a_manifest_is_ignored(
 
 @pytest.mark.filterwarnings("ignore:The `parse_obj` method is deprecated")  # Ray's own
 def test_ray_train_resumes_from_the_newest_checkpoint(paths: TrialPaths) -> None:
-    """Its own manager reads the list: the part of it that a loop's checkpoint comes from."""
+    """Ray Train's checkpoint manager reads the snapshot."""
     from ray.train import CheckpointConfig
     from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
     from ray.train.v2._internal.execution.storage import StorageContext

@@ -1,5 +1,3 @@
-"""Who shares processes: what the sweep asks for, and what the trainable does."""
-
 from pathlib import Path
 
 import pytest
