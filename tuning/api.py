@@ -128,10 +128,10 @@ def _run(
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
     from tuning.controller.session import run_session
-    from tuning.search.auto_searcher import choose
+    from tuning.search.auto_searcher import choose_searcher
 
     spec, told = read_spec(paths), Observers(observers)
     told.message(f"sweep {spec.name} in {paths.root}")
-    told.message(f"search {choose(spec)}")
+    told.message(f"search {choose_searcher(spec)}")
     told.message(f"scheduler {scheduler}")
     return run_session(paths, spec, address=address, observers=observers, interrupt=interrupt)

@@ -16,7 +16,7 @@ from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.search.compatibility import fitting
+from tuning.search.compatibility import compatible_params
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_what_fits_a_changed_space() -> None:
     x = {"x": {"uniform": [0.0, 9.0]}}
 
     def fits(space: dict[str, Any], **fixed: Any) -> Any:
-        return fitting(make_spec(space=space, fixed=fixed), record)
+        return compatible_params(make_spec(space=space, fixed=fixed), record)
 
     assert fits(space, depth=3) == {"x": 0.5, "k": 2}
     assert fits(x, depth=3, k=2) == {"x": 0.5}  # pinned to what it had

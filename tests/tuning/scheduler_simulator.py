@@ -23,7 +23,7 @@ def make(name="asha", **kw):
     return make_scheduler(spec, DOMAINS, seed=7)
 
 
-class Play:
+class SchedulerSimulator:
     """Some trials on two lanes, in an order drawn from a seed: what the books do, without books.
 
     Attributes:

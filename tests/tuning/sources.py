@@ -25,10 +25,10 @@ def session(paths):
     return run
 
 
-def warm(*names, reuse=False, **search):
+def warm_start(*names, reuse=False, **search):
     return {"search": {"startup_trials": 3, "warm_start": list(names), "reuse": reuse, **search}}
 
 
-def seen(run):
+def sampler_findings(run):
     """Evidence that a sampler sees, oldest first."""
     return [t for t in study_of(run).sampler_trials if t.number < 0]

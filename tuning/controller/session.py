@@ -101,7 +101,7 @@ def open_sweep(
         run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
         run.fence, run.repaired = fence, repaired
         run.mirror = mirror.watch(run)
-        study.learn(found := load_evidence(paths, spec))
+        study.set_findings(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
         _restore(run, spent, observers)
         yield run

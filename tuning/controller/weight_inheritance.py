@@ -9,7 +9,7 @@ from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
 from results.records.trial import InheritedWeights, TrialRecord, read_trial
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.compatibility import is_whole
+from tuning.search.compatibility import is_complete
 from tuning.search.schedulers import Exploit
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def inherit(
         return record
     copy_checkpoint(paths.trial(record.id), found)
     after = exploit.params
-    if not is_whole(spec, after):
+    if not is_complete(spec, after):
         after = read_trial(paths.trial(exploit.donor)).params
     taken = InheritedWeights(
         step=step,

@@ -25,7 +25,7 @@ def with_scheduler(spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"scheduler": picked})
 
 
-def frozen_as(spec: SweepSpec) -> str:
+def auto_choice_comment(spec: SweepSpec) -> str:
     """The comment in a frozen sweep that says what `auto` picked; empty where it had no say."""
     return f"# scheduler {choose_scheduler(spec)}" if spec.scheduler.name == "auto" else ""
 

@@ -22,7 +22,7 @@ class AutoChoice:
         return f"{self.name} ({self.why})"
 
 
-def choose(spec: SweepSpec) -> AutoChoice:
+def choose_searcher(spec: SweepSpec) -> AutoChoice:
     """The searcher of a sweep: its own, or what `auto` picks by space, budget and objectives."""
     if spec.search.name != "auto":
         return AutoChoice(spec.search.name, "as the sweep file says")
@@ -30,9 +30,9 @@ def choose(spec: SweepSpec) -> AutoChoice:
     return AutoChoice(name, f"auto: {why}")
 
 
-def resolved(spec: SweepSpec) -> SearchSpec:
+def resolve_search(spec: SweepSpec) -> SearchSpec:
     """The section `search` with `auto` replaced by what it picks."""
-    return spec.search.model_copy(update={"name": choose(spec).name})
+    return spec.search.model_copy(update={"name": choose_searcher(spec).name})
 
 
 def _pick(spec: SweepSpec) -> tuple[str, str]:

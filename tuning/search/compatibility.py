@@ -16,7 +16,7 @@ from search_spaces.spec.sweep import SweepSpec
 _ABSENT = object()
 
 
-def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
+def compatible_params(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
     """The parameters of a space that a trial had, flat; None when the space could not have it.
 
     It fits when the space and what is fixed beside it can give its configuration, but for
@@ -25,11 +25,11 @@ def fitting(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
     narrower or wider, and its value lies in it; when a parameter is pinned to the value that it
     had.
     """
-    params = matching(spec, record.params, record.config)
+    params = params_in_space(spec, record.params, record.config)
     return params if params is not None and spec.nest(params) == record.config else None
 
 
-def matching(
+def params_in_space(
     spec: SweepSpec, params: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The values of a space's parameters in a configuration, whatever else it holds.
@@ -89,7 +89,7 @@ def _when(spec: SweepSpec, name: str) -> str:
     return f"choose its option too: {' or '.join(each)}"
 
 
-def is_whole(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
+def is_complete(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
     """Whether parameters are a configuration that the space can give: just those that are active,
     each in its domain, within the constraints.
     """

@@ -20,9 +20,9 @@ from optuna.trial import create_trial
 from results.report.sweep_data import Importance, SweepData, common_step, value_at
 from tuning.search.optuna_space import OptunaSpace
 
-_MOST = 256
+_MAX_TRIALS = 256
 """Trials that are looked at: fANOVA's time grows with the square of their number."""
-_LEAST = 8
+_MIN_TRIALS = 8
 
 
 def importances(data: SweepData) -> list[Importance]:
@@ -34,9 +34,9 @@ def importances(data: SweepData) -> list[Importance]:
     that every one of them has.
     """
     ranked = [e.record for e in data.ranked]
-    step = common_step([data.curves[r.id] for r in ranked], _LEAST)
+    step = common_step([data.curves[r.id] for r in ranked], _MIN_TRIALS)
     found = [(r.params, v) for r in ranked if (v := value_at(data.curves[r.id], step)) is not None]
-    if len(found) < _LEAST:
+    if len(found) < _MIN_TRIALS:
         return []
     study = _study(data, found)
     methods: dict[str, BaseImportanceEvaluator] = {
@@ -50,8 +50,8 @@ def importances(data: SweepData) -> list[Importance]:
 
 
 def _study(data: SweepData, found: Sequence[tuple[Mapping[str, Any], float]]) -> optuna.Study:
-    if len(found) > _MOST:
-        found = random.Random(data.spec.seed).sample(found, _MOST)
+    if len(found) > _MAX_TRIALS:
+        found = random.Random(data.spec.seed).sample(found, _MAX_TRIALS)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="minimize" if data.spec.mode == "min" else "maximize")
     space = OptunaSpace(data.spec)

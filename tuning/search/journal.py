@@ -25,30 +25,30 @@ class Journal(JournalFileBackend):
         _drop_torn_line(path)
         path.with_name(path.name + ".lock").unlink(missing_ok=True)
         super().__init__(str(path), lock_obj=JournalFileOpenLock(str(path)))
-        self._held: list[dict[str, Any]] | None = None
+        self._pending: list[dict[str, Any]] | None = None
         self._first: int | None = None
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batched(self) -> Iterator[None]:
         """Write what the block appends when it ends, at once; the block reads it all the same.
 
         A block within another is written with it.
         """
-        if self._held is not None:
+        if self._pending is not None:
             yield
             return
-        self._held, self._first = [], None
+        self._pending, self._first = [], None
         try:
             yield
         finally:
-            held, self._held = self._held, None
+            held, self._pending = self._pending, None
             if held:
                 super().append_logs(held)
             if self._first is not None:  # so that the next reader need not look for the place
                 deque(super().read_logs(self._first), maxlen=0)
-                self._forget_places(self._first)
+                self._forget_offsets(self._first)
 
-    def _forget_places(self, read: int) -> None:
+    def _forget_offsets(self, read: int) -> None:
         """Optuna keeps the place of every entry; nobody reads those again that were read."""
         for number in [n for n in self.offsets if 0 < n < read]:
             del self.offsets[number]
@@ -60,19 +60,19 @@ class Journal(JournalFileBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append log entries, one a line."""
-        if self._held is None:
+        if self._pending is None:
             super().append_logs(logs)
         else:
-            self._held += logs
+            self._pending += logs
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Entries from a number on. Those held back follow all that was read when they came."""
-        if not self._held:
+        if not self._pending:
             yield from super().read_logs(log_number_from)
             return
         if self._first is None:
             self._first = log_number_from
-        yield from self._held[log_number_from - self._first :]
+        yield from self._pending[log_number_from - self._first :]
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -16,8 +16,8 @@ from optuna.trial import TrialState as OptunaState
 
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.auto_searcher import resolved
-from tuning.search.compatibility import fitting
+from tuning.search.auto_searcher import resolve_search
+from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
 from tuning.search.journal import Journal
 from tuning.search.models.regret import regret_bound
@@ -26,7 +26,7 @@ from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import READS_VALUES, make_sampler
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
-from tuning.search.transfer.warm_cmaes import MADE_AGAIN
+from tuning.search.transfer.warm_cmaes import REBUILT
 
 _OUTCOME = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -46,12 +46,12 @@ class SweepStudy:
         self._journal = Journal(path)
         self._spec = spec
         self._space = OptunaSpace(spec)
-        self._search = resolved(spec)
+        self._search = resolve_search(spec)
         self._grid = spec.grid_points()
         self._points = deque(spec.points)
         self._curves: Mapping[int, ScoreCurve] = {}
-        self._gain: float | None = None
-        self._gain_known = False
+        self._regret_bound: float | None = None
+        self._regret_bound_known = False
         storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -73,7 +73,7 @@ class SweepStudy:
         """
         return self._informed.get_trials(deepcopy=False)
 
-    def learn(self, found: Sequence[Finding]) -> None:
+    def set_findings(self, found: Sequence[Finding]) -> None:
         """Show the sampler what other sweeps found out, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
 
@@ -84,7 +84,7 @@ class SweepStudy:
             curves: of every trial that reported, by its number, also of those that are under way.
         """
         self._curves = curves or {}
-        with self._journal.together():
+        with self._journal.batched():
             return self._ask()
 
     def _ask(self) -> tuple[int, dict[str, Any]]:
@@ -92,7 +92,7 @@ class SweepStudy:
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # enqueued by a driver that was killed before it asked
             number = waiting[0].number
-        elif point := self._untried() or self._grid_point():
+        elif point := self._untried_point() or self._grid_point():
             self._study.enqueue_trial(self._space.encoded(point)[0])
         self._prepare(number)
         trial = self._informed.ask()
@@ -118,12 +118,12 @@ class SweepStudy:
             curve: of the first objective, by which it was judged.
             finals: its last values, one per objective; needed where there are several.
         """
-        if fitting(self._spec, record) is None:  # of an earlier space
+        if compatible_params(self._spec, record) is None:  # of an earlier space
             return
         frozen = self.trials[record.number]
         if frozen.state.is_finished():  # told by a driver that was killed before it knew
             return
-        with self._journal.together():
+        with self._journal.batched():
             self._tell(record, frozen, curve, finals)
 
     def _tell(
@@ -133,7 +133,7 @@ class SweepStudy:
         curve: Curve,
         finals: Sequence[float] | None,
     ) -> None:
-        self._gain_known &= record.state is not TrialState.COMPLETED
+        self._regret_bound_known &= record.state is not TrialState.COMPLETED
         trial = Trial(self._study, frozen._trial_id)
         if record.config_failed:  # pruned before its first report: the worst there is
             self._study.tell(record.number, state=OptunaState.PRUNED)
@@ -141,7 +141,7 @@ class SweepStudy:
         for text, amount in record.violations.items():
             trial.set_constraint(text, amount)
         for step, reported in curve:
-            if self._several:  # Optuna has no curves of several values
+            if self._multi_objective:  # Optuna has no curves of several values
                 break
             if step not in frozen.intermediate_values:
                 trial.report(reported, step)
@@ -149,7 +149,7 @@ class SweepStudy:
         self._study.tell(record.number, values, state=state)
 
     @property
-    def _several(self) -> bool:
+    def _multi_objective(self) -> bool:
         return len(self._spec.objectives) > 1
 
     def _outcome(
@@ -161,15 +161,15 @@ class SweepStudy:
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
         if state is not OptunaState.COMPLETE:
             return state, None
-        values = list(finals or ()) if self._several else [value for _, value in curve[-1:]]
+        values = list(finals or ()) if self._multi_objective else [value for _, value in curve[-1:]]
         return (state, values) if values else (OptunaState.FAIL, None)
 
     def regret_bound(self) -> float | None:
         """What the search may still gain at most, where that can be told (see `regret_bound`)."""
-        if not self._gain_known:  # it costs seconds
-            self._gain = regret_bound(self._study, self._spec.seed)
-            self._gain_known = True
-        return self._gain
+        if not self._regret_bound_known:  # it costs seconds
+            self._regret_bound = regret_bound(self._study, self._spec.seed)
+            self._regret_bound_known = True
+        return self._regret_bound
 
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
         """Every proposal that is not finished, as `ask` gave it, of numbers that are not known."""
@@ -178,14 +178,14 @@ class SweepStudy:
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
         """Add what the trial records know and the study does not: it may have been lost."""
-        with self._journal.together():
+        with self._journal.batched():
             self._rebuild(records)
 
     def _rebuild(
         self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
     ) -> None:
         known = len(self.trials)
-        self._gain_known = False
+        self._regret_bound_known = False
         for record, curve, finals in records:
             if record.number < known:
                 if record.state.finished:
@@ -199,13 +199,13 @@ class SweepStudy:
     def agrees(self, record: TrialRecord) -> bool:
         """Whether the study has the same configuration for a trial, if it has the trial."""
         trials = self.trials
-        params = fitting(self._spec, record)
+        params = compatible_params(self._spec, record)
         if record.number >= len(trials) or params is None or record.lineage:
             return True
         sampled = trials[record.number].params
         return not sampled or self._space.agrees(sampled, params)
 
-    def recall(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
+    def recover(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
         """Parameters, state and last step of a trial whose record is lost; None if unknown here."""
         trials = self.trials
         params = self._space.params(trials[number].params) if number < len(trials) else None
@@ -215,7 +215,7 @@ class SweepStudy:
         state = states.get(trials[number].state, TrialState.PENDING)
         return params, state, trials[number].last_step if state.finished else None
 
-    def _untried(self) -> dict[str, Any] | None:
+    def _untried_point(self) -> dict[str, Any] | None:
         """The first of the sweep's `points` that no trial has tried."""
         trials = self.trials
         while self._points:
@@ -240,7 +240,7 @@ class SweepStudy:
 
     def _prepare(self, number: int) -> None:
         """Let the sampler of this proposal see what is known for it."""
-        self._informed.judge([], Evidence())
+        self._informed.show_comparable([], Evidence())
         every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0
@@ -251,12 +251,12 @@ class SweepStudy:
             number=number,
             base_seed=self._spec.seed,
         )
-        if self._search.name in READS_VALUES and not self._several:
-            self._informed.judge(trials, evidence)
+        if self._search.name in READS_VALUES and not self._multi_objective:
+            self._informed.show_comparable(trials, evidence)
         seed = derive_seed(self._spec.seed, number)
         self._informed.sampler = sampler = make_sampler(self._search, seed, evidence)
         if isinstance(sampler, BaseGASampler):
-            self._informed.breed_from(trials, sampler._get_generation_key())
+            self._informed.start_first_generation(trials, sampler._get_generation_key())
 
     def _as_evidence(self, frozen: FrozenTrial, sign: float) -> TrialEvidence:
         curve = self._curves.get(frozen.number)
@@ -280,7 +280,7 @@ class SweepStudy:
     def _as_optuna(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
     ) -> FrozenTrial:
-        params = fitting(self._spec, record)
+        params = compatible_params(self._spec, record)
         if params is None:  # of an earlier space; it takes a number, and is no evidence
             return create_trial(state=OptunaState.FAIL)
         if record.lineage:  # as it was proposed, not as it is since it took weights over
@@ -294,9 +294,9 @@ class SweepStudy:
             values=values,
             params=sampled,
             distributions=distributions,
-            intermediate_values={} if self._several else dict(curve),
+            intermediate_values={} if self._multi_objective else dict(curve),
             constraints=record.violations,
-            system_attrs={MADE_AGAIN: True},
+            system_attrs={REBUILT: True},
         )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.tune.schedulers import AsyncHyperBandScheduler
 
-from tests.tuning.scheduler_simulator import DOMAINS, MAX_T, PARAMS, Play, make
+from tests.tuning.scheduler_simulator import DOMAINS, MAX_T, PARAMS, SchedulerSimulator, make
 from tuning.search.schedulers import Decision
 
 
@@ -84,7 +84,7 @@ class TestPromote:
         assert asha.next_to_resume(more=True, idle=False) == "t8"
 
     def test_too_few_for_a_promotion_still_give_a_complete_one(self):
-        play = Play("asha_promote", 3, trials=2).run()
+        play = SchedulerSimulator("asha_promote", 3, trials=2).run()
         assert Counter(play.over.values()) == {Decision.COMPLETE: 1}
 
     def test_checkpoints_are_due_at_the_rungs(self):
@@ -127,7 +127,7 @@ class TestPopulation:
         return population
 
     def test_the_worst_take_weights_from_the_best_before_anybody_goes_on(self, name):
-        population, eras = self.generation(name), Play(name, 0).histories()
+        population, eras = self.generation(name), SchedulerSimulator(name, 0).histories()
         order, exploits = [], {}
         while (called := population.next_to_resume(more=False, idle=False)) is not None:
             order.append(called)
@@ -150,6 +150,9 @@ class TestPopulation:
         assert population.next_to_resume(more=False, idle=False) == "t0"
 
     def test_only_named_parameters_change(self, name):
-        population, eras = self.generation(name, mutate=["momentum"]), Play(name, 0).histories()
+        population, eras = (
+            self.generation(name, mutate=["momentum"]),
+            SchedulerSimulator(name, 0).histories(),
+        )
         params = population.exploit("t0", eras).params
         assert {k for k in params if params[k] != PARAMS[k]} == {"momentum"}

@@ -6,20 +6,20 @@ from pydantic import ValidationError
 from results.records.trial import TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, outcome, study_of, train
-from tests.tuning.sources import seen, session, sweep, warm
+from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from tuning.controller.sweep_dir.warm_start import (
     describe_source,
     is_same_task,
     load_evidence,
     source_sweeps,
 )
-from tuning.search.transfer.findings import value_at
+from tuning.search.transfer.findings import value_of_rank
 
 
 def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
     first = sweep(tmp_path, "first", budget={"trials": 8})
-    run = session(sweep(tmp_path, run=False, **warm("first")))
-    known = seen(run)
+    run = session(sweep(tmp_path, run=False, **warm_start("first")))
+    known = sampler_findings(run)
     assert [t.number for t in known] == list(range(-8, 0))
     theirs = {r.params["x"]: r for r in read_trials(first)}
     for trial in known:
@@ -39,7 +39,7 @@ def test_it_makes_a_difference(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
     changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
     cold = session(sweep(tmp_path, "cold", **changes))
-    hot = session(sweep(tmp_path, "hot", **changes, **warm("first", name="tpe")))
+    hot = session(sweep(tmp_path, "hot", **changes, **warm_start("first", name="tpe")))
 
     def miss(run):
         return sum(abs(r.params["x"] - 0.3) for r in run.records.values())
@@ -52,8 +52,8 @@ def test_what_they_find_out_later_changes_nothing(tmp_path):
     early = session(first)
     for _ in range(3):
         train(early, early.next_trial())
-    whole = sweep(tmp_path, "whole", **warm("first"))
-    cut = sweep(tmp_path, "cut", run=False, **warm("first"))
+    whole = sweep(tmp_path, "whole", **warm_start("first"))
+    cut = sweep(tmp_path, "cut", run=False, **warm_start("first"))
     run = session(cut)
     train(run, run.next_trial())
     frozen_then = cut.evidence.read_bytes()
@@ -73,25 +73,28 @@ def test_spaces_may_differ(tmp_path):
     first = sweep(tmp_path, "first", space=searched, budget={"trials": 20})
     k = {"k": {"choice": [2, 3]}}
     other = {"x": {"uniform": [0.0, 2.0]}, "opt": k, "new": {"uniform": [0.0, 1.0]}}
-    run = session(sweep(tmp_path, run=False, space=other, **warm("first")))
+    run = session(sweep(tmp_path, run=False, space=other, **warm_start("first")))
     theirs = [r.params for r in read_trials(first)]
     inside = sorted(p["x"] for p in theirs if p["x"] >= 0 and p["opt.k"] == 2)
     assert inside
-    assert sorted(t.params["x"] for t in seen(run)) == inside
-    assert all(t.params.keys() == {"x", "opt.k"} for t in seen(run))
+    assert sorted(t.params["x"] for t in sampler_findings(run)) == inside
+    assert all(t.params.keys() == {"x", "opt.k"} for t in sampler_findings(run))
     assert describe_source(first, run.spec) == (
         f"warm start {len(inside)} of {len(theirs)} trials of first (values count)"
     )
     finish(run)
     nothing = {"y": {"uniform": [0.0, 1.0]}}
     assert (
-        seen(session(sweep(tmp_path, "strange", run=False, space=nothing, **warm("first")))) == []
+        sampler_findings(
+            session(sweep(tmp_path, "strange", run=False, space=nothing, **warm_start("first")))
+        )
+        == []
     )
 
 
 def test_of_another_task_only_the_order_counts(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
-    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm("first", name="tpe"))
+    paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm_start("first", name="tpe"))
     run = session(paths)
     ranked = sorted(load_evidence(paths, run.spec), key=lambda f: f.ranks)
     assert [f.ranks for f in ranked] == [[(i + 0.5) / 8] for i in range(8)]
@@ -100,23 +103,23 @@ def test_of_another_task_only_the_order_counts(tmp_path):
     finals = [f.curve[-1][1] for f in ranked if f.complete]
     assert finals == sorted(finals)
 
-    by_x = {t.params["x"]: t for t in seen(run)}
+    by_x = {t.params["x"]: t for t in sampler_findings(run)}
     values = [by_x[f.params["x"]].value for f in ranked]
     assert {t.state.name for t in by_x.values()} == {"COMPLETE"}
     assert values == sorted(values)
     finish(run)
     own = [t.value for t in study_of(run).trials if t.state.name == "COMPLETE"]
     assert len(own) > 1
-    values = [t.value for t in seen(run)]
+    values = [t.value for t in sampler_findings(run)]
     assert min(own) <= min(values) <= max(values) <= max(own)
 
 
 def test_a_rank_has_a_value_among_ones_own():
-    assert value_at(0.0, [3.0, 1.0, 2.0], "min") == 1.0
-    assert value_at(1.0, [3.0, 1.0, 2.0], "min") == 3.0
-    assert value_at(0.0, [3.0, 1.0, 2.0], "max") == 3.0
-    assert value_at(0.25, [], "min") < value_at(0.75, [], "min")
-    assert value_at(0.25, [7.0], "max") > 7.0 > value_at(0.75, [7.0], "max")
+    assert value_of_rank(0.0, [3.0, 1.0, 2.0], "min") == 1.0
+    assert value_of_rank(1.0, [3.0, 1.0, 2.0], "min") == 3.0
+    assert value_of_rank(0.0, [3.0, 1.0, 2.0], "max") == 3.0
+    assert value_of_rank(0.25, [], "min") < value_of_rank(0.75, [], "min")
+    assert value_of_rank(0.25, [7.0], "max") > 7.0 > value_of_rank(0.75, [7.0], "max")
 
 
 def test_what_makes_a_task():
@@ -139,10 +142,10 @@ def test_what_makes_a_task():
 def test_sources_are_named_or_refused(tmp_path):
     paths = sweep(tmp_path, "first", run=False)
     elsewhere = str(tmp_path / "first")
-    spec = make_spec(**warm("first", elsewhere))
+    spec = make_spec(**warm_start("first", elsewhere))
     assert [p.root for p in source_sweeps(spec, str(tmp_path))] == [paths.root] * 2
     with pytest.raises(UserError, match=r"search\.warm_start: no sweep 'frist'.*'first'"):
-        source_sweeps(make_spec(**warm("frist")), str(tmp_path))
+        source_sweeps(make_spec(**warm_start("frist")), str(tmp_path))
     with pytest.raises(ValidationError, match="reuse needs warm_start"):
         make_spec(search={"reuse": True})
 
@@ -150,14 +153,14 @@ def test_sources_are_named_or_refused(tmp_path):
 def test_a_relative_folder_is_frozen_as_an_absolute_one(tmp_path, monkeypatch):
     sweep(tmp_path / "there", "first")
     monkeypatch.chdir(tmp_path)
-    paths = sweep(tmp_path / "here", run=False, **warm("there/first"))
+    paths = sweep(tmp_path / "here", run=False, **warm_start("there/first"))
     monkeypatch.chdir("/")
-    assert len(seen(session(paths))) == 6
+    assert len(sampler_findings(session(paths))) == 6
 
 
 def test_a_damaged_file_of_evidence_is_told(tmp_path):
     sweep(tmp_path, "first")
-    paths = sweep(tmp_path, run=False, **warm("first"))
+    paths = sweep(tmp_path, run=False, **warm_start("first"))
     session(paths)
     paths.evidence.write_text('[{"source": 1}]')
     with pytest.raises(UserError, match=r"evidence.json: not readable .* remove it"):

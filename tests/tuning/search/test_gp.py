@@ -7,7 +7,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import create_trial
 
-from tuning.search.models.gp import GaussianProcess, expected_improvement, standardised
+from tuning.search.models.gp import GaussianProcess, expected_improvement, standardise
 from tuning.search.models.unit_cube import Cube
 
 SPACE = {
@@ -71,7 +71,7 @@ class TestGaussianProcess:
     @pytest.mark.parametrize("count", [30, 200], ids=["few", "more than decide on the kernel"])
     def test_foretells_what_it_was_not_told(self, count):
         x = np.random.default_rng(1).random((count, 3))
-        y, _ = standardised(surface(x))
+        y, _ = standardise(surface(x))
         process = GaussianProcess.fit(x[:-10], y[:-10])
         mean, deviation = process.predict(x[-10:])
         assert np.abs(mean - y[-10:]).max() < 0.35
@@ -80,7 +80,7 @@ class TestGaussianProcess:
 
     def test_believed_points_are_no_longer_uncertain(self):
         x = np.random.default_rng(1).random((20, 2))
-        process = GaussianProcess.fit(x, standardised(surface(x))[0])
+        process = GaussianProcess.fit(x, standardise(surface(x))[0])
         far = np.array([[3.0, 3.0]])
         mean, deviation = process.predict(far)
         believed, less = process.with_believed(far).predict(far)
@@ -92,5 +92,5 @@ class TestGaussianProcess:
         assert merit.argsort().tolist() == [0, 1, 2]
 
     def test_one_that_diverged_does_not_flatten_the_rest(self):
-        values, _ = standardised(np.array([0.0, 0.1, 0.2, 0.3, -1e6]))
+        values, _ = standardise(np.array([0.0, 0.1, 0.2, 0.3, -1e6]))
         assert values[3] - values[0] > 0.3

@@ -43,7 +43,7 @@ def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
     for each in (plain, study):
         a_trial(each)
     a_trial(plain)
-    with costs() as cost, journal.together():
+    with costs() as cost, journal.batched():
         a_trial(study)
         assert seen(study) == seen(plain), "the block reads what it writes"
     assert cost.synced == 1
@@ -56,9 +56,9 @@ def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
 def test_a_block_within_another_is_written_with_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
-    with costs() as cost, journal.together():
+    with costs() as cost, journal.batched():
         a_trial(study)
-        with journal.together():
+        with journal.batched():
             a_trial(study)
         a_trial(study)
     assert cost.synced == 1
@@ -68,7 +68,7 @@ def test_a_block_within_another_is_written_with_it(tmp_path: Path) -> None:
 def test_what_was_done_before_a_failure_is_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
-    with pytest.raises(ZeroDivisionError), journal.together():
+    with pytest.raises(ZeroDivisionError), journal.batched():
         raise ZeroDivisionError(a_trial(study))
     assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
 
@@ -77,7 +77,7 @@ def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study_in(journal)
     before = (tmp_path / "j").read_bytes()
-    with journal.together():
+    with journal.batched():
         pass
     assert (tmp_path / "j").read_bytes() == before
 
@@ -99,7 +99,7 @@ def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
     for _ in range(3):
-        with journal.together():
+        with journal.batched():
             a_trial(study)
         assert max(journal.offsets.values()) == (tmp_path / "j").stat().st_size
 
@@ -109,7 +109,7 @@ def test_of_what_was_read_nothing_is_kept(tmp_path: Path) -> None:
     study = study_in(journal)
     kept = []
     for _ in range(6):
-        with journal.together():
+        with journal.batched():
             a_trial(study)
         kept.append(len(journal.offsets))
     assert len(set(kept[1:])) == 1, kept

@@ -14,7 +14,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw_value
 from tests.tuning.simulate import make_spec
 from tuning.search.optuna_space import OptunaSpace, decode, distribution, encode
-from tuning.search.schedulers.perturbation import at, perturb, share
+from tuning.search.schedulers.perturbation import perturb, share_of, value_at_share
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -80,7 +80,7 @@ def test_normal_domains_are_drawn_normally(kind, arguments, by):
     draws = {
         "searcher": lambda: decode(domain, rng.uniform(even.low, even.high)),
         "draw": lambda: draw_value(domain, rng),
-        "share": lambda: at(domain, rng.random()),
+        "share": lambda: value_at_share(domain, rng.random()),
     }
     values = [draws[by]() for _ in range(4000)]
     assert all(map(domain.contains, values))
@@ -94,7 +94,7 @@ def test_normal_domains_are_drawn_normally(kind, arguments, by):
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
 def test_a_perturbed_value_stays_in_the_domain(form):
     domains = {"x": Domain.model_validate(form)}
-    rng, params = np.random.default_rng(0), {"x": at(domains["x"], 0.5)}
+    rng, params = np.random.default_rng(0), {"x": value_at_share(domains["x"], 0.5)}
     for _ in range(100):
         params = perturb(params, domains, 0.25, rng)
         assert domains["x"].contains(params["x"])
@@ -106,15 +106,15 @@ def test_a_round_value_of_a_normal_domain_comes_back_exactly(mean, sd, z):
     domain = Domain.model_validate({"randn": [mean / 100, sd / 100]})
     value = round((100 * mean + z * sd) / 10_000, 4)
     assert decode(domain, encode(domain, value)) == value
-    assert at(domain, share(domain, value)) == pytest.approx(value, abs=1e-9)
+    assert value_at_share(domain, share_of(domain, value)) == pytest.approx(value, abs=1e-9)
 
 
 def test_the_bounds_of_a_normal_domain_come_from_the_ends_of_its_distribution():
     for form in ({"randn": []}, {"qrandn": [3.0, 1.0, 8.0]}):
         domain = Domain.model_validate(form)
         even = distribution(domain)
-        assert decode(domain, even.low) == domain.lower == at(domain, 0.0)
-        assert decode(domain, even.high) == domain.upper == at(domain, 1.0)
+        assert decode(domain, even.low) == domain.lower == value_at_share(domain, 0.0)
+        assert decode(domain, even.high) == domain.upper == value_at_share(domain, 1.0)
 
 
 def test_a_sample_agrees_with_what_it_was_decoded_to():

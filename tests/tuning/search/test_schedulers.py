@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.spec.scheduler import SCHEDULERS
-from tests.tuning.scheduler_simulator import MAX_T, Play, make, two_objectives
+from tests.tuning.scheduler_simulator import MAX_T, SchedulerSimulator, make, two_objectives
 from tuning.search.schedulers import Decision
 
 
@@ -20,13 +20,13 @@ class TestConformance:
     @given(seed=st.integers(0, 10**6))
     @settings(max_examples=15, deadline=None)
     def test_replay_gives_the_same_answers(self, name, seed):
-        assert Play(name, seed).run().log == Play(name, seed).run().log
+        assert SchedulerSimulator(name, seed).run().log == SchedulerSimulator(name, seed).run().log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=40, deadline=None)
     def test_resumed_after_any_report_decides_as_uninterrupted(self, name, seed, moves):
-        whole = Play(name, seed).run()
-        killed = Play(name, seed).run(moves).killed_and_resumed(name).run()
+        whole = SchedulerSimulator(name, seed).run()
+        killed = SchedulerSimulator(name, seed).run(moves).killed_and_resumed(name).run()
         assert killed.log == whole.log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
@@ -35,16 +35,18 @@ class TestConformance:
         if name in ("median", "pb2"):  # the schema refuses them
             return
         score = two_objectives(seed)
-        whole = Play(name, seed, score=score).run()
-        killed = Play(name, seed, score=score).run(moves).killed_and_resumed(name).run()
+        whole = SchedulerSimulator(name, seed, score=score).run()
+        killed = (
+            SchedulerSimulator(name, seed, score=score).run(moves).killed_and_resumed(name).run()
+        )
         assert killed.log == whole.log
         assert Decision.COMPLETE in whole.over.values()
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=15, deadline=None)
     def test_a_step_told_twice_changes_nothing(self, name, seed, moves):
-        whole = Play(name, seed).run()
-        half = Play(name, seed).run(moves)
+        whole = SchedulerSimulator(name, seed).run()
+        half = SchedulerSimulator(name, seed).run(moves)
         for entry in half.log[-3:]:
             if entry[0] != "next" and entry[0] in [*half.over, *half.lanes]:
                 half.scheduler.decide(*entry[:3])
@@ -54,7 +56,7 @@ class TestConformance:
     @settings(max_examples=15, deadline=None)
     def test_nobody_starves(self, name, seed):
         """Every trial got to its first decision, and one at least to the end."""
-        play = Play(name, seed).run()
+        play = SchedulerSimulator(name, seed).run()
         assert not play.left
         assert set(play.steps) == {f"t{i}" for i in range(9)}
         assert Decision.COMPLETE in play.over.values()
@@ -65,12 +67,14 @@ class TestConformance:
     def test_ties_stop_nobody(self, name):
         decisions = {make(name).decide(f"t{i}", 1, (1.0,)) for i in range(9)}
         assert decisions <= {Decision.CONTINUE, Decision.PAUSE}
-        play = Play(name, 0, score=lambda t, s: (1.0,)).run()
+        play = SchedulerSimulator(name, 0, score=lambda t, s: (1.0,)).run()
         assert Decision.COMPLETE in play.over.values()
 
     @pytest.mark.parametrize("bad", [math.nan, -math.inf])
     def test_what_is_no_number_is_the_worst(self, name, bad):
-        play = Play(name, 1, score=lambda t, s: (bad if t in ("t0", "t4") else 1.0 + s,)).run()
+        play = SchedulerSimulator(
+            name, 1, score=lambda t, s: (bad if t in ("t0", "t4") else 1.0 + s,)
+        ).run()
         others = [d for t, d in play.over.items() if t not in ("t0", "t4")]
         assert Decision.COMPLETE in others
         assert Decision.STOP not in others

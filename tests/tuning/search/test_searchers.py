@@ -10,7 +10,7 @@ import pytest
 from results.records.trial import TrialState
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import finish, loss, make_spec, open_run, outcome, train
-from tuning.search.auto_searcher import choose
+from tuning.search.auto_searcher import choose_searcher
 from tuning.search.schedulers import Decision
 
 SPACE = {
@@ -175,6 +175,6 @@ class TestMultiFidelity:
     ],
 )
 def test_auto_picks_by_space_budget_and_objectives(changes, name):
-    choice = choose(make_spec(search={"name": "auto"}, **changes))
+    choice = choose_searcher(make_spec(search={"name": "auto"}, **changes))
     assert choice.name == name
     assert str(choice).startswith(f"{name} (auto: ")

@@ -14,7 +14,7 @@ import pytest
 from results.records.trial import Report, append_report, read_trials
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import study_of
-from tests.tuning.sources import seen, session, sweep, warm
+from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import amend_sweep
@@ -70,7 +70,7 @@ def begun(
     """The first session of a sweep, warm from others."""
     settings = {"space": SPACE, "scheduler": NONE, "budget": {"trials": MANY}, **changes}
     how = {"name": searcher, "startup_trials": 5, "population": MANY, "random_share": 0.0}
-    return session(sweep(storage, name, run=False, **settings, **warm(*sources, **how)))
+    return session(sweep(storage, name, run=False, **settings, **warm_start(*sources, **how)))
 
 
 def proposed(run: SweepController, count: int = 3) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ class TestSeveral:
             describe_source(first, run.spec)
             == f"warm start {MANY} of {MANY} trials of first (values count)"
         )
-        values = {t.params["x"]: t.values for t in seen(run)}
+        values = {t.params["x"]: t.values for t in sampler_findings(run)}
         for record in read_trials(first):
             expected = [loss(record.config) + 0.5, size(record.config) + 0.5]
             assert values[record.params["x"]] == pytest.approx(expected)
@@ -166,7 +166,7 @@ class TestSeveral:
         run = begun(tmp_path, "mine", "tpe", "first", **modes)
         assert "another task: ranks count" in describe_source(first, run.spec)
         by_x = {r.params["x"]: r.config for r in read_trials(first)}
-        trials = seen(run)
+        trials = sampler_findings(run)
         by_loss = sorted(trials, key=lambda t: t.values[0])
         assert by_loss == sorted(trials, key=lambda t: loss(by_x[t.params["x"]]))
         by_size = sorted(trials, key=lambda t: t.values[1])
@@ -174,7 +174,7 @@ class TestSeveral:
         while (job := run.next_trial()) is not None:
             train(run, job, loss=loss, size=lambda config: 100 + size(config))
         own = zip(*(t.values for t in study_of(run).trials), strict=True)
-        theirs = zip(*(t.values for t in seen(run)), strict=True)
+        theirs = zip(*(t.values for t in sampler_findings(run)), strict=True)
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)
 
@@ -189,12 +189,12 @@ class TestSeveral:
         found = collect_findings(first, run.spec)
         assert [f.ranks for f in found] == [[(i + 0.5) / MANY, 0.5] for i in range(MANY)]
         assert [f.curve[-1][1] for f in found] == sorted(f.curve[-1][1] for f in found)
-        assert len({t.values[1] for t in seen(run)}) == 1
+        assert len({t.values[1] for t in sampler_findings(run)}) == 1
 
     def test_one_objective_learns_from_a_sweep_of_several(self, tmp_path: Path) -> None:
         first = explored(tmp_path, **TRADE_OFF)
         run = begun(tmp_path, "mine", "tpe", "first", metric="size", mode="min")
         assert describe_source(first, run.spec).endswith("(values count)")
-        values = {t.params["x"]: t.value for t in seen(run)}
+        values = {t.params["x"]: t.value for t in sampler_findings(run)}
         sizes = {r.params["x"]: size(r.config) + 0.5 for r in read_trials(first)}
         assert values == pytest.approx(sizes)

@@ -103,7 +103,7 @@ def test_study_agrees_with_records_of_transformed_domains(tmp_path: Path) -> Non
     study, said = open_study(run.paths, make_spec(space=space))
     assert said == []
     known = {r.number: r.params for r in run.records.values()}
-    assert [study.recall(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
+    assert [study.recover(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
 
 
 def test_trial_is_quarantined_if_record_and_study_are_lost(tmp_path: Path) -> None:

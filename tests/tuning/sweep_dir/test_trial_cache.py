@@ -9,7 +9,7 @@ from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import make_spec, outcome
-from tests.tuning.sources import session, sweep, warm
+from tests.tuning.sources import session, sweep, warm_start
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
@@ -55,7 +55,7 @@ def checkpointed(paths):
 def test_trial_cache_copies_an_identical_trial(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     checkpointed(first)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
     run = session(paths)
     run.observers.add(observer := Told())
     assert run.next_trial() is None
@@ -88,13 +88,15 @@ def test_trial_cache_reuses_identical_trials_only(tmp_path):
         "fixed": {"fixed": {"width": 3}},
     }.items():
         paths = sweep(
-            tmp_path, name, run=False, **{**PLAIN, **warm("first", reuse=True), **changes}
+            tmp_path, name, run=False, **{**PLAIN, **warm_start("first", reuse=True), **changes}
         )
         assert session(paths).next_trial() is not None, name
-    unasked = sweep(tmp_path, "unasked", run=False, **PLAIN, **warm("first"))
+    unasked = sweep(tmp_path, "unasked", run=False, **PLAIN, **warm_start("first"))
     assert session(unasked).next_trial() is not None
     more = {**PLAIN, "space": {**GRID["space"], "x": {"grid_search": [0.0, 0.5, 2.0]}}}
-    partly = session(sweep(tmp_path, "partly", run=False, **more, **warm("first", reuse=True)))
+    partly = session(
+        sweep(tmp_path, "partly", run=False, **more, **warm_start("first", reuse=True))
+    )
     job = partly.next_trial()
     assert (job.trial_id, job.config["x"]) == ("t0002", 2.0)
 
@@ -102,7 +104,7 @@ def test_trial_cache_reuses_identical_trials_only(tmp_path):
 def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
     checkpointed(first)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
     run = session(paths)
     run.observers.add(Killed())
     with pytest.raises(KeyboardInterrupt):
@@ -120,7 +122,7 @@ def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path):
 
 def test_trial_runs_if_its_source_is_gone(tmp_path):
     first = sweep(tmp_path, "first", **PLAIN)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm("first", reuse=True))
+    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
     session(paths)
     first.root.rename(tmp_path / "moved")
     assert session(paths).next_trial().trial_id == "t0000"
@@ -159,6 +161,6 @@ def test_trial_cache_ignores_records_without_an_identity(tmp_path):
 
 
 def test_spec_file_keeps_the_names_of_source_sweeps(tmp_path):
-    spec = make_spec(**warm("first", reuse=True))
+    spec = make_spec(**warm_start("first", reuse=True))
     (tmp_path / "sweep.yaml").write_text(dump_sweep(spec))
     assert load_sweep(tmp_path / "sweep.yaml").spec == spec

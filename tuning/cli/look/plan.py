@@ -146,10 +146,10 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
 
 def _search_and_budget(spec: SweepSpec) -> list[str]:
     from tuning.search.auto_scheduler import choose_scheduler
-    from tuning.search.auto_searcher import choose
+    from tuning.search.auto_searcher import choose_searcher
 
     return [
-        f"search     {choose(spec)}",
+        f"search     {choose_searcher(spec)}",
         f"scheduler  {choose_scheduler(spec)}",
         f"budget     {_limits(spec.budget)}",
     ]

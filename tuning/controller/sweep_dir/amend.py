@@ -23,8 +23,8 @@ from tuning.controller.preflight import preflight
 from tuning.controller.sweep_dir.folder import total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.warm_start import source_sweeps
-from tuning.search.auto_scheduler import frozen_as, with_scheduler
-from tuning.search.compatibility import fitting
+from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+from tuning.search.compatibility import compatible_params
 
 IMMUTABLE_KEYS = {
     "name": "name",
@@ -93,7 +93,7 @@ def amend_sweep(
         source_sweeps(loaded.spec, str(paths.root.parent))
         _replace_spec(paths, old, loaded)
         records = read_trials(paths)
-        excluded = tuple(r.id for r in records if fitting(loaded.spec, r) is None)
+        excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
         return Amendment(texts, excluded, len(records))
 
 
@@ -154,6 +154,6 @@ def _replace_spec(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> Non
     comments = [line for line in before.decode().splitlines() if line.startswith("#")]
     header = [line for line in comments if not line.startswith(CHECKSUM_PREFIX)]
     header += ["# changed by `tune resume`", *(f"# --set {text}" for text in loaded.overrides)]
-    header += [note] if (note := frozen_as(loaded.spec)) else []
+    header += [note] if (note := auto_choice_comment(loaded.spec)) else []
     text = "\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])
     write_atomic(paths.spec, add_yaml_checksum(text).encode())

@@ -26,7 +26,7 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
-from tuning.search.auto_scheduler import frozen_as, with_scheduler
+from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
 DEFAULT_STORAGE = "./sweeps"
 
@@ -69,7 +69,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
             write_state(paths, SweepState(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
-            header += f"{note}\n" if (note := frozen_as(named)) else ""
+            header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
             text = header + dump_sweep(with_scheduler(named))
             write_atomic(paths.spec, add_yaml_checksum(text).encode())
             return paths

@@ -132,7 +132,7 @@ def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
 
 def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: UserError) -> str:
     number = int(trial.root.name[1:])
-    known = study.recall(number)
+    known = study.recover(number)
     if known is None:
         kept = quarantine_file(trial.root)
         return _message(error, kept, "the study lacks the trial too, so it is left out")

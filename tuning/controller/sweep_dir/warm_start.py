@@ -20,7 +20,7 @@ from search_spaces.errors import UserError
 from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_sweep
-from tuning.search.compatibility import matching
+from tuning.search.compatibility import params_in_space
 from tuning.search.study import Curve
 from tuning.search.transfer.findings import Finding
 
@@ -93,7 +93,7 @@ def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
 def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
     """What a sweep would learn from another one, in words."""
     found = collect_findings(source, spec)
-    fit = sum(bool(matching(spec, f.params, f.config)) for f in found)
+    fit = sum(bool(params_in_space(spec, f.params, f.config)) for f in found)
     how = "values count" if all(f.same for f in found) else _why_only_ranks(source, spec)
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 

@@ -17,8 +17,8 @@ from tuning.search.evidence import ScoreCurve
 
 Array = NDArray[np.float64]
 
-_PAIRS = 4
-_MISLEADING = 0.0
+_MIN_PAIRS = 4
+_MIN_CORRELATION = 0.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Comparable:
         index: (n,), which of the curves, ascending.
         level: (n,), of the value before it was shifted, from 0; ascending in each curve.
         value: (n,), shifted to `target`; higher is better.
-        target: the highest level that at least `_PAIRS` trials reached.
+        target: the highest level that at least `_MIN_PAIRS` trials reached.
         misleads: whether some level's order contradicts the next one's.
     """
 
@@ -46,7 +46,7 @@ class Comparable:
 
 
 def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Comparable:
-    """Bring all values of trials to the highest level that at least `_PAIRS` of them reached.
+    """Bring all values of trials to the highest level that at least `_MIN_PAIRS` of them reached.
 
     Levels below one whose order they contradict are left out.
 
@@ -56,8 +56,8 @@ def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Compara
     """
     table = _table(curves, levels)
     reached = np.isfinite(table).sum(axis=0)
-    target = int(max(np.flatnonzero(reached >= _PAIRS), default=0))
-    shift, trusted, misleads = _steps_up(table, target)
+    target = int(max(np.flatnonzero(reached >= _MIN_PAIRS), default=0))
+    shift, trusted, misleads = _level_shifts(table, target)
     index, level = np.nonzero(np.isfinite(table[:, trusted : target + 1]))
     level += trusted
     return Comparable(index, level, table[index, level] + shift[level], target, misleads)
@@ -79,12 +79,12 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
     return table
 
 
-def _steps_up(table: Array, target: int) -> tuple[Array, int, bool]:
+def _level_shifts(table: Array, target: int) -> tuple[Array, int, bool]:
     """What to add to a value of each level, the lowest level of use, and whether some mislead."""
     shift, trusted, misleads = np.zeros(target + 1), 0, False
     for k in range(target - 1, -1, -1):
         both = table[np.isfinite(table[:, k]) & np.isfinite(table[:, k + 1])]
-        known = len(both) >= _PAIRS
+        known = len(both) >= _MIN_PAIRS
         shift[k] = shift[k + 1] + (np.median(both[:, k + 1] - both[:, k]) if known else 0.0)
         if not misleads and _contradict(both[:, k], both[:, k + 1]):
             trusted, misleads = k + 1, True
@@ -93,9 +93,9 @@ def _steps_up(table: Array, target: int) -> tuple[Array, int, bool]:
 
 def _contradict(lower: Array, upper: Array) -> bool:
     """Whether the order of a rung is rather the reverse of the next one's."""
-    if len(lower) < 2 * _PAIRS or np.ptp(lower) == 0 or np.ptp(upper) == 0:
+    if len(lower) < 2 * _MIN_PAIRS or np.ptp(lower) == 0 or np.ptp(upper) == 0:
         return False
-    return rank_correlation(lower, upper) < _MISLEADING
+    return rank_correlation(lower, upper) < _MIN_CORRELATION
 
 
 def rank_correlation(a: Array, b: Array) -> float:

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 _ROOT5 = 5**0.5
 _JITTER = 1e-8
 _ITERATIONS = 20
-_FITTED = 80
+_MAX_FIT_POINTS = 80
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class GaussianProcess:
     def fit(cls, x: Array, y: Array) -> GaussianProcess:
         """The most probable kernel for some values, by L-BFGS from one fixed start.
 
-        Of more than `_FITTED` points, that many decide on the kernel, half of them the best ones;
+        Of more than `_MAX_FIT_POINTS` points, that many decide on the kernel, half of them the best ones;
         all of them are known to the process.
         """
         from scipy.optimize import minimize
 
-        some, d = _deciding(y), x.shape[1]
+        some, d = _select_for_fit(y), x.shape[1]
         columns = x[some].T
         squares = ((columns[:, :, None] - columns[:, None, :]) ** 2).reshape(d, -1)
-        start = np.concatenate([np.log(np.full(d, _usual(d))), [0.0, np.log(1e-2)]])
+        start = np.concatenate([np.log(np.full(d, _typical_length(d))), [0.0, np.log(1e-2)]])
         bounds = [(-4.0, 4.0)] * d + [(-4.0, 3.0), (np.log(1e-5), 0.0)]
         found = minimize(
             _cost,
@@ -107,29 +107,29 @@ def expected_improvement(mean: Array, std: Array, best: float) -> Array:
     return improvement
 
 
-def standardised(values: Array) -> tuple[Array, float]:
+def standardise(values: Array) -> tuple[Array, float]:
     """Values at mean 0 and standard deviation 1, and the scale they were divided by.
 
     The bad tail (low values) is drawn in to three interquartile ranges below the median: one
     diverged trial must not make all others look alike.
     """
     q1, median, q3 = np.percentile(values, [25, 50, 75])
-    drawn_in = np.maximum(values, median - 3 * max(q3 - q1, 1e-12))
-    scale = float(drawn_in.std()) or 1.0
-    return (drawn_in - drawn_in.mean()) / scale, scale
+    clipped = np.maximum(values, median - 3 * max(q3 - q1, 1e-12))
+    scale = float(clipped.std()) or 1.0
+    return (clipped - clipped.mean()) / scale, scale
 
 
-def _deciding(y: Array) -> NDArray[np.int64]:
+def _select_for_fit(y: Array) -> NDArray[np.int64]:
     """Which points decide on the kernel: the best, and of the others every so many-th."""
     order = np.argsort(-y, kind="stable")
-    if len(y) <= _FITTED:
+    if len(y) <= _MAX_FIT_POINTS:
         return order
-    half = _FITTED // 2
-    others = np.linspace(half, len(y) - 1, _FITTED - half).astype(int)
+    half = _MAX_FIT_POINTS // 2
+    others = np.linspace(half, len(y) - 1, _MAX_FIT_POINTS - half).astype(int)
     return np.asarray(order[np.concatenate([np.arange(half), others])])
 
 
-def _usual(dimensions: int) -> float:
+def _typical_length(dimensions: int) -> float:
     """A length that is typical in so many dimensions."""
     return float(0.4 * dimensions**0.5)
 
@@ -159,7 +159,7 @@ def _cost(theta: Array, squares: Array, y: Array) -> tuple[float, Array]:
     gradient[:d] = weights * (squares @ (inner * slope).ravel())
     gradient[d] = (inner * signal).sum()
     gradient[d + 1] = np.trace(inner) * np.exp(theta[d + 1])
-    prior_mean = np.concatenate([np.full(d, np.log(_usual(d))), [0.0, np.log(1e-2)]])
+    prior_mean = np.concatenate([np.full(d, np.log(_typical_length(d))), [0.0, np.log(1e-2)]])
     prior_scale = np.concatenate([np.full(d, 1.0), [1.0, 2.0]])
     off = (theta - prior_mean) / prior_scale
     cost = 0.5 * y @ alpha + np.log(np.diag(chol)).sum() + 0.5 * (off**2).sum()

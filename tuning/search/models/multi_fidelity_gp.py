@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial
 from search_spaces.spec.sweep import SearchSpec
 from tuning.search.evidence import Evidence
 from tuning.search.models.fidelity import Comparable, comparable
-from tuning.search.models.gp import GaussianProcess, expected_improvement, standardised
+from tuning.search.models.gp import GaussianProcess, expected_improvement, standardise
 from tuning.search.models.unit_cube import Cube
 
 Array = NDArray[np.float64]
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 _POINTS, _POINTS_BEST = 150, 50
 _RANDOM, _NEAR, _BEST = 600, 40, 8
 _STEPS = (0.2, 0.05)
-_WARY = 0.5
+_RANDOM_SHARE_IF_MISLEADING = 0.5
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class MultiFidelitySampler(BaseSampler):
         tried = self._cube.encode(params)
         model = self._model(tried, known)
         taken = [params[i] for i in np.argsort(-model.mean(tried))[:_BEST]]
-        shares = self._drawn(self._cube.shares(taken))
+        shares = self._sample_candidates(self._cube.shares(taken))
         x = self._cube.points(shares)
         merit = model.merit(x)
         for step in _STEPS:
-            near = self._near(shares[np.argsort(-merit)[:_BEST]], step)
+            near = self._perturb(shares[np.argsort(-merit)[:_BEST]], step)
             near_x = self._cube.points(near)
             shares, x = np.concatenate([shares, near]), np.concatenate([x, near_x])
             merit = np.concatenate([merit, model.merit(near_x)])
@@ -116,12 +116,12 @@ class MultiFidelitySampler(BaseSampler):
         return shares[[i for i in np.argsort(-merit) if x[i].tobytes() not in seen]]
 
     def _share(self, known: Comparable) -> float:
-        return max(self._spec.random_share, _WARY if known.misleads else 0.0)
+        return max(self._spec.random_share, _RANDOM_SHARE_IF_MISLEADING if known.misleads else 0.0)
 
     def _model(self, tried: Array, known: Comparable) -> _AtTarget:
         """Of configurations (curves, width) and what is known of them."""
-        kept, highest = self._thinned(known), max(1, len(self._evidence.levels) - 1)
-        y, _ = standardised(known.value[kept])
+        kept, highest = self._subsample(known), max(1, len(self._evidence.levels) - 1)
+        y, _ = standardise(known.value[kept])
         x = _at(tried[known.index[kept]], known.level[kept] / highest)
         model = _AtTarget(GaussianProcess.fit(x, y), known.target / highest)
         waiting = [t.params for t in self._evidence.trials if not t.curve and not t.over]
@@ -129,7 +129,7 @@ class MultiFidelitySampler(BaseSampler):
         best = float(model.mean(tried).max())
         return _AtTarget(model.process.with_believed(pending), model.share, best)
 
-    def _thinned(self, known: Comparable) -> NDArray[np.int64]:
+    def _subsample(self, known: Comparable) -> NDArray[np.int64]:
         """So many that a proposal stays cheap: the best, and of the others the highest levels
         whole, the rest drawn.
         """
@@ -139,12 +139,12 @@ class MultiFidelitySampler(BaseSampler):
         order = np.lexsort((self._rng.random(len(known.value)), -known.level))
         return np.union1d(best, order[: _POINTS - _POINTS_BEST])
 
-    def _drawn(self, best: Array) -> Array:
+    def _sample_candidates(self, best: Array) -> Array:
         """Shares of candidates from the whole space and from around the best trials."""
         anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
-        return np.concatenate([anywhere, self._near(best, _STEPS[0])])
+        return np.concatenate([anywhere, self._perturb(best, _STEPS[0])])
 
-    def _near(self, centres: Array, step: float) -> Array:
+    def _perturb(self, centres: Array, step: float) -> Array:
         """Shares that differ from each centre (n, parameters) in some parameters."""
         at = np.repeat(centres, _NEAR, axis=0)
         moved = self._rng.random(at.shape) < max(0.4, 1.5 / at.shape[1])

@@ -33,11 +33,11 @@ class Asha(Scheduler):
             return Decision.COMPLETE
         for milestone, rung in sorted(self._rungs.items(), reverse=True):
             if step >= milestone:
-                return at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
+                return decide_at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
         return Decision.CONTINUE
 
 
-def at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> Decision:
+def decide_at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> Decision:
     """Record a trial at a rung; STOP unless it is in the best share `keep` of the others."""
     if trial_id in rung:
         return Decision.CONTINUE

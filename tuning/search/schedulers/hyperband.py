@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.asha import at_rung
+from tuning.search.schedulers.asha import decide_at_rung
 from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 
 
@@ -27,22 +27,22 @@ class Hyperband(Scheduler):
             {m: {} for m in steps[b:]} for b in range(len(steps) + 1)
         ]
         self._shares = [spec.reduction_factor ** len(b) / (len(b) + 1) for b in self._brackets]
-        self._dealt: dict[str, int] = {}
+        self._brackets_of_trials: dict[str, int] = {}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP at a rung of the trial's bracket where it is not among the best."""
-        rungs = self._brackets[self._deal(trial_id)]
+        rungs = self._brackets[self._bracket_of(trial_id)]
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
             return Decision.COMPLETE
         for milestone, rung in sorted(rungs.items(), reverse=True):
             if step >= milestone:
-                return at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
+                return decide_at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
         return Decision.CONTINUE
 
-    def _deal(self, trial_id: str) -> int:
+    def _bracket_of(self, trial_id: str) -> int:
         """The bracket that is furthest behind its share."""
-        if trial_id not in self._dealt:
-            held = list(self._dealt.values())
+        if trial_id not in self._brackets_of_trials:
+            held = list(self._brackets_of_trials.values())
             lag = [(held.count(b) + 1) / share for b, share in enumerate(self._shares)]
-            self._dealt[trial_id] = lag.index(min(lag))
-        return self._dealt[trial_id]
+            self._brackets_of_trials[trial_id] = lag.index(min(lag))
+        return self._brackets_of_trials[trial_id]

@@ -11,7 +11,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 
-_FEWEST = 3
+_MIN_TRIALS = 3
 
 
 class MedianStopping(Scheduler):
@@ -33,7 +33,7 @@ class MedianStopping(Scheduler):
         if curve.steps and step <= curve.steps[-1]:
             return decision
         median = _median(self._others(step))
-        self._note(curve, step, scalar_merits([scores])[0])
+        self._record(curve, step, scalar_merits([scores])[0])
         if decision is Decision.COMPLETE or step < self._spec.grace_period:
             return decision
         return Decision.STOP if curve.best < median else Decision.CONTINUE
@@ -46,7 +46,7 @@ class MedianStopping(Scheduler):
             insort(self._steps, step)
         return self._averages[step]
 
-    def _note(self, curve: _Curve, step: int, value: float) -> None:
+    def _record(self, curve: _Curve, step: int, value: float) -> None:
         if curve.steps:
             begin, end = bisect_right(self._steps, curve.steps[-1]), bisect_left(self._steps, step)
             for passed in self._steps[begin:end]:
@@ -79,7 +79,7 @@ class _Curve:
 
 def _median(ascending: Sequence[float]) -> float:
     """Minus infinity of too few."""
-    if len(ascending) < _FEWEST:
+    if len(ascending) < _MIN_TRIALS:
         return -math.inf
     middle = len(ascending) // 2
     return (ascending[middle] + ascending[~middle]) / 2

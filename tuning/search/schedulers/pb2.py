@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tuning.search.models.gp import GaussianProcess, standardised
+from tuning.search.models.gp import GaussianProcess, standardise
 from tuning.search.schedulers.base import Era, History
 from tuning.search.schedulers.pbt import Pbt
-from tuning.search.schedulers.perturbation import at, mutable, share
+from tuning.search.schedulers.perturbation import mutable_domains, share_of, value_at_share
 
 _CANDIDATES = 512
 _CONFIDENCE = 1.5
@@ -33,19 +33,23 @@ class Pb2(Pbt):
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters, those that may change where the model hopes for most."""
-        domains = mutable(self._spec, self._domains, taken)
+        domains = mutable_domains(self._spec, self._domains, taken)
         seen = self._changes(list(domains), histories)[-_NEWEST:]
         if len(seen) < 2 or not domains:
             return super()._explore(taken, generation, histories, rng)
         end = max(self._rungs)
-        x = np.array([[g / end, *(share(d, p[n]) for n, d in domains.items())] for g, p, _ in seen])
-        y, _ = standardised(np.array([change for _, _, change in seen]))
+        x = np.array(
+            [[g / end, *(share_of(d, p[n]) for n, d in domains.items())] for g, p, _ in seen]
+        )
+        y, _ = standardise(np.array([change for _, _, change in seen]))
         model = GaussianProcess.fit(x, y)
         shares = rng.random((_CANDIDATES, len(domains)))
         when = np.full((_CANDIDATES, 1), (generation + 1) / end)
         mean, std = model.predict(np.hstack([when, shares]))
         best = shares[int(np.argmax(mean + _CONFIDENCE * std))]
-        drawn = {n: at(d, float(s)) for (n, d), s in zip(domains.items(), best, strict=True)}
+        drawn = {
+            n: value_at_share(d, float(s)) for (n, d), s in zip(domains.items(), best, strict=True)
+        }
         return {**taken, **drawn}
 
     def _changes(

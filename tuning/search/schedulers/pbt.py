@@ -19,7 +19,7 @@ from tuning.search.schedulers.base import (
     Scheduler,
     Scores,
 )
-from tuning.search.schedulers.perturbation import mutable, perturb
+from tuning.search.schedulers.perturbation import mutable_domains, perturb
 
 
 class Pbt(Scheduler):
@@ -107,7 +107,9 @@ class Pbt(Scheduler):
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters, those that may change drawn anew or moved by a fifth."""
-        return perturb(taken, mutable(self._spec, self._domains, taken), self._spec.resample, rng)
+        return perturb(
+            taken, mutable_domains(self._spec, self._domains, taken), self._spec.resample, rng
+        )
 
     def _ends(self, generation: int) -> tuple[Sequence[str], Sequence[str]]:
         """The worst and the best of a generation; ties in the order of their ids."""

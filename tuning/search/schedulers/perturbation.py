@@ -13,7 +13,7 @@ from search_spaces.spec.sweep import SchedulerSpec
 _FACTORS = (0.8, 1.2)
 
 
-def mutable(
+def mutable_domains(
     spec: SchedulerSpec, domains: Mapping[str, Domain], params: Mapping[str, Any]
 ) -> dict[str, Domain]:
     """The parameters that may change in mid-training: those of `scheduler.mutate`, else all that
@@ -40,13 +40,13 @@ def perturb(
     changed = dict(params)
     for name, domain in domains.items():
         if rng.random() < resample:
-            changed[name] = at(domain, float(rng.random()))
+            changed[name] = value_at_share(domain, float(rng.random()))
         elif not domain.is_categorical:
             changed[name] = nearest(domain, params[name] * _FACTORS[int(rng.integers(2))])
     return changed
 
 
-def at(domain: Domain, share: float) -> Any:
+def value_at_share(domain: Domain, share: float) -> Any:
     """The value at a share in [0, 1) of the domain, in its logarithm or quantile where it is drawn
     so.
     """
@@ -61,8 +61,8 @@ def at(domain: Domain, share: float) -> Any:
     return nearest(domain, domain.lower + share * (domain.high - domain.lower))
 
 
-def share(domain: Domain, value: Any) -> float:
-    """The inverse of `at`, in [0, 1]."""
+def share_of(domain: Domain, value: Any) -> float:
+    """The inverse of `value_at_share`, in [0, 1]."""
     if domain.is_categorical:
         return (domain.categories.index(value) + 0.5) / len(domain.categories)
     low, high, here = float(domain.lower), float(domain.high), float(value)

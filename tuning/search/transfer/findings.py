@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ConfigDict
 
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.compatibility import matching
+from tuning.search.compatibility import params_in_space
 from tuning.search.optuna_space import OptunaSpace
 
 
@@ -60,7 +60,7 @@ class Findings:
 
     def __init__(self, spec: SweepSpec, space: OptunaSpace, found: Sequence[Finding]) -> None:
         self._spec, self._space = spec, space
-        pairs = ((f, matching(spec, f.params, f.config)) for f in found)
+        pairs = ((f, params_in_space(spec, f.params, f.config)) for f in found)
         self._found = [(f, params) for f, params in pairs if params]
         self._made: tuple[int, list[FrozenTrial]] = (-1, [])
 
@@ -103,10 +103,10 @@ class Findings:
         """The values that stand at the ranks of each objective."""
         columns = list(zip(*own, strict=True)) or [()] * len(ranks)
         goals = zip(ranks, columns, self._spec.objectives, strict=True)
-        return [value_at(rank, column, goal.mode) for rank, column, goal in goals]
+        return [value_of_rank(rank, column, goal.mode) for rank, column, goal in goals]
 
 
-def value_at(rank: float, own: Sequence[float], mode: str) -> float:
+def value_of_rank(rank: float, own: Sequence[float], mode: str) -> float:
     """The value that stands at a rank (0 is the best, 1 the worst) among own ones.
 
     While there are fewer than two, it is as far from their mean as the rank is from the middle.

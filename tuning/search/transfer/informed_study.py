@@ -25,25 +25,25 @@ class InformedStudy(optuna.Study):
     """It is asked for proposals only; whoever counts trials uses the plain study of its storage."""
 
     findings: Findings | None = None
-    _judged: dict[int, FrozenTrial] | None = None
+    _shown: dict[int, FrozenTrial] | None = None
 
-    def judge(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
+    def show_comparable(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
         """Show these trials, whose curves the evidence has in the same order, by their comparable
         values from now on; where nothing is stopped, as they are.
         """
-        self._judged = None
+        self._shown = None
         usable = [i for i, seen in enumerate(evidence.trials) if seen.curve and not seen.failed]
         if not evidence.levels or not usable:
             return
         known = comparable([evidence.trials[i].curve for i in usable], evidence.levels)
         index, values = known.newest()
         sign = 1.0 if self.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
-        self._judged = {
+        self._shown = {
             trials[usable[i]].number: _complete(trials[usable[i]], sign * float(value))
             for i, value in zip(index, values, strict=True)
         }
 
-    def breed_from(self, trials: Sequence[FrozenTrial], key: str) -> None:
+    def start_first_generation(self, trials: Sequence[FrozenTrial], key: str) -> None:
         """Let a genetic algorithm, which breeds from its own generations alone, take for its first
         what it did not propose: complete trials of other sweeps, an earlier space or searcher.
 
@@ -52,7 +52,7 @@ class InformedStudy(optuna.Study):
             key: by which the algorithm notes a trial's generation.
         """
         found = [t for t in trials if t.state is TrialState.COMPLETE and key not in t.system_attrs]
-        self._judged = {t.number: _of_generation(t, key, 0) for t in found}
+        self._shown = {t.number: _of_generation(t, key, 0) for t in found}
 
     def _get_trials(
         self,
@@ -65,7 +65,7 @@ class InformedStudy(optuna.Study):
         if self.findings is not None and len(self.findings):
             complete = (t for t in own if t.state is TrialState.COMPLETE)
             found = self.findings.trials([t.values for t in complete])
-        judged = self._judged or {}
+        judged = self._shown or {}
         shown = [judged.get(t.number, t) for t in (*found, *own)]
         return [t for t in shown if states is None or t.state in states]
 

@@ -10,9 +10,9 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
-MADE_AGAIN = "made_again"
+REBUILT = "made_again"
 """Marks trials of which only the outcome is known: their study was lost, or of another space."""
-_FEWEST = 10
+_MIN_TRIALS = 10
 """The method begins with the best tenth of what is known."""
 
 
@@ -27,8 +27,8 @@ class WarmCmaEsSampler(CmaEsSampler):
     ) -> dict[str, Any]:
         """As CMA-ES proposes it."""
         complete = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        found = [t for t in complete if t.number < 0 or MADE_AGAIN in t.system_attrs]
-        enough = len(found) >= _FEWEST
+        found = [t for t in complete if t.number < 0 or REBUILT in t.system_attrs]
+        enough = len(found) >= _MIN_TRIALS
         self._source_trials = [_only(t, search_space) for t in found] if enough else None
         return super().sample_relative(study, trial, search_space)
 
