@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from search_spaces.loading.sweep_file import LoadedSweep, Source
+from tests.results.written import write_checkpoint
 from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.cli.app import main
 from tuning.controller.sweep import SweepController
@@ -84,12 +84,7 @@ class Tune:
 
 def add_checkpoint(paths: SweepPaths, trial_id: str, step: int) -> Path:
     """A complete checkpoint whose weights cannot be loaded."""
-    trial = paths.trial(trial_id)
-    folder = staging_folder(trial, step, 1)
-    create_staging(folder)
-    (folder / "model.safetensors").write_bytes(b"weights")
-    commit(folder, trial.checkpoint(step), step=step)
-    return trial.checkpoint(step)
+    return write_checkpoint(paths.trial(trial_id), step, {"model.safetensors": "weights"})
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
-"""Trials as files, without anything that ran."""
+"""Trials and checkpoints written as files, without training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from results.analysis.replicates import replicate_id
-from results.paths import SweepPaths
+from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.paths import SweepPaths, TrialPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 
 
-def add(
+def add_trial(
     sweep: SweepPaths,
     number: int,
     losses: dict[int, float],
@@ -16,7 +20,7 @@ def add(
     replicate: int = 0,
     **params: object,
 ) -> str:
-    """Write a trial whose metric `loss` was these values at these steps."""
+    """Write a trial that reported these values of `loss`, by step; returns its id."""
     record = TrialRecord(
         id=replicate_id(number, replicate),
         number=number,
@@ -38,3 +42,16 @@ def add(
     )
     paths.reports.write_text("".join(f"{line}\n" for line in lines))
     return record.id
+
+
+def write_checkpoint(
+    paths: TrialPaths, step: int, files: Mapping[str, str | bytes], attempt: int = 1
+) -> Path:
+    """Commit a checkpoint with these files; returns its folder."""
+    folder = staging_folder(paths, step, attempt)
+    create_staging(folder)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    commit(folder, paths.checkpoint(step), step=step)
+    return paths.checkpoint(step)

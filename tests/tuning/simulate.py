@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths
 from results.records.trial import Report, append_report
 from search_spaces.spec.sweep import SweepSpec
+from tests.results.written import write_checkpoint
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
@@ -76,10 +76,7 @@ def train(
 
 def save(job: TrialJob, step: int) -> None:
     """A checkpoint that says whose it is."""
-    folder = staging_folder(job.paths, step, job.attempt)
-    create_staging(folder)
-    (folder / "weights.txt").write_text(f"{job.trial_id} at {step}")
-    commit(folder, job.paths.checkpoint(step), step=step)
+    write_checkpoint(job.paths, step, {"weights.txt": f"{job.trial_id} at {step}"}, job.attempt)
 
 
 def finish(run: SweepController) -> None:

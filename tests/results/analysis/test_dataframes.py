@@ -14,7 +14,7 @@ from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, append_report, read_trial, write_trial
 from search_spaces.errors import UserError
-from tests.results.written import add
+from tests.results.written import add_trial
 from tests.tuning.simulate import make_spec
 
 SHIPPED = Path(__file__).parents[3] / "search_spaces" / "digits.yaml"
@@ -26,9 +26,9 @@ def sweep(tmp_path: Path) -> SweepPaths:
 
 
 def test_tables(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
-    add(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
-    add(sweep, 2, {})
+    add_trial(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
+    add_trial(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
+    add_trial(sweep, 2, {})
     frame = trials_frame(read_leaderboard(sweep, "loss", "min"), make_spec())
     fixed = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
     assert list(frame) == [*fixed, "params.lr", "params.width", "params.layers"]
@@ -45,7 +45,7 @@ def test_tables(sweep: SweepPaths) -> None:
 
 
 def test_every_objective_has_a_column(sweep: SweepPaths) -> None:
-    files = sweep.trial(add(sweep, 0, {1: 0.5}))
+    files = sweep.trial(add_trial(sweep, 0, {1: 0.5}))
     append_report(files, Report(step=2, metrics={"loss": 0.4, "size": 7}, attempt=1, time=1.0))
     spec = make_spec(metric=["loss", "size"])
     frame = trials_frame(read_leaderboard(sweep, "loss", "min"), spec)
@@ -62,7 +62,7 @@ def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
 
 
 def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.5})
+    add_trial(sweep, 0, {1: 0.5})
     sweep.spec.write_bytes(SHIPPED.read_bytes())
     loaded = load(str(sweep.root))
     assert (loaded.name, loaded.metric, loaded.mode) == ("digits-1", "accuracy", "max")
@@ -72,7 +72,7 @@ def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
 
 
 def test_attempts(sweep: SweepPaths) -> None:
-    files = sweep.trial(add(sweep, 0, {1: 0.5}))
+    files = sweep.trial(add_trial(sweep, 0, {1: 0.5}))
     broken = Attempt(number=1, started=100.0, ended=103.5, error="OSError: disk")
     again = Attempt(number=2, started=110.0)
     record = read_trial(files)

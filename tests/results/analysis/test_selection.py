@@ -25,7 +25,7 @@ from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, append_report
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SelectSpec
-from tests.results.written import add
+from tests.results.written import add_trial
 from tests.tuning.simulate import make_spec
 
 SPEC = make_spec()
@@ -41,11 +41,11 @@ def order(sweep: SweepPaths, **select: Any) -> list[str]:
 
 
 def test_the_value_that_counts(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.1, 2: 0.6, 3: 0.6})  # best at its best
-    add(sweep, 1, {1: 0.9, 2: 0.9, 3: 0.2})  # best at its last, which was luck
-    add(sweep, 2, {1: 0.4, 2: 0.4, 3: 0.4})  # best when smoothed
-    add(sweep, 3, {1: 0.01}, TrialState.FAILED)
-    add(sweep, 4, {1: 0.05, 2: math.nan})  # diverged at last, good before
+    add_trial(sweep, 0, {1: 0.1, 2: 0.6, 3: 0.6})  # best at its best
+    add_trial(sweep, 1, {1: 0.9, 2: 0.9, 3: 0.2})  # best at its last, which was luck
+    add_trial(sweep, 2, {1: 0.4, 2: 0.4, 3: 0.4})  # best when smoothed
+    add_trial(sweep, 3, {1: 0.01}, TrialState.FAILED)
+    add_trial(sweep, 4, {1: 0.05, 2: math.nan})  # diverged at last, good before
     assert order(sweep) == ["t0001", "t0002", "t0000"]
     assert order(sweep, at="best") == ["t0004", "t0000", "t0001", "t0002"]
     assert order(sweep, at="smoothed") == ["t0002", "t0000", "t0001"]
@@ -57,8 +57,8 @@ def test_the_value_that_counts(sweep: SweepPaths) -> None:
 def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match="none of 0 trials has a finite 'loss'"):
         select_winner(sweep, SPEC)
-    add(sweep, 0, {1: 0.5}, TrialState.FAILED)
-    add(sweep, 1, {1: math.inf})
+    add_trial(sweep, 0, {1: 0.5}, TrialState.FAILED)
+    add_trial(sweep, 1, {1: math.inf})
     with pytest.raises(UserError, match="none of 2 trials has a finite 'loss'"):
         select_winner(sweep, SPEC)
 
@@ -87,7 +87,7 @@ def test_the_front_is_what_nothing_dominates(raw: list[tuple[int, int]]) -> None
 
 
 def seen(sweep: SweepPaths, number: int, loss: float, seconds: float, replicate: int = 0) -> None:
-    files = sweep.trial(add(sweep, number, {}, replicate=replicate))
+    files = sweep.trial(add_trial(sweep, number, {}, replicate=replicate))
     metrics = {"loss": loss, "seconds": seconds}
     append_report(files, Report(step=1, metrics=metrics, attempt=1, time=1.0))
 
@@ -134,8 +134,8 @@ def measured(trial: str, search: float, *test: float) -> ConfirmedTrial:
 
 
 def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
-    add(sweep, 0, {1: 0.1})
-    add(sweep, 1, {1: 0.2})
+    add_trial(sweep, 0, {1: 0.1})
+    add_trial(sweep, 1, {1: 0.2})
     trials = (measured("t0000", 0.1, 0.4, 0.5), measured("t0001", 0.2, 0.21, 0.19))
     made = Confirmation(modes={"loss": "min"}, seeds=(7, 8), trials=trials)
     assert read(sweep) is None

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, whenever the writer dies."""
+"""The commit protocol: a checkpoint is complete or absent, whenever the writer dies."""
 
 import logging
 import os
@@ -10,18 +10,17 @@ import pytest
 
 import results.checkpoints.commit
 import results.checkpoints.streaming_hash
-from results.checkpoints.cleanup import prune, quarantine_damaged
+from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import (
     CheckpointError,
-    commit,
     create_staging,
     damaged_checkpoints,
     newest_intact,
     staging_folder,
     verify,
 )
-from results.checkpoints.streaming_hash import write_hashed
 from results.paths import TrialPaths
+from tests.results.checkpoints.damage import DAMAGE, content, save
 
 
 @pytest.fixture
@@ -30,30 +29,13 @@ def paths(tmp_path: Path) -> TrialPaths:
 
 
 @pytest.fixture(autouse=True)
-def large() -> Iterator[None]:
-    """What is hashed while it is written is small here, and no less in danger."""
+def stream_small_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results.checkpoints.streaming_hash, "MIN_STREAMED_BYTES", 1)
         yield
 
 
-def save(paths: TrialPaths, step: int, text: str = "", attempt: int = 1) -> None:
-    folder = staging_folder(paths, step, attempt)
-    create_staging(folder)
-    write_hashed(
-        folder / "model.safetensors", [memoryview((text or f"weights of {step}").encode())]
-    )
-    (folder / "nested").mkdir()
-    (folder / "nested" / "rng.json").write_text("{}")
-    commit(folder, paths.checkpoint(step), step=step)
-
-
-def content(paths: TrialPaths) -> str | None:
-    found = newest_intact(paths)
-    return None if found is None else (found.folder / "model.safetensors").read_text()
-
-
-def test_the_newest_comes_back_with_its_manifest(paths: TrialPaths) -> None:
+def test_newest_intact_returns_the_newest_with_its_manifest(paths: TrialPaths) -> None:
     assert newest_intact(paths) is None
     assert damaged_checkpoints(paths) == []
     save(paths, 5)
@@ -67,40 +49,8 @@ def test_the_newest_comes_back_with_its_manifest(paths: TrialPaths) -> None:
     assert [p.name for p in paths.checkpoints.iterdir() if p.name.startswith(".")] == []
 
 
-def truncate(folder: Path) -> None:
-    os.truncate(folder / "model.safetensors", 3)
-
-
-def flip_a_bit(folder: Path) -> None:
-    data = bytearray((folder / "model.safetensors").read_bytes())
-    data[0] ^= 1
-    (folder / "model.safetensors").write_bytes(data)
-
-
-def point_outside(folder: Path) -> None:
-    text = (folder / "manifest.json").read_text()
-    (folder / "manifest.json").write_text(text.replace("nested/rng.json", "../../x"))
-
-
-def be_of_another_step(folder: Path) -> None:
-    shutil.copy(folder.with_name("step_00000001") / "manifest.json", folder)
-    shutil.copy(folder.with_name("step_00000001") / "model.safetensors", folder)
-
-
-DAMAGE: list[tuple[Callable[[Path], object], str]] = [
-    (truncate, "model.safetensors has 3 bytes, not 12"),
-    (flip_a_bit, "model.safetensors has another SHA-256"),
-    (lambda f: (f / "manifest.json").unlink(), "manifest.json is missing"),
-    (lambda f: (f / "manifest.json").write_text('{"step": 2, "fil'), "manifest.json is not read"),
-    (lambda f: (f / "manifest.json").write_bytes(b"\xff\xfe"), "manifest.json is not readable"),
-    (lambda f: (f / "nested" / "rng.json").unlink(), "nested/rng.json is missing"),
-    (point_outside, "../../x points outside"),
-    (be_of_another_step, "manifest.json is of step 1"),
-]
-
-
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE)
-def test_a_damaged_one_is_passed_over_and_named(
+def test_newest_intact_skips_damaged_checkpoints_and_names_them(
     paths: TrialPaths,
     caplog: pytest.LogCaptureFixture,
     damage: Callable[[Path], object],
@@ -116,29 +66,7 @@ def test_a_damaged_one_is_passed_over_and_named(
     assert [e.reason.startswith(reason) for e in damaged_checkpoints(paths)] == [True]
 
 
-@pytest.mark.parametrize(("damage", "reason"), DAMAGE)
-def test_damaged_ones_are_put_aside_up_to_the_newest_whole_one(
-    paths: TrialPaths,
-    caplog: pytest.LogCaptureFixture,
-    damage: Callable[[Path], object],
-    reason: str,
-) -> None:
-    for step in (1, 2, 3):
-        save(paths, step, "old weights!")
-    damage(paths.checkpoint(3))
-    with caplog.at_level(logging.WARNING):
-        quarantine_damaged(paths)
-    flip_a_bit(paths.checkpoint(1))
-    assert paths.checkpoint_steps() == [1, 2]
-    assert (paths.checkpoints / "step_00000003.damaged").is_dir()
-    assert "step_00000003.damaged" in caplog.text
-    assert "put aside by a resume" in damaged_checkpoints(paths)[-1].reason
-    assert content(paths) == "old weights!"
-    quarantine_damaged(paths)  # what is older than the newest whole one is left as it is
-    assert paths.checkpoint_steps() == [1, 2]
-
-
-def test_a_file_in_the_place_of_a_folder_is_damage(paths: TrialPaths) -> None:
+def test_verify_refuses_a_file_in_place_of_a_folder(paths: TrialPaths) -> None:
     paths.checkpoints.mkdir(parents=True)
     paths.checkpoint(3).write_text("what?")
     with pytest.raises(CheckpointError, match="not readable"):
@@ -147,7 +75,7 @@ def test_a_file_in_the_place_of_a_folder_is_damage(paths: TrialPaths) -> None:
 
 
 class Crash(BaseException):
-    """As abrupt as an exception can be: no `except Exception` sees it."""
+    """Not an `Exception`, so that no handler catches it."""
 
 
 FAULTS = ("open", "fsync", "rename", "replace", "rmdir", "unlink")
@@ -155,7 +83,7 @@ FAULTS = ("open", "fsync", "rename", "replace", "rmdir", "unlink")
 
 @pytest.fixture
 def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[str]]]:
-    """Arm a crash before the n-th system call that changes files or makes them durable."""
+    """Crash before the n-th system call that changes files or flushes them."""
 
     def arm(n: int) -> list[str]:
         monkeypatch.undo()
@@ -184,7 +112,7 @@ def counted(call: Callable[..., object], name: str, calls: list[str], n: int) ->
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two-renames"])
 @pytest.mark.parametrize("redo", [False, True], ids=["new", "redo"])
-def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
+def test_commit_survives_a_crash_at_any_system_call(
     paths: TrialPaths,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -215,7 +143,7 @@ def test_a_crash_at_any_moment_leaves_a_whole_checkpoint(
         assert content(paths) in allowed, f"after {calls}"
         assert damaged_checkpoints(paths) == [], f"after {calls}"
         paths.attempt(3).mkdir(parents=True)
-        save(paths, 3, attempt=3)  # whatever lies about, the next attempt goes on
+        save(paths, 3, attempt=3)  # the next attempt ignores leftovers
         prune(paths, keep=1)
         assert [p.name for p in paths.checkpoints.iterdir()] == ["step_00000003"]
         if not died:
@@ -231,47 +159,7 @@ def renames_can_exchange(folder: Path) -> bool:
     return results.checkpoints.commit.exchange(folder / "a", folder / "b")
 
 
-def test_prune_keeps_the_newest_whole_ones(paths: TrialPaths) -> None:
-    for step in (1, 2, 3, 4, 5):
-        save(paths, step)
-    flip_a_bit(paths.checkpoint(5))
-    truncate(paths.checkpoint(3))
-    prune(paths, keep=2)
-    assert paths.checkpoint_steps() == [2, 3, 4, 5]  # 4 and 2 are whole
-    prune(paths, keep=1)
-    assert paths.checkpoint_steps() == [4, 5]
-    save(paths, 6)
-    prune(paths, keep=1)
-    assert paths.checkpoint_steps() == [6]
-    with pytest.raises(ValueError, match="at least one"):
-        prune(paths, keep=0)
-
-
-def test_prune_leaves_the_last_whole_one_alone(paths: TrialPaths) -> None:
-    save(paths, 1)
-    for step in (2, 3):
-        save(paths, step)
-        flip_a_bit(paths.checkpoint(step))
-    prune(paths, keep=1)
-    assert content(paths) == "weights of 1"
-
-
-def test_prune_removes_what_dead_attempts_left(paths: TrialPaths) -> None:
-    save(paths, 1, attempt=2)
-    for attempt in (1, 2):
-        create_staging(staging_folder(paths, 9, attempt))
-    (paths.checkpoints / ".step_00000001.pruned").mkdir()
-    (paths.checkpoints / "notes").mkdir()
-    paths.attempt(2).mkdir(parents=True)
-    prune(paths, keep=3)
-    left = sorted(p.name for p in paths.checkpoints.iterdir())
-    assert left == [".step_00000009.attempt_0002", "notes", "step_00000001"]
-    paths.attempt(3).mkdir()  # a newer attempt has begun: nobody writes the second one's any more
-    prune(paths, keep=3)
-    assert not staging_folder(paths, 9, 2).exists()
-
-
-def test_open_staging_starts_empty(paths: TrialPaths) -> None:
+def test_create_staging_empties_the_folder(paths: TrialPaths) -> None:
     folder = staging_folder(paths, 1, 1)
     create_staging(folder)
     (folder / "half").write_text("written")

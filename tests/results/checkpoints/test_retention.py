@@ -17,14 +17,14 @@ REPORTS = {s: report(s, loss=v) for s, v in {1: 3.0, 2: 1.0, 3: math.nan, 4: 2.0
 STEPS = [1, 2, 3, 4, 5]
 
 
-def test_the_best_stay_and_what_is_no_number_is_not_best() -> None:
+def test_retention_keeps_the_best_finite_values() -> None:
     assert Retention(best=2, metric="loss").protected(STEPS, REPORTS) == {2, 4}
     assert Retention(best=2, metric="loss", mode="max").protected(STEPS, REPORTS) == {1, 5}
     assert Retention(best=9, metric="loss").protected(STEPS, REPORTS) == {1, 2, 4, 5}
     assert Retention(best=1, metric="other").protected(STEPS, REPORTS) == frozenset()
 
 
-def test_the_first_at_each_rung_stays_by_the_clock_of_the_scheduler() -> None:
+def test_retention_keeps_the_first_checkpoint_at_each_rung() -> None:
     assert Retention(rungs=(2, 4)).protected([1, 3, 4, 5], REPORTS) == {3, 4}
     epochs = {s: report(s, epoch=s / 2) for s in STEPS}
     assert Retention(rungs=(1, 2), clock="epoch").protected(STEPS, epochs) == {2, 4}
@@ -38,7 +38,7 @@ def test_the_first_at_each_rung_stays_by_the_clock_of_the_scheduler() -> None:
     st.integers(0, 4),
     st.lists(st.integers(1, 30).map(float), max_size=3),
 )
-def test_what_is_protected_is_there_and_bounded(
+def test_retention_protects_only_existing_steps(
     values: dict[int, float], best: int, rungs: list[float]
 ) -> None:
     reports = {s: report(s, loss=v) for s, v in values.items()}

@@ -27,7 +27,7 @@ def parts(sizes: list[int]) -> list[memoryview]:
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_what_is_noted_is_what_is_there(tmp_path: Path, sizes: list[int]) -> None:
+def test_write_hashed_records_the_hash_of_large_files(tmp_path: Path, sizes: list[int]) -> None:
     file, content = tmp_path / "file", b"".join(parts(sizes))
     file.write_text("of an attempt before")
     write_hashed(file, parts(sizes))
@@ -51,7 +51,7 @@ def tear_the_note(file: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [change, tear_the_note])
-def test_a_note_that_is_not_true_is_not_believed(
+def test_commit_ignores_a_stale_or_damaged_hash_sidecar(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
     draft, final = tmp_path / "draft", tmp_path / "step_00000001"
@@ -63,7 +63,7 @@ def test_a_note_that_is_not_true_is_not_believed(
     assert sorted(p.name for p in final.iterdir()) == ["file", "manifest.json"]
 
 
-def test_a_hash_that_is_known_is_not_taken_again(
+def test_commit_does_not_hash_streamed_files_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draft, hashed = tmp_path / "draft", list[str]()
@@ -83,7 +83,7 @@ def test_a_hash_that_is_known_is_not_taken_again(
     assert sorted(manifest.files) == ["in/weights", "small.json"]
 
 
-def test_storage_that_fails_for_a_moment_gets_the_whole_file_again(
+def test_write_hashed_retries_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fsync, calls = os.fsync, list[int]()
@@ -101,7 +101,7 @@ def test_storage_that_fails_for_a_moment_gets_the_whole_file_again(
     assert pop_hash_sidecar(tmp_path / "file") == hash_file(tmp_path / "file")
 
 
-def test_where_the_disk_cannot_be_told_to_begin_it_is_written_too(
+def test_write_hashed_works_without_sync_file_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results.checkpoints.streaming_hash, "sync_file_range", lambda: None)

@@ -7,9 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from results.checkpoints.commit import commit, create_staging, verify
+from results.checkpoints.commit import verify
 from results.export import ModelCard, ModelSource, export_model
+from results.paths import TrialPaths
 from search_spaces.errors import UserError
+from tests.results.written import write_checkpoint
 
 CARD = ModelCard(
     "llm-1",
@@ -24,11 +26,7 @@ CARD = ModelCard(
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "staged"
-    create_staging(folder)
-    (folder / "model.safetensors").write_text("weights")
-    commit(folder, tmp_path / "step_00000001", step=1)
-    return tmp_path / "step_00000001"
+    return write_checkpoint(TrialPaths(tmp_path), 1, {"model.safetensors": "weights"})
 
 
 def write(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The taxonomy: one answer for each failure."""
+"""Classification of failures."""
 
 from pathlib import Path
 
@@ -81,16 +81,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(("error", "log", "remedy", "cause"), CASES)
-def test_each_failure_is_one_thing(error: str, log: str, remedy: Remedy, cause: Cause) -> None:
+def test_classify_gives_remedy_and_cause(
+    error: str, log: str, remedy: Remedy, cause: Cause
+) -> None:
     failure = classify(error, log)
     assert (failure.remedy, failure.cause) == (remedy, cause)
 
 
-def test_a_hang_is_named() -> None:
+def test_classify_names_a_hang() -> None:
     assert classify(DIED, "Timeout (0:00:05)!\n").error.startswith("hung: a rank was silent")
 
 
-def test_the_users_patterns_come_first() -> None:
+def test_classify_prefers_user_patterns() -> None:
     patterns = {"no such thing": Remedy.FAIL_TRIAL, r"bo+m": Remedy.STOP_SWEEP}
     patterns |= {"boom": Remedy.RETRY}
     assert classify("RuntimeError: boom", patterns=patterns).remedy is Remedy.STOP_SWEEP
@@ -98,18 +100,18 @@ def test_the_users_patterns_come_first() -> None:
     assert (found.remedy, found.cause) == (Remedy.RETRY_ELSEWHERE, Cause.INFRASTRUCTURE)
 
 
-def test_what_follows_a_lack_of_memory_is_chosen() -> None:
+def test_classify_uses_the_chosen_remedy_for_out_of_memory() -> None:
     error = "rank 0: OutOfMemoryError: CUDA out of memory"
     assert classify(error, on_oom=Remedy.FAIL_TRIAL).remedy is Remedy.FAIL_TRIAL
 
 
-def test_a_signature_is_without_numbers_and_addresses() -> None:
+def test_signature_ignores_numbers_and_addresses() -> None:
     first = signature("rank 0: ValueError: x is 3.5 at 0x7fab of 1f00aa77cc")
     assert first == signature("rank 1: ValueError: x is 17.25 at 0x11 of 1f00aa77dd")
     assert first != signature("rank 1: ValueError: y is 17.25 at 0x11 of 1f00aa77dd")
 
 
-def test_an_error_of_many_characters_is_cut() -> None:
+def test_in_one_line_truncates_long_errors() -> None:
     said = error_line(ValueError("shape " + "9" * 50_000))
     assert said.startswith("ValueError: shape 999")
     assert said.endswith("9 …")
@@ -117,12 +119,12 @@ def test_an_error_of_many_characters_is_cut() -> None:
 
 
 class HealthCheckFailed(Exception):
-    """As Ray Train says it of a worker that is gone."""
+    """The error of Ray Train for a dead worker."""
 
     health_check_failure = MemoryError("1 worker(s) were killed due to the node running low\n…")
 
 
-def test_of_several_ranks_the_one_that_is_gone_says_why() -> None:
+def test_describe_prefers_the_rank_that_died() -> None:
     failed = RuntimeError("Training failed")
     failed.worker_failures = {0: RuntimeError("Connection closed by peer"), 1: ValueError("no")}
     assert describe_failure(failed) == "rank 0: RuntimeError: Connection closed by peer"

@@ -1,4 +1,4 @@
-"""Fault points: only those that exist, only when asked for."""
+"""Fault points: all of them are registered, and only the requested one kills."""
 
 import os
 import re
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from results.storage import fault_injection
 from results.storage.atomic import append_line, write_atomic
 from results.storage.fault_injection import POINTS, VARIABLE, fault_point
 from search_spaces.errors import UserError
@@ -17,14 +16,13 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Signals that would have been sent."""
+    """Signals that were sent, without their effect."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, signum: sent.append((pid, signum)))
-    fault_injection._passed.clear()
     return sent
 
 
-def test_the_nth_passing_kills(
+def test_fault_point_kills_at_the_nth_passing(
     monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
 ) -> None:
     fault_point("driver:asked")
@@ -36,7 +34,7 @@ def test_the_nth_passing_kills(
     assert kills == [(os.getpid(), signal.SIGKILL)]
 
 
-def test_files_have_points_of_their_own(
+def test_fault_point_exists_for_each_file_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
 ) -> None:
     for point in ("trial.json:renamed", "reports.jsonl:durable"):
@@ -53,7 +51,7 @@ def test_files_have_points_of_their_own(
         ("driver:asked:0", "must be point or point:n with n >= 1, got 'driver:asked:0'"),
     ],
 )
-def test_an_unknown_point_is_refused(
+def test_fault_point_refuses_an_unknown_name(
     asked: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, asked)
@@ -61,7 +59,7 @@ def test_an_unknown_point_is_refused(
         fault_point("driver:told")
 
 
-def test_the_registry_and_the_code_name_the_same_points() -> None:
+def test_fault_points_match_their_registry() -> None:
     files = [p for room in ("results", "trainables", "tuning") for p in (ROOT / room).rglob("*.py")]
     text = "\n".join(p.read_text() for p in files)
     named = set(re.findall(r'fault_point\("([^"]+)"\)', text))

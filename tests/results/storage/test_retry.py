@@ -1,4 +1,4 @@
-"""Storage that fails for a moment."""
+"""Retries of storage that fails for a moment."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from search_spaces.errors import UserError
 
 @pytest.fixture
 def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
-    """The next so many fsyncs fail with an error number; gives the calls."""
+    """Make the next fsyncs fail with an error number; returns the calls."""
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
     fsync = os.fsync
 
@@ -34,7 +34,7 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
 
 
 @pytest.mark.parametrize("number", sorted(retry.TRANSIENT))
-def test_what_may_pass_is_tried_again(
+def test_write_retries_transient_errors(
     tmp_path: Path, flaky: Callable[[int, int], list[int]], number: int
 ) -> None:
     flaky(retry.TRIES - 1, number)
@@ -43,20 +43,24 @@ def test_what_may_pass_is_tried_again(
     assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
 
 
-def test_a_line_is_there_in_the_end(tmp_path: Path, flaky: Callable[[int, int], list[int]]) -> None:
+def test_append_line_survives_transient_errors(
+    tmp_path: Path, flaky: Callable[[int, int], list[int]]
+) -> None:
     flaky(2, errno.EIO)
     append_line(tmp_path / "lines", '{"step": 1}')
     assert {line["step"] for line in read_lines(tmp_path / "lines")} == {1}
 
 
-def test_what_lasts_is_raised(tmp_path: Path, flaky: Callable[[int, int], list[int]]) -> None:
+def test_write_raises_an_error_that_persists(
+    tmp_path: Path, flaky: Callable[[int, int], list[int]]
+) -> None:
     calls = flaky(100, errno.ESTALE)
     with pytest.raises(OSError, match="Stale"):
         write_atomic(tmp_path / "a", b"")
     assert len(calls) == retry.TRIES
 
 
-def test_what_will_not_pass_is_raised_at_once(
+def test_write_does_not_retry_a_full_disk(
     tmp_path: Path, flaky: Callable[[int, int], list[int]]
 ) -> None:
     calls = flaky(100, errno.ENOSPC)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.cleanup import remove_leftovers
-from results.checkpoints.commit import commit, create_staging, newest_intact, staging_folder
+from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Remedy, classify
 from results.records.trial import read_trials
 from results.storage.atomic import append_line, read_lines, write_atomic
+from tests.results.written import write_checkpoint
 from tests.tuning.simulate import finish, make_spec, open_run, outcome
 
 ROOT = Path(__file__).parents[3]
@@ -80,11 +81,7 @@ def test_full_disk_keeps_the_older_checkpoint(tmp_path: Path) -> None:
 
 def save(root: Path, step: int, size: int) -> None:
     """A checkpoint of one file."""
-    paths = TrialPaths(root)
-    folder = staging_folder(paths, step, 1)
-    create_staging(folder)
-    (folder / "weights.bin").write_bytes(bytes(size))
-    commit(folder, paths.checkpoint(step), step=step)
+    write_checkpoint(TrialPaths(root), step, {"weights.bin": bytes(size)})
 
 
 @pytest.mark.parametrize("size", [600, 1500, 4000])

@@ -8,6 +8,7 @@ import pytest
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from tests.results.written import write_checkpoint
 from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm_start
 from trainables.registry import resolve
@@ -43,13 +44,8 @@ class Told(SweepEvents):
 
 def checkpointed(paths):
     """Give each trial a checkpoint."""
-    from results.checkpoints.commit import commit, create_staging, staging_folder
-
     for trial in map(paths.trial, paths.trial_ids()):
-        folder = staging_folder(trial, 9, 1)
-        create_staging(folder)
-        (folder / "model.safetensors").write_bytes(trial.root.name.encode())
-        commit(folder, trial.checkpoint(9), step=9)
+        write_checkpoint(trial, 9, {"model.safetensors": trial.root.name})
 
 
 def test_trial_cache_copies_an_identical_trial(tmp_path):
