@@ -1,1 +1,1 @@
-"""The report of a sweep: one HTML page that needs no network."""
+"""HTML pages about one sweep or several; each is one file that needs no network."""

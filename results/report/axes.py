@@ -1,4 +1,4 @@
-"""Hyperparameters on axes: logarithms where they were searched so, and categories by name."""
+"""Map hyperparameters to plot axes: logarithmic where the search was, categories by name."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any
 from search_spaces.domains.domain import Domain
 
 ABSENT = object()
-"""In place of the value of a trial that does not have the parameter."""
+"""Stands for the value of a parameter that a trial does not have."""
 _NO_VALUE = "(none)"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis, and where each trial lies on it.
+    """One axis, and the coordinate of each trial on it.
 
     Attributes:
-        title: for the page, escaped.
-        values: a coordinate per trial: of logarithms to base 10, of indices of categories.
-        ticks: coordinate to label, not escaped; empty where the plot may choose.
-        continuous: whether values between those of the trials mean something.
+        title: escaped for the page.
+        values: a coordinate per trial: the value, its logarithm to base 10, or the index of its
+            category.
+        ticks: coordinate → label, not escaped; empty if the plot may choose.
+        continuous: whether coordinates between those of the trials have a meaning.
     """
 
     title: str
@@ -34,7 +35,7 @@ class Axis:
 
 
 def text(value: object) -> str:
-    """What a user named, for a plot: plotly reads a part of HTML in all its labels."""
+    """Escape a user's text for a plot: plotly interprets some HTML in its labels."""
     return html.escape(str(value))
 
 
@@ -64,9 +65,9 @@ def _categories(name: str, values: Sequence[Any]) -> Axis:
     labels = [
         _NO_VALUE if v is ABSENT else v if isinstance(v, str) else json.dumps(v) for v in values
     ]
-    places = {label: float(i) for i, label in enumerate(sorted(set(labels), key=_order))}
-    ticks = {place: label for label, place in places.items()}
-    return Axis(text(name), [places[label] for label in labels], ticks, continuous=False)
+    positions = {label: float(i) for i, label in enumerate(sorted(set(labels), key=_order))}
+    ticks = {position: label for label, position in positions.items()}
+    return Axis(text(name), [positions[label] for label in labels], ticks, continuous=False)
 
 
 def _order(label: str) -> tuple[float, str]:
@@ -77,9 +78,9 @@ def _order(label: str) -> tuple[float, str]:
 
 
 def _decades(low: float, high: float) -> dict[float, str]:
-    """Ticks of a logarithmic axis: whole decades, or 1, 2, 5 of each where there are few."""
+    """Ticks of a logarithmic axis: whole decades, or 1, 2 and 5 of each if there are few."""
     whole = range(math.floor(low), math.ceil(high) + 1)
     parts = (1,) if len(whole) > 4 else (1, 2, 5)
     ticks = {math.log10(part) + e: f"{part * 10.0**e:g}" for e in whole for part in parts}
-    inside = {place: label for place, label in ticks.items() if low <= place <= high}
+    inside = {at: label for at, label in ticks.items() if low <= at <= high}
     return inside or {low: f"{10**low:.3g}", high: f"{10**high:.3g}"}

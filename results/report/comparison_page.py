@@ -1,4 +1,4 @@
-"""The page that shows several sweeps side by side."""
+"""Write the page that compares several sweeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 
 from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
 from results.report.axes import text
-from results.report.cost import Unit, unit_for
 from results.report.figures import blank
 from results.report.page import PageSection, number, plot, write_page
+from results.report.time_units import TimeUnit, unit_for
 
 
 def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
@@ -32,42 +32,42 @@ def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
 
 
 def table(summaries: Sequence[SweepSummary]) -> tuple[list[str], list[list[str]]]:
-    """Header and a row per sweep: what it found, and what at the same cost as the cheapest."""
+    """Header, and a row per sweep: its result, and its best values at the costs of the others."""
     costs, names = equal_costs(summaries), [o.metric for o in summaries[0].spec.objectives]
     several, unit = len(names) > 1, _unit(summaries)
     cost = f"worker-{unit.name}"
     header = ["sweep", "trials", "winner", *names, *["on the front"] * several, cost]
     best = f"best {names[0]}" if several else "best"
-    header += [f"{best} at {unit.of(c)} {unit.sign}" for c in costs]
+    header += [f"{best} at {unit.format(c)} {unit.symbol}" for c in costs]
     return header, [[*_row(s, unit), *(number(s.best_at(c)) for c in costs)] for s in summaries]
 
 
 def progress(summaries: Sequence[SweepSummary]) -> go.Figure:
-    """The best value so far by what was spent, a line per sweep."""
+    """Best value so far over cost, a line per sweep."""
     unit = _unit(summaries)
     figure = blank(f"worker-{unit.name}", text(summaries[0].spec.metric))
     for one in summaries:
         xs = [c / unit.seconds for c, _ in one.progress]
         ys = [v for _, v in one.progress]
-        if ys:  # to the end of the sweep
+        if ys:  # extend the line to the end of the sweep
             xs, ys = [*xs, one.cost / unit.seconds], [*ys, ys[-1]]
         line = {"shape": "hv"}
         figure.add_scatter(x=xs, y=ys, name=text(one.name), mode="lines", line=line)
     return figure.update_layout(showlegend=True)
 
 
-def _unit(summaries: Sequence[SweepSummary]) -> Unit:
+def _unit(summaries: Sequence[SweepSummary]) -> TimeUnit:
     return unit_for(max(s.cost for s in summaries))
 
 
-def _row(one: SweepSummary, unit: Unit) -> list[str]:
+def _row(one: SweepSummary, unit: TimeUnit) -> list[str]:
     found, others = one.winner, [o.metric for o in one.spec.objectives[1:]]
     best = ["-"] * (2 + len(others))
     if found:
         best = [found.record.id, number(found.value)]
         best += [number(found.values.get(name)) for name in others]
     best += [str(one.front)] * bool(others)
-    return [one.name, str(one.trials), *best, unit.of(one.cost)]
+    return [one.name, str(one.trials), *best, unit.format(one.cost)]
 
 
 def _shown(value: object) -> str:

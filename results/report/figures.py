@@ -1,4 +1,4 @@
-"""The plots of the report, as plotly figures. All text in them is escaped: see `axes.text`."""
+"""The plots of the report, as plotly figures; `axes.text` escapes all text in them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COLOURS = {
     TrialState.PENDING: "#95a5a6",
 }
 MAX_CURVES, MAX_POINTS = 300, 100
-"""Drawn of a sweep, and of a curve: the page stays within bounds however large the sweep is."""
+"""Limits of drawn curves and of points per curve, so that a large sweep gives no large page."""
 _CELLS = 24
-"""Of the contour, along each axis."""
-_LEVEL = 7
-"""Axes whose names fit beside each other."""
+"""Cells of the contour along each axis."""
+_MAX_LEVEL_LABELS = 7
+"""Largest number of axes whose names fit side by side; more are drawn slanted."""
 
 
 def history(data: SweepData) -> go.Figure:
-    """Each trial's value by its number, and the best so far."""
+    """Each trial's value over its number, and the best value so far."""
     figure = blank("trial", text(data.spec.metric))
-    known = sorted((e for e in data.lines if e.value is not None), key=_number)
+    known = sorted((e for e in data.summaries if e.value is not None), key=_number)
     for state, colour in COLOURS.items():
         of = [e for e in known if e.record.state is state]
         if of:
@@ -54,13 +54,13 @@ def history(data: SweepData) -> go.Figure:
         line = {"shape": "hv", "color": "#2c3e50"}
         x = [_number(e) for e in good]
         figure.add_scatter(x=x, y=best, mode="lines", name="best so far", line=line)
-    return _within(figure, [e.value for e in good if e.value is not None], data.sign)
+    return _limit_range(figure, [e.value for e in good if e.value is not None], data.sign)
 
 
 def curves(data: SweepData) -> go.Figure:
-    """The metric by step of the best trials, one trace for each state, and the rungs."""
+    """The metric over steps of the best trials, one trace per state, and the rungs."""
     figure = blank("step", text(data.spec.metric))
-    shown = [e for e in data.lines if data.curves[e.record.id]][:MAX_CURVES]
+    shown = [e for e in data.summaries if data.curves[e.record.id]][:MAX_CURVES]
     for state, colour in COLOURS.items():
         of = [e.record.id for e in shown if e.record.state is state]
         if of:
@@ -73,11 +73,11 @@ def curves(data: SweepData) -> go.Figure:
     for rung in data.rung_steps:
         figure.add_vline(x=rung, line={"color": "#888", "dash": "dot", "width": 1})
     values = [value for e in shown for _, value in data.curves[e.record.id]]
-    return _within(figure, values, data.sign)
+    return _limit_range(figure, values, data.sign)
 
 
 def parallel_coordinates(data: SweepData) -> go.Figure | None:
-    """A line per trial through its parameters and its value; None without two of either."""
+    """A line per trial through its parameters and its value; None with fewer than two trials."""
     found = axes([e.record.params for e in data.ranked], data.spec.domains())
     if len(data.ranked) < 2 or not found:
         return None
@@ -93,7 +93,7 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
         "showscale": True,
     }
     dimensions = [_dimension(a) for a in [*found.values(), metric]]
-    slanted = len(dimensions) > _LEVEL
+    slanted = len(dimensions) > _MAX_LEVEL_LABELS
     figure = go.Figure(
         go.Parcoords(line=line, dimensions=dimensions, labelangle=-20 if slanted else 0)
     )
@@ -102,7 +102,7 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
 
 
 def importances(data: SweepData) -> go.Figure | None:
-    """Bars by parameter and method; None where none were computed."""
+    """Bars by parameter and method; None if no importance was computed."""
     if not data.importances:
         return None
     figure = blank("share", "")
@@ -116,12 +116,12 @@ def importances(data: SweepData) -> go.Figure | None:
             marker={"color": colour},
         )
     figure.update_yaxes(type="category")
-    figure.update_layout(legend={"traceorder": "reversed"})  # as the bars are, from the top
+    figure.update_layout(legend={"traceorder": "reversed"})  # same order as the bars, from the top
     return figure.update_layout(height=140 + 45 * len(data.importances[0].shares))
 
 
 def contour(data: SweepData) -> go.Figure | None:
-    """The metric over the two parameters that matter most; None without two."""
+    """The metric over the two most important parameters; None with fewer than two."""
     found = axes([e.record.params for e in data.ranked], data.spec.domains())
     ordered = [n for one in data.importances[:1] for n in one.shares if n in found] or list(found)
     if len(ordered) < 2 or len(data.ranked) < 4:
@@ -152,7 +152,7 @@ def contour(data: SweepData) -> go.Figure | None:
 
 
 def pareto_front(data: SweepData) -> go.Figure | None:
-    """The trials by their first two objectives, those on the front of all objectives marked."""
+    """The trials by their first two objectives; those on the front of all objectives are marked."""
     if not data.points:
         return None
     modes = selection_objectives(data.spec, data.spec.select)
@@ -178,7 +178,7 @@ def costs(data: SweepData) -> go.Figure:
     """Worker-seconds that each trial took."""
     figure = blank("trial", "worker-seconds")
     for state, colour in COLOURS.items():
-        of = sorted((e for e in data.lines if e.record.state is state), key=_number)
+        of = sorted((e for e in data.summaries if e.record.state is state), key=_number)
         if of:
             x, seconds = [_number(e) for e in of], [e.record.worker_seconds for e in of]
             figure.add_bar(x=x, y=seconds, width=0.8, name=state.value, marker={"color": colour})
@@ -186,7 +186,7 @@ def costs(data: SweepData) -> go.Figure:
 
 
 def thinned(curve: Curve) -> Curve:
-    """At most `MAX_POINTS` points of a curve, its ends among them."""
+    """At most `MAX_POINTS` points of a curve, including both ends."""
     if len(curve) <= MAX_POINTS:
         return curve
     places = np.linspace(0, len(curve) - 1, MAX_POINTS).round().astype(int)
@@ -196,19 +196,19 @@ def thinned(curve: Curve) -> Curve:
 def _add_curves(
     figure: go.Figure, found: Sequence[tuple[str, Curve]], name: str, colour: str
 ) -> None:
-    """Many curves as one trace, which a browser draws faster than one each."""
+    """Add many curves as one trace, which a browser draws faster than one trace each."""
     xs: list[float | None] = []
     ys: list[float | None] = []
-    said: list[str] = []
+    labels: list[str] = []
     for trial, curve in found:
         points = thinned(curve)
         xs += [*(s for s, _ in points), None]
         ys += [*(float(f"{v:.6g}") for _, v in points), None]
-        said += [trial] * (len(points) + 1)
+        labels += [trial] * (len(points) + 1)
     figure.add_scatter(
         x=xs,
         y=ys,
-        text=said,
+        text=labels,
         name=name,
         mode="lines+markers",
         marker={"size": 3},
@@ -220,13 +220,13 @@ def _add_curves(
 
 def _dimension(axis: Axis) -> dict[str, Any]:
     shown: dict[str, Any] = {"label": axis.title, "values": axis.values}
-    if axis.ticks:  # of all labels these alone are taken as they are
+    if axis.ticks:  # the only labels that plotly does not interpret as HTML
         shown |= {"tickvals": list(axis.ticks), "ticktext": list(axis.ticks.values())}
     return shown
 
 
 def _cells(x: Axis, y: Axis, values: Any) -> dict[str, Any]:
-    """Means of the trials in each cell of a grid; the plot fills those without any."""
+    """Mean of the trials in each cell of a grid; the plot fills empty cells."""
     (xs, columns), (ys, rows) = _bins(x), _bins(y)
     total, count = np.zeros((_CELLS, _CELLS)), np.zeros((_CELLS, _CELLS))
     np.add.at(total, (rows, columns), values)
@@ -237,7 +237,7 @@ def _cells(x: Axis, y: Axis, values: Any) -> dict[str, Any]:
 
 
 def _bins(axis: Axis) -> tuple[Any, Any]:
-    """Coordinates of an axis's cells, from the least value to the greatest, and each one's cell."""
+    """Coordinates of an axis's cells in ascending order, and the cell of each value."""
     values = np.array(axis.values)
     low, high = values.min(), values.max()
     places = ((values - low) / (high - low) * (_CELLS - 1)).round().astype(int)
@@ -245,7 +245,7 @@ def _bins(axis: Axis) -> tuple[Any, Any]:
 
 
 def _range(values: Sequence[float], sign: int) -> tuple[float, float] | None:
-    """From the best to where the worst tenth begins, when that tenth would squash all others."""
+    """From the best value to the worst tenth, if that tenth would compress the rest; else None."""
     if len(values) < 5:
         return None
     costs = sign * np.array(values, dtype=float)
@@ -256,12 +256,12 @@ def _range(values: Sequence[float], sign: int) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def _within(figure: go.Figure, values: Sequence[float], sign: int) -> go.Figure:
+def _limit_range(figure: go.Figure, values: Sequence[float], sign: int) -> go.Figure:
     if limits := _range(values, sign):
         low, high = limits
-        room = 0.05 * (high - low)
-        figure.update_yaxes(range=[low - room, high + room])
-        note = "the worst values lie outside"
+        margin = 0.05 * (high - low)
+        figure.update_yaxes(range=[low - margin, high + margin])
+        note = "the worst values are outside"
         where = {"x": 1, "y": 1, "xref": "paper", "yref": "paper", "yanchor": "bottom"}
         figure.add_annotation(text=note, showarrow=False, **where)
     return figure
@@ -272,7 +272,7 @@ def _number(line: TrialSummary) -> int:
 
 
 def blank(x: str, y: str) -> go.Figure:
-    """An empty figure in the manner of the report, with the titles of its axes (escaped)."""
+    """An empty figure in the style of the report; axis titles must be escaped."""
     return _styled(go.Figure()).update_xaxes(title=x).update_yaxes(title=y)
 
 

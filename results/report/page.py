@@ -1,4 +1,4 @@
-"""Puts the report together: text, tables and plots in one HTML file that needs no network."""
+"""Write the report of a sweep: text, tables and plots in one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from plotly.offline import get_plotlyjs
 
 from results.analysis.leaderboard import TrialSummary
 from results.records.trial import TrialState
-from results.report import figures, population
-from results.report.cost import unit_for
-from results.report.sweep_data import Importance, SweepData, failures
+from results.report import figures
+from results.report.failure_classes import failure_classes
+from results.report.inheritance import HEADER, inheritance_figure, inheritance_rows
+from results.report.sweep_data import Importance, SweepData
+from results.report.time_units import unit_for
 from results.storage.atomic import write_atomic
 
-_HEAD = 20
+_MAX_ROWS = 20
 """Trials in the table of the best."""
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page: a title, lines of text, a plot and a table, of which each may lack.
+    """A part of the page: a title, and optionally lines of text, a plot and a table.
 
-    Cells and lines are plain text, escaped by the template.
+    Cells and lines are plain text; the template escapes them.
     """
 
     title: str
@@ -45,7 +47,7 @@ def write_page(
     winner: Sequence[str],
     sections: Sequence[PageSection],
 ) -> None:
-    """Write a page atomically. plotly's own code is in it once; nothing is fetched by it."""
+    """Write a page atomically; it contains plotly's code, and loads nothing."""
     environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
     html = environment.get_template("page.html").render(
         title=title, lead=lead, winner=winner, sections=sections, plotly=Markup(get_plotlyjs())
@@ -54,7 +56,7 @@ def write_page(
 
 
 def plot(figure: go.Figure | None) -> Markup | None:
-    """A figure as HTML: plotly writes `<`, `>` and `&` in its data as JSON escapes."""
+    """A figure as HTML; plotly escapes `<`, `>` and `&` in its data."""
     if figure is None:
         return None
     config = {"displaylogo": False, "responsive": True}
@@ -67,34 +69,34 @@ def write_report(data: SweepData, target: Path) -> None:
 
 
 def _lead(data: SweepData) -> list[str]:
-    spec, states = data.spec, Counter(e.record.state for e in data.lines)
+    spec, states = data.spec, Counter(e.record.state for e in data.summaries)
     count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
     lines = [spec.description] if spec.description else []
     goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
     lines.append(f"{spec.trainable}: {goals}, by {spec.search.name}")
-    lines.append(f"{len(data.lines)} trials: {count or 'none yet'}")
+    lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}")
     return lines
 
 
 def _winner(data: SweepData) -> list[str]:
-    """Which trial won, and how much that is worth knowing."""
-    if data.choice is None:
+    """Which trial won, why, and how reliable that is."""
+    if data.selection is None:
         return []
-    first = data.choice.line
+    first = data.selection.line
     params = ", ".join(f"{k} = {setting(v)}" for k, v in first.record.params.items())
     lines = [
         f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
-        f"Why: {data.choice.why}.",
+        f"Why: {data.selection.why}.",
     ]
     others = [e for e in data.ranked if e.record.id != first.record.id]
     if others and not data.others:
         gap = abs((first.value or 0.0) - (others[0].value or 0.0))
         rival = others[0].record.id
-        said = f"{gap:.3g} away" if gap else "the same"
-        lines.append(f"Next to it is {rival} with {number(others[0].value)}: {said}.")
-    if not data.choice.confirmed:
+        difference = f"a difference of {gap:.3g}" if gap else "the same value"
+        lines.append(f"Second is {rival} with {number(others[0].value)}: {difference}.")
+    if not data.selection.confirmed:
         lines.append(
-            f"The best of many noisy values is too good to be true: measure it again with "
+            f"The best of many noisy values is too optimistic: measure it again with "
             f"tune best {data.spec.name} --confirm 3."
         )
     return lines
@@ -102,14 +104,14 @@ def _winner(data: SweepData) -> list[str]:
 
 def _sections(data: SweepData) -> list[PageSection]:
     at = ", ".join(f"{r:g}" for r in data.rung_steps)
-    stops = [f"Dotted lines: the rungs, at steps {at}."] if at else []
-    if len(data.lines) > figures.MAX_CURVES:
-        stops.append(f"The {figures.MAX_CURVES} best of {len(data.lines)} trials are drawn.")
+    notes = [f"Dotted lines: the rungs, at steps {at}."] if at else []
+    if len(data.summaries) > figures.MAX_CURVES:
+        notes.append(f"The {figures.MAX_CURVES} best of {len(data.summaries)} trials are drawn.")
     found = [
-        *(section for one in data.objectives for section in _objective(one, stops)),
+        *(section for one in data.objectives for section in _objective(one, notes)),
         PageSection("Pareto front", plot=plot(figures.pareto_front(data))),
-        _lineage(data),
-        _confirmed(data),
+        _inheritance(data),
+        _confirmation(data),
         _cost(data),
         _failed(data),
         _table(data),
@@ -117,37 +119,37 @@ def _sections(data: SweepData) -> list[PageSection]:
     return [s for s in found if s.plot or s.rows]
 
 
-def _objective(data: SweepData, stops: Sequence[str]) -> list[PageSection]:
-    """The plots of one objective; the metric is named where there are several."""
-    of = f": {data.spec.metric}" if data.named else ""
-    about = _about(data.importances)
+def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
+    """The plots of one objective; the titles name the metric if there are several."""
+    of = f": {data.spec.metric}" if data.is_one_of_several else ""
+    importance_notes = _importance_notes(data.importances)
     return [
         PageSection(f"Optimisation history{of}", plot=plot(figures.history(data))),
-        PageSection(f"Learning curves{of}", stops, plot(figures.curves(data))),
+        PageSection(f"Learning curves{of}", notes, plot(figures.curves(data))),
         PageSection(f"Parallel coordinates{of}", plot=plot(figures.parallel_coordinates(data))),
-        PageSection(f"Parameter importance{of}", about, plot(figures.importances(data))),
-        PageSection(f"The two that matter most{of}", plot=plot(figures.contour(data))),
+        PageSection(f"Parameter importance{of}", importance_notes, plot(figures.importances(data))),
+        PageSection(f"The two most important parameters{of}", plot=plot(figures.contour(data))),
     ]
 
 
 def _values(data: SweepData, line: TrialSummary) -> str:
-    """Of every objective, with their names."""
+    """The value of every objective, with its name."""
     others = [(d.spec.metric, line.values.get(d.spec.metric)) for d in data.others]
     pairs = [(data.spec.metric, line.value), *others]
     return ", ".join(f"{name} {number(value)}" for name, value in pairs)
 
 
-def _about(importances: Sequence[Importance]) -> list[str]:
+def _importance_notes(importances: Sequence[Importance]) -> list[str]:
     if not importances:
         return []
     one = importances[0]
     return [
-        f"Of the metric at step {one.step}, which {one.trials} trials reached: "
-        "values of other steps are not comparable.",
+        f"Computed from the metric at step {one.step}, which {one.trials} trials reached: "
+        "values at other steps are not comparable.",
     ]
 
 
-def _confirmed(data: SweepData) -> PageSection:
+def _confirmation(data: SweepData) -> PageSection:
     made = data.confirmation
     if made is None:
         return PageSection("Confirmation")
@@ -174,45 +176,47 @@ def _confirmed(data: SweepData) -> PageSection:
     return PageSection("Confirmation", text, header=header, rows=rows)
 
 
-def _lineage(data: SweepData) -> PageSection:
-    figure, rows = population.lineage(data), population.rows(data)
-    said = ["An arrow leads from the trial whose weights were taken to the one that went on."]
-    return PageSection("Weights taken over", said, plot(figure), population.HEADER, rows)
+def _inheritance(data: SweepData) -> PageSection:
+    notes = ["An arrow points from the trial whose weights were copied to the one that continued."]
+    figure, rows = inheritance_figure(data), inheritance_rows(data)
+    return PageSection("Inherited weights", notes, plot(figure), HEADER, rows)
 
 
 def _cost(data: SweepData) -> PageSection:
     spent: Counter[TrialState] = Counter()
-    for line in data.lines:
+    for line in data.summaries:
         spent[line.record.state] += round(line.record.worker_seconds)
     unit = unit_for(sum(spent.values()))
-    parts = ", ".join(f"{unit.of(s)} on {state.value}" for state, s in spent.most_common())
-    attempts = [a for e in data.lines for a in e.record.attempts]
-    cpu = unit.of(sum(a.seconds * a.cpus for a in attempts))
-    gpu = unit.of(sum(a.seconds * a.gpus for a in attempts))
-    whole = unit.of(sum(spent.values()))
-    said = [f"Worker-{unit.name}: {whole} in all; {parts}."] if spent else []
-    said += [f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}."] if (cpu, gpu) != ("0", "0") else []
-    return PageSection("Time and cost", said, plot(figures.costs(data)) if spent else None)
+    parts = ", ".join(f"{unit.format(s)} on {state.value}" for state, s in spent.most_common())
+    attempts = [a for e in data.summaries for a in e.record.attempts]
+    cpu = unit.format(sum(a.seconds * a.cpus for a in attempts))
+    gpu = unit.format(sum(a.seconds * a.gpus for a in attempts))
+    whole = unit.format(sum(spent.values()))
+    notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if spent else []
+    notes += (
+        [f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}."] if (cpu, gpu) != ("0", "0") else []
+    )
+    return PageSection("Time and cost", notes, plot(figures.costs(data)) if spent else None)
 
 
 def _failed(data: SweepData) -> PageSection:
     rows = [
-        [f.name, str(f.attempts), _few(f.trials), ", ".join(f.remedies) or "-", f.example]
-        for f in failures([e.record for e in data.lines])
+        [f.name, str(f.attempts), _first_five(f.trials), ", ".join(f.remedies) or "-", f.example]
+        for f in failure_classes([e.record for e in data.summaries])
     ]
     header = ["class", "attempts", "trials", "treated as", "for example"]
     return PageSection("Failures", header=header, rows=rows)
 
 
-def _few(trials: Sequence[str]) -> str:
+def _first_five(trials: Sequence[str]) -> str:
     more = f" and {len(trials) - 5} more" if len(trials) > 5 else ""
     return ", ".join(trials[:5]) + more
 
 
 def _table(data: SweepData) -> PageSection:
-    names = list(dict.fromkeys(name for e in data.lines for name in e.record.params))
+    names = list(dict.fromkeys(name for e in data.summaries for name in e.record.params))
     others = [one.spec.metric for one in data.others]
-    spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.lines)
+    spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.summaries)
     header = ["trial", "state", data.spec.metric, *spread, *others, "step", "seconds"]
     header += [*names, "why it ended"]
     rows = [
@@ -227,15 +231,15 @@ def _table(data: SweepData) -> PageSection:
             *(setting(e.record.params[n]) if n in e.record.params else "" for n in names),
             e.record.reason,
         ]
-        for e in data.lines[:_HEAD]
+        for e in data.summaries[:_MAX_ROWS]
     ]
     return PageSection(
-        f"The best {len(rows)} of {len(data.lines)} trials", header=header, rows=rows
+        f"The best {len(rows)} of {len(data.summaries)} trials", header=header, rows=rows
     )
 
 
 def _mean(line: TrialSummary) -> str:
-    """Of the seeds of a trial's configuration, with its 95 % t-interval."""
+    """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
     if line.mean is None:
         return ""
     spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
@@ -243,12 +247,12 @@ def _mean(line: TrialSummary) -> str:
 
 
 def setting(value: object) -> str:
-    """A parameter's value, in YAML's own words; floats with five digits."""
+    """A parameter's value as in YAML; floats with five digits."""
     return number(value) if isinstance(value, float | str) else json.dumps(value, default=str)
 
 
 def number(value: object) -> str:
-    """Five significant digits for floats; `-` for nothing."""
+    """Five significant digits for floats; `-` for None."""
     if value is None:
         return "-"
     return f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -149,6 +149,6 @@ def test_show_draws_the_family_tree(tune: Tune) -> None:
     assert "at step 3 took the weights of t" in tune("show", "simulated", clone).out
     tune("report", "simulated")
     page = (paths.results / "report.html").read_text()
-    drawn = page[page.index("Weights taken over</h2>") :]
+    drawn = page[page.index("Inherited weights</h2>") :]
     assert f"{clone} from t" in drawn
     assert drawn.index("Plotly.newPlot") < drawn.index(f"<td>{clone}</td>")

@@ -10,7 +10,6 @@ from results.analysis.comparison import compare, differences, equal_costs, progr
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord
 from results.report.comparison_page import table, write_comparison
-from results.report.cost import unit_for
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import finish, make_spec, open_run
@@ -90,12 +89,3 @@ def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
     assert (summaries[1].winner, summaries[1].cost, summaries[1].progress) == (None, 0, [])
     assert table(summaries)[1][1] == ["empty", "0", "-", "-", "0", "-", "-", "-", "-"]
     write_comparison(summaries, tmp_path / "both.html")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (4e5, "111 h")],
-)
-def test_a_cost_is_told_in_the_unit_that_suits_it(seconds: float, told: str) -> None:
-    unit = unit_for(seconds)
-    assert f"{unit.of(seconds)} {unit.sign}" == told

@@ -14,7 +14,7 @@ from results.analysis.replicates import base_trial_id
 from results.analysis.selection import select_winner
 from results.records.trial import TrialRecord, TrialState
 from results.report.page import write_report
-from results.report.sweep_data import read as read_report
+from results.report.sweep_data import read_sweep_data
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import MINIMAL
 from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, study_of, train
@@ -95,7 +95,7 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
     assert f"± {board[0].half_width:.3g}" in choice.why
     assert "mean over 3 seeds" in choice.why
     run.paths.spec.write_text(dump_sweep(run.spec))
-    write_report(read_report(run.paths), tmp_path / "report.html")
+    write_report(read_sweep_data(run.paths), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f"{board[0].mean:.5g} ± {board[0].half_width:.2g} of 3" in page
 

@@ -27,12 +27,12 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
     from dataclasses import replace
 
     from results.report.page import write_report
-    from results.report.sweep_data import read
+    from results.report.sweep_data import read_sweep_data
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.search.importance import importances
 
     paths = find_sweep(sweep, storage)
-    data = read(paths)
+    data = read_sweep_data(paths)
     others = [replace(one, importances=importances(one)) for one in data.others]
     data = replace(data, importances=importances(data), others=others)
     write_page(html or paths.report, lambda target: write_report(data, target))

@@ -1,0 +1,109 @@
+"""The HTML page of a report is complete, escapes all names, and is small."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from benchmarks.cli_speed import make_sweep
+from results.records.trial import Report, append_report
+from results.report import figures
+from results.report.page import write_report
+from results.report.sweep_data import SweepData, read_sweep_data
+from search_spaces.loading.sweep_file import dump_sweep
+from tests.tuning.simulate import make_spec, open_run, train
+from tuning.search.importance import importances
+
+
+def test_report_of_several_objectives_shows_the_pareto_front(tmp_path: Path) -> None:
+    run = open_run(
+        tmp_path / "s", spec := make_spec(metric=["loss", "seconds"], budget={"trials": 4})
+    )
+    run.paths.spec.write_text(dump_sweep(spec))
+    for values in ((0.1, 9.0), (0.2, 1.0), (0.3, 2.0)):
+        job = run.next_trial()
+        assert job is not None
+        metrics = dict(zip(("loss", "seconds"), values, strict=True))
+        append_report(job.paths, Report(step=9, metrics=metrics, attempt=1, time=1.0))
+    data = read_sweep_data(run.paths)
+    figure = figures.pareto_front(data)
+    assert figure is not None
+    assert {t.name: list(t.text) for t in figure.data} == {
+        "others": ["t0002"],
+        "on the front": ["t0000", "t0001"],
+    }
+    assert data.selection is not None
+    assert data.selection.why == "the knee of a Pareto front of 2 trials (min loss, min seconds)"
+    write_report(data, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "Pareto front</h2>" in page
+    for name in ("loss", "seconds"):
+        assert f"Learning curves: {name}</h2>" in page
+        assert f"Optimisation history: {name}</h2>" in page
+        assert f"<th>{name}</th>" in page
+    assert "Winner: t0000, loss 0.1, seconds 9 at step 9" in page
+    assert "digits: min loss, min seconds, by" in page
+
+
+def test_page_is_complete_and_escapes_names(data: SweepData, tmp_path: Path) -> None:
+    write_report(data, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    code = get_plotlyjs()
+    assert page.count(code) == 1
+    ours = page.replace(code, "")
+    assert "src=" not in ours.replace("src=x", "")
+    assert "<link" not in ours
+    assert "<img" not in ours
+    assert ours.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") >= 3
+    assert f"Winner: {data.ranked[0].record.id}, loss" in ours
+    for title in ("history", "curves", "Parallel", "matter", "cost", "Failures", "trials"):
+        assert f"{title}</h2>" in ours or f"{title} " in ours
+
+
+@pytest.mark.parametrize("trials", [0, 1, 2])
+def test_report_of_a_sweep_that_has_just_started(tmp_path: Path, trials: int) -> None:
+    spec = make_spec(scheduler={"name": "none", "max_t": 9})
+    run = open_run(tmp_path / "s", spec)
+    run.paths.spec.write_text(dump_sweep(spec))
+    for _ in range(trials):
+        job = run.next_trial()
+        assert job is not None
+        train(run, job, upto=1)
+    data = read_sweep_data(run.paths)
+    assert importances(data) == []
+    write_report(data, tmp_path / "r.html")
+    assert (
+        f"{trials} trials: {f'{trials} running' if trials else 'none yet'}"
+        in (tmp_path / "r.html").read_text()
+    )
+
+
+def test_page_of_a_large_sweep_is_small(tmp_path: Path) -> None:
+    data = read_sweep_data(make_sweep(tmp_path, trials=1000, reports=20))
+    write_report(data, tmp_path / "r.html")
+    assert (tmp_path / "r.html").stat().st_size - len(get_plotlyjs()) < 600_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_browser_draws_every_plot(data: SweepData, tmp_path: Path) -> None:
+    write_report(replace(data, importances=importances(data)), tmp_path / "r.html")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    done = subprocess.run(
+        [*command, "--virtual-time-budget=10000", "--dump-dom", (tmp_path / "r.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    dom = done.stdout.partition("<body>")[2]
+    assert dom.count("plotly-graph-div") == 6
+    assert len(re.findall(r'class="[^"]*svg-container', dom)) == 6
+    assert "WebGL is not supported" not in dom
+    assert "<img" not in dom
