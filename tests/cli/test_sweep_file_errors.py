@@ -93,7 +93,7 @@ IN_FILE = {
     ),
     "statistics of a part of the batch": (
         ("  epochs: 3", "  batch_norm: true\nresources: {workers: {min: 1, max: 2}}"),
-        "mine.yaml:9: fixed.batch_norm: looks at each worker's part of the batch, so "
+        "mine.yaml:9: fixed.batch_norm: normalises over each worker's part of the batch, so "
         "resources.workers must be one number, got true\n",
     ),
     "a loop with a changing number of workers": (

@@ -60,14 +60,14 @@ def swept(tmp_path_factory: pytest.TempPathFactory, address: str) -> Tune:
 def losses_in_a_fresh_process(tune: Tune, exported: list[Path]) -> list[float]:
     """Mean loss of each export over the test split, by plain transformers."""
     (tokens,) = (tune.cwd / "sweeps" / "cache").glob("*/test.npy")
-    said = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", LOSS_BY_TRANSFORMERS, tokens, *exported],
         capture_output=True,
         text=True,
         check=True,
         env=ENV,
     )
-    found = [json.loads(line) for line in said.stdout.splitlines()]
+    found = [json.loads(line) for line in run.stdout.splitlines()]
     assert all(text_survives for _, text_survives in found)
     return [loss for loss, _ in found]
 
@@ -80,9 +80,9 @@ def own_loss(tune: Tune, weights: Path, config: dict[str, object]) -> float:
     ]
 
 
-def exported(said: str) -> Path:
+def exported(output: str) -> Path:
     """The first folder that `tune export` names."""
-    return Path(re.search(r"exported \S+ to (.*)", said).group(1))
+    return Path(re.search(r"exported \S+ to (.*)", output).group(1))
 
 
 def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
@@ -97,11 +97,11 @@ def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
         out = swept("average", "llm", "--top", "3", "--method", method)
         assert "on the test split, which the search did not see" in out
         ours.append(Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1)))
-        said = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
-        theirs.append(exported(said))
-    assert said.count("verified   ") == 6, "llama.cpp verifies the GGUF file too"
-    assert said.count("same token ids") == 3
-    assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', said)
+        output = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
+        theirs.append(exported(output))
+    assert output.count("verified   ") == 6, "llama.cpp verifies the GGUF file too"
+    assert output.count("same token ids") == 3
+    assert re.search(r'load_model\("models:/llm@(champion|candidate)"\)', output)
 
     config = {**best["config"], "eval_sequences": ALL}
     expected = [own_loss(swept, weights, config) for weights in ours]

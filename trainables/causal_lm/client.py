@@ -69,8 +69,8 @@ class CausalLMClient:
         total, count = token_loss(
             model, rows, self._config, worker.device, worker.rank, worker.world_size
         )
-        judged = worker.sum({"total": total, "count": count})
-        return {"eval_loss": judged["total"] / judged["count"]}
+        sums = worker.sum({"total": total, "count": count})
+        return {"eval_loss": sums["total"] / sums["count"]}
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write a checkpoint's model files."""

@@ -201,11 +201,11 @@ class _Run:
             self.worker.rank,
             self.worker.world_size,
         )
-        judged = self.worker.sum({"total": total, "count": count})
+        sums = self.worker.sum({"total": total, "count": count})
         self._losses.clear()
         self._since = time.perf_counter()
         return {
-            "eval_loss": judged["total"] / judged["count"],
+            "eval_loss": sums["total"] / sums["count"],
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),

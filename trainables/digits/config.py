@@ -39,10 +39,8 @@ class DigitsConfig(TrainableConfig):
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """BatchNorm normalises over one worker's part of the batch: it needs a fixed number."""
         if self.batch_norm and len(workers) > 1:
-            said = (
-                "looks at each worker's part of the batch, so resources.workers must be one number"
-            )
-            return "batch_norm", f"{said}, got true"
+            rule = "normalises over each worker's part of the batch, so resources.workers must be"
+            return "batch_norm", f"{rule} one number, got true"
         return super().validate_workers(workers)
 
     @property

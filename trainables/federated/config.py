@@ -86,8 +86,8 @@ class FederatedConfig(TrainableConfig):
             model.model_validate(self.client)
         except ValidationError as e:
             found = (explain(error, model) for error in e.errors(include_url=False))
-            said = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
-            raise ValueError(said) from None
+            problems = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
+            raise ValueError(problems) from None
         return self
 
     @property

@@ -86,8 +86,8 @@ class _Run:
         _put(self.model, self.state)
         losses = [update.loss for update in updates]
         trained = {"train_loss": float(np.mean(losses))} if losses else {}
-        judged = self.client.evaluate(self.model, self.worker)
-        return {**judged, **trained, "clients": float(len(present))}
+        metrics = self.client.evaluate(self.model, self.worker)
+        return {**metrics, **trained, "clients": float(len(present))}
 
     def _owner(self, place: int, client: int) -> int:
         """Round robin; a client whose optimizer is kept stays on the rank that has it."""

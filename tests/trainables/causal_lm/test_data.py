@@ -228,22 +228,22 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("write", "name", "said"), BAD, ids=["row group", "lines", "file"])
+@pytest.mark.parametrize(("write", "name", "messages"), BAD, ids=["row group", "lines", "file"])
 def test_bad_data_is_skipped_or_refused(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     write: Callable[[Path], Path],
     name: str,
-    said: list[str],
+    messages: list[str],
 ) -> None:
     write(tmp_path / name)
     paths = tmp_path / "**"
-    with pytest.raises(UserError, match=f"{said[0]}.*on_bad_data: skip"):
+    with pytest.raises(UserError, match=f"{messages[0]}.*on_bad_data: skip"):
         prepare(config_of(paths), tmp_path / "cache")
     with caplog.at_level(logging.WARNING):
         dataset = prepare(config_of(paths, on_bad_data="skip"), tmp_path / "cache")
-    assert len(dataset.meta["skipped"]) == len(said)
-    for line, expected in zip(dataset.meta["skipped"], said, strict=True):
+    assert len(dataset.meta["skipped"]) == len(messages)
+    for line, expected in zip(dataset.meta["skipped"], messages, strict=True):
         assert re.search(expected, line)
         assert line in caplog.text
     assert dataset.meta["sequences"]["train"] > 0

@@ -48,13 +48,13 @@ async def blocks(call):
 def test_lane_runs_trials_in_order():
     async def scenario():
         broker = Broker()
-        heard = []
+        answers = []
 
         async def worker(rank):
             number = 0
             while (mine := await broker.take_job("lane", number)) is not None:
                 if rank == 0:
-                    heard.append((mine.key, await broker.report(mine.key, REPORT)))
+                    answers.append((mine.key, await broker.report(mine.key, REPORT)))
                 action = await broker.finish_trial("lane", mine.key, rank, 2, RankOutcome())
                 assert action is LaneAction.CONTINUE
                 number += 1
@@ -69,7 +69,7 @@ def test_lane_runs_trials_in_order():
             await broker.submit("lane", None)
 
         await asyncio.gather(worker(0), worker(1), driver())
-        assert heard == [("a.1", Answer.CONTINUE), ("b.1", Answer.STOP)]
+        assert answers == [("a.1", Answer.CONTINUE), ("b.1", Answer.STOP)]
         await forgotten(broker, A)
         await forgotten(broker, B)
 
@@ -113,7 +113,7 @@ def finish_on_two_ranks(first, second):
     async def scenario():
         broker = Broker(ranks_timeout_s=0.01)
         await broker.submit("lane", A)
-        told = await asyncio.gather(
+        actions = await asyncio.gather(
             *(
                 broker.finish_trial("lane", A.key, rank, 2, outcome)
                 for rank, outcome in enumerate((first, second))
@@ -121,26 +121,28 @@ def finish_on_two_ranks(first, second):
             )
         )
         event = await broker.next_event(A.key) if first and second else None
-        return told, event
+        return actions, event
 
     return asyncio.run(scenario())
 
 
 def test_finish_trial_renews_group_after_failure():
-    told, event = finish_on_two_ranks(RankOutcome(), RankOutcome("ValueError: bad"))
-    assert told == [LaneAction.RENEW_GROUP] * 2
+    actions, event = finish_on_two_ranks(RankOutcome(), RankOutcome("ValueError: bad"))
+    assert actions == [LaneAction.RENEW_GROUP] * 2
     assert event == Failed("rank 1: ValueError: bad")
 
 
 def test_finish_trial_aborts_lane_after_fatal_failure():
-    told, event = finish_on_two_ranks(RankOutcome("OutOfMemoryError: x", fatal=True), RankOutcome())
-    assert told == [LaneAction.ABORT] * 2
+    actions, event = finish_on_two_ranks(
+        RankOutcome("OutOfMemoryError: x", fatal=True), RankOutcome()
+    )
+    assert actions == [LaneAction.ABORT] * 2
     assert event == Failed("rank 0: OutOfMemoryError: x")
 
 
 def test_finish_trial_aborts_lane_when_a_rank_hangs():
-    told, _ = finish_on_two_ranks(RankOutcome("ValueError: bad"), None)
-    assert told == [LaneAction.ABORT]
+    actions, _ = finish_on_two_ranks(RankOutcome("ValueError: bad"), None)
+    assert actions == [LaneAction.ABORT]
 
 
 def test_leak_retires_lane_after_its_trial():
@@ -148,11 +150,11 @@ def test_leak_retires_lane_after_its_trial():
         broker = Broker()
         await broker.submit("lane", A)
         await broker.submit("lane", B)
-        told = await asyncio.gather(
+        actions = await asyncio.gather(
             broker.finish_trial("lane", A.key, 0, 2, RankOutcome()),
             broker.finish_trial("lane", A.key, 1, 2, RankOutcome(leak="700 MiB")),
         )
-        assert told == [LaneAction.RETIRE] * 2
+        assert actions == [LaneAction.RETIRE] * 2
         assert await broker.next_event(A.key) == Ended(), "the trial itself is fine"
         left = await broker.remove_lane("lane", "left")
         assert left == ReleasedLane(Leak(A.key, "rank 1: 700 MiB"))
@@ -208,8 +210,8 @@ def test_cancel_start_fails_trials_of_lane_that_is_not_up():
         broker = Broker()
         await broker.submit("lane", A)
         await broker.cancel_start("lane")
-        said = await broker.next_event(A.key)
-        assert (said.began, said.came_up) == (False, True), "it is tried again"
+        event = await broker.next_event(A.key)
+        assert (event.began, event.came_up) == (False, True), "it is tried again"
         assert await broker.take_job("lane", 0) is None, "what comes up late leaves"
         await broker.cancel_start("lane")
         await broker.remove_lane("lane", "left")
@@ -247,8 +249,8 @@ def test_failure_names_machine_of_each_rank():
         await asyncio.gather(
             *(broker.finish_trial("lane", A.key, rank, 2, o) for rank, o in enumerate(outcomes))
         )
-        said = await broker.next_event(A.key)
-        assert (said.reason, said.machines) == (
+        event = await broker.next_event(A.key)
+        assert (event.reason, event.machines) == (
             "rank 1: RuntimeError: ECC error",
             {0: ALPHA, 1: BETA},
         )
