@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from results.analysis.confirmation import ConfirmedTrial, Remeasurement
 from results.analysis.replicates import replicate_id
 from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.paths import SweepPaths, TrialPaths
@@ -55,3 +56,9 @@ def write_checkpoint(
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     commit(folder, paths.checkpoint(step), step=step)
     return paths.checkpoint(step)
+
+
+def remeasured(trial: str, search: float, *test: float) -> ConfirmedTrial:
+    """A confirmed trial with these losses, the same on both splits."""
+    values = Remeasurement(search=search, selection=test, test=test)
+    return ConfirmedTrial(trial=trial, series={"loss": values})

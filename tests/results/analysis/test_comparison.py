@@ -1,4 +1,4 @@
-"""Sweeps side by side: what they cost, and how they stood at equal cost."""
+"""Comparison of sweeps by cost."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def report(time: float, loss: float) -> Report:
     return Report(step=1, metrics={"loss": loss}, attempt=1, time=time)
 
 
-def test_progress_counts_what_all_workers_spent() -> None:
+def test_progress_counts_worker_seconds_of_all_trials() -> None:
     spec = make_spec()
-    # from 10 to 20 one trial runs, to 30 two of them, to 40 one; nobody for a night; then one
+    # from 10 to 20 one trial runs, to 30 two of them, to 40 one; a pause; then one
     records = [record(0, (10, 30), (1000, 1010), workers=2), record(1, (20, 40), workers=2)]
     reports = [report(*p) for p in [(15, 0.9), (25, 0.8), (26, 0.85), (35, 0.7), (1010, 0.1)]]
     # seconds of trials: 5, 10 + 2 * 5, 10 + 20 + 5, 10 + 20 + 10 + 10
@@ -39,7 +39,7 @@ def test_progress_counts_what_all_workers_spent() -> None:
     assert progress(records, reports, upwards) == [(10, 0.9)]
 
 
-def test_a_value_that_is_no_number_is_no_progress() -> None:
+def test_progress_ignores_nan() -> None:
     values = [report(1, float("nan")), report(2, 0.5)]
     assert progress([record(0, (0.5, 2.5))], values, make_spec()) == [(1.5, 0.5)]
     assert progress([record(0, (0.5, 2.5))], [], make_spec()) == []
@@ -57,7 +57,9 @@ def pair(tmp_path: Path) -> list[SweepPaths]:
     return found
 
 
-def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
+def test_compare_reads_each_sweep_and_writes_the_page(
+    pair: list[SweepPaths], tmp_path: Path
+) -> None:
     short, long = summaries = compare(pair)
     assert (short.trials, long.trials) == (3, 9)
     assert differences(summaries) == {"budget.trials": [3, 9]}
@@ -75,13 +77,13 @@ def test_side_by_side(pair: list[SweepPaths], tmp_path: Path) -> None:
     assert "What differs in the sweep files" in page
 
 
-def test_sweeps_of_different_goals_are_not_compared(pair: list[SweepPaths]) -> None:
+def test_compare_refuses_different_objectives(pair: list[SweepPaths]) -> None:
     pair[1].spec.write_text(dump_sweep(make_spec(mode="max")))
     with pytest.raises(UserError, match="has min loss, simulated has max loss: only sweeps of the"):
         compare(pair)
 
 
-def test_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
+def test_compare_accepts_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:
     empty = SweepPaths(tmp_path / "empty")
     empty.root.mkdir()
     empty.spec.write_text(dump_sweep(make_spec()))

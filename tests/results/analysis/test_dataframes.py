@@ -25,7 +25,7 @@ def sweep(tmp_path: Path) -> SweepPaths:
     return SweepPaths(tmp_path / "digits-1")
 
 
-def test_tables(sweep: SweepPaths) -> None:
+def test_trials_frame_has_a_column_per_parameter(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
     add_trial(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)
     add_trial(sweep, 2, {})
@@ -44,7 +44,7 @@ def test_tables(sweep: SweepPaths) -> None:
     assert len(reports_frame(sweep)) == 3
 
 
-def test_every_objective_has_a_column(sweep: SweepPaths) -> None:
+def test_trials_frame_has_a_column_per_objective(sweep: SweepPaths) -> None:
     files = sweep.trial(add_trial(sweep, 0, {1: 0.5}))
     append_report(files, Report(step=2, metrics={"loss": 0.4, "size": 7}, attempt=1, time=1.0))
     spec = make_spec(metric=["loss", "size"])
@@ -52,7 +52,7 @@ def test_every_objective_has_a_column(sweep: SweepPaths) -> None:
     assert (frame["value"].tolist(), frame["value.size"].tolist()) == ([0.4], [7.0])
 
 
-def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
+def test_frames_of_an_empty_sweep_are_empty(sweep: SweepPaths) -> None:
     sweep.trials.mkdir(parents=True)
     frame = trials_frame(read_leaderboard(sweep, "loss", "min"), make_spec())
     write_parquet(sweep, frame)
@@ -61,7 +61,7 @@ def test_tables_of_an_empty_sweep(sweep: SweepPaths) -> None:
     assert len(attempts_frame(sweep)) == 0
 
 
-def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
+def test_load_reads_a_sweep_folder(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.5})
     sweep.spec.write_bytes(SHIPPED.read_bytes())
     loaded = load(str(sweep.root))
@@ -71,7 +71,7 @@ def test_a_folder_explains_itself(sweep: SweepPaths) -> None:
         load(sweep.root / "nothing")
 
 
-def test_attempts(sweep: SweepPaths) -> None:
+def test_attempts_frame_has_a_row_per_attempt(sweep: SweepPaths) -> None:
     files = sweep.trial(add_trial(sweep, 0, {1: 0.5}))
     broken = Attempt(number=1, started=100.0, ended=103.5, error="OSError: disk")
     again = Attempt(number=2, started=110.0)

@@ -1,4 +1,4 @@
-"""Which trial wins: by which value, by which rule, and after a confirmation."""
+"""The winner of a sweep: by value, by rule, and after a confirmation."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from results.analysis.confirmation import (
     Confirmation,
     ConfirmedTrial,
     Remeasurement,
-    half_width,
     read,
     write,
 )
-from results.analysis.pareto import non_dominated
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, append_report
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SelectSpec
-from tests.results.written import add_trial
+from tests.results.written import add_trial, remeasured
 from tests.tuning.simulate import make_spec
 
 SPEC = make_spec()
@@ -40,7 +38,7 @@ def order(sweep: SweepPaths, **select: Any) -> list[str]:
     return [line.record.id for line in rank_candidates(sweep, SPEC, SelectSpec(**select))]
 
 
-def test_the_value_that_counts(sweep: SweepPaths) -> None:
+def test_selection_compares_the_value_chosen_by_at(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.1, 2: 0.6, 3: 0.6})  # best at its best
     add_trial(sweep, 1, {1: 0.9, 2: 0.9, 3: 0.2})  # best at its last, which was luck
     add_trial(sweep, 2, {1: 0.4, 2: 0.4, 3: 0.4})  # best when smoothed
@@ -54,7 +52,7 @@ def test_the_value_that_counts(sweep: SweepPaths) -> None:
     assert (choice.line.value, choice.why) == (0.05, "its best loss is the lowest of 4 trials")
 
 
-def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
+def test_selection_needs_a_finite_value(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match="none of 0 trials has a finite 'loss'"):
         select_winner(sweep, SPEC)
     add_trial(sweep, 0, {1: 0.5}, TrialState.FAILED)
@@ -65,36 +63,21 @@ def test_no_winner_without_a_value(sweep: SweepPaths) -> None:
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 50), st.floats(0, 0.99))
 @settings(max_examples=50, deadline=None)
-def test_smoothing_leaves_a_constant_alone(value: float, count: int, weight: float) -> None:
+def test_smoothed_constant_is_unchanged(value: float, count: int, weight: float) -> None:
     assert smoothed([value] * count, weight) == pytest.approx(value)
 
 
-POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=12)
-
-
-@given(POINTS)
-@settings(max_examples=80, deadline=None)
-def test_the_front_is_what_nothing_dominates(raw: list[tuple[int, int]]) -> None:
-    points = [{"loss": float(a), "accuracy": float(b)} for a, b in raw]
-    found = non_dominated(points, {"loss": "min", "accuracy": "max"})
-
-    def better(i: int, j: int) -> bool:
-        (a, b), (c, d) = raw[i], raw[j]
-        return a <= c and b >= d and (a, b) != (c, d)
-
-    assert found == [j for j in range(len(raw)) if not any(better(i, j) for i in range(len(raw)))]
-    assert found
-
-
-def seen(sweep: SweepPaths, number: int, loss: float, seconds: float, replicate: int = 0) -> None:
+def add_point(
+    sweep: SweepPaths, number: int, loss: float, seconds: float, replicate: int = 0
+) -> None:
     files = sweep.trial(add_trial(sweep, number, {}, replicate=replicate))
     metrics = {"loss": loss, "seconds": seconds}
     append_report(files, Report(step=1, metrics=metrics, attempt=1, time=1.0))
 
 
-def test_several_objectives(sweep: SweepPaths) -> None:
+def test_selection_ranks_the_pareto_front(sweep: SweepPaths) -> None:
     for number, point in enumerate([(0.0, 10.0), (0.2, 3.0), (1.0, 0.0), (0.5, 9.0)]):
-        seen(sweep, number, *point)
+        add_point(sweep, number, *point)
     two = {"loss": "min", "seconds": "min"}
     assert order(sweep, objectives=two)[0] == "t0001"  # the knee
     assert "t0003" not in order(sweep, objectives=two)  # dominated
@@ -117,26 +100,15 @@ def test_several_objectives(sweep: SweepPaths) -> None:
         ({"objectives": {"a": "min", "b": "max"}, "weights": {"a": -1.0}}, "at least 0"),
     ],
 )
-def test_rules_that_make_no_sense(given: dict[str, Any], problem: str) -> None:
+def test_select_spec_refuses_contradictory_rules(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         SelectSpec.model_validate(given)
 
 
-def test_the_interval_is_students() -> None:
-    assert half_width([1.0]) is None
-    # t(0.975, 2) = 4.302653; the deviation of 1, 2, 3 is 1
-    assert half_width([1.0, 2.0, 3.0]) == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-
-
-def measured(trial: str, search: float, *test: float) -> ConfirmedTrial:
-    series = Remeasurement(search=search, selection=test, test=test)
-    return ConfirmedTrial(trial=trial, series={"loss": series})
-
-
-def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
+def test_confirmation_takes_precedence_over_the_search(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.1})
     add_trial(sweep, 1, {1: 0.2})
-    trials = (measured("t0000", 0.1, 0.4, 0.5), measured("t0001", 0.2, 0.21, 0.19))
+    trials = (remeasured("t0000", 0.1, 0.4, 0.5), remeasured("t0001", 0.2, 0.21, 0.19))
     made = Confirmation(modes={"loss": "min"}, seeds=(7, 8), trials=trials)
     assert read(sweep) is None
     write(sweep, made)
@@ -150,24 +122,9 @@ def test_a_confirmation_outweighs_the_search(sweep: SweepPaths) -> None:
     assert select_winner(sweep, SPEC).line.record.id == "t0000"
 
 
-def test_whether_the_winner_is_clear() -> None:
-    def made(*trials: ConfirmedTrial) -> Confirmation:
-        return Confirmation(modes={"loss": "max"}, seeds=(1, 2, 3), trials=trials)
-
-    near, far = measured("a", 0, 0.50, 0.51, 0.52), measured("b", 0, 0.9, 0.91, 0.92)
-    assert made(near, far).clear
-    assert made(near, far).winner.trial == "b"
-    assert not made(near, measured("b", 0, 0.51, 0.52, 0.53)).clear
-    assert made(near).clear
-    once = ConfirmedTrial(trial="a", series={"loss": Remeasurement(search=0.0, test=(0.5,))})
-    assert not made(once, far).clear
-    assert made(once).optimism == {}
-
-
-def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> None:
-    """What the search found best in both is dominated when it is measured again."""
+def test_confirmation_picks_from_the_pareto_front(sweep: SweepPaths) -> None:
     for number, point in enumerate([(0.1, 1.0), (0.5, 2.0), (0.6, 3.0)]):
-        seen(sweep, number, *point)
+        add_point(sweep, number, *point)
 
     def again(trial: str, loss: float, seconds: float) -> ConfirmedTrial:
         both = {"loss": (0.1, loss), "seconds": (1.0, seconds)}
@@ -196,8 +153,7 @@ def test_several_objectives_are_confirmed_by_their_front(sweep: SweepPaths) -> N
     )
 
 
-def test_several_seeds_stand_on_the_front_by_their_mean(sweep: SweepPaths) -> None:
-    """One lucky seed does not bring its configuration onto it."""
+def test_selection_compares_seeds_by_their_mean(sweep: SweepPaths) -> None:
     for number, replicate, loss in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 0.4), (1, 1, 0.4)):
-        seen(sweep, number, loss, 5.0 - number, replicate)
+        add_point(sweep, number, loss, 5.0 - number, replicate)
     assert order(sweep, objectives={"loss": "min", "seconds": "min"}) == ["t0001", "t0001-2"]
