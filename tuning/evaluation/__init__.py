@@ -1,1 +1,1 @@
-"""Trained models evaluated again: retrained, confirmed, reproduced, tested."""
+"""Evaluates trained models: retraining, confirmation, reproduction, the test split."""

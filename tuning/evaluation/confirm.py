@@ -1,4 +1,4 @@
-"""Measures the best trials again, in every objective: under fresh seeds, or as they are."""
+"""Confirms the best trials: measures every objective again, under new seeds or as they are."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasur
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.selection import selection_objectives
 from results.paths import SweepPaths
-from results.records.trial import TrialRecord, read_reports
+from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SelectSpec, SweepSpec
 from tuning.evaluation.retrain import PrintLine, Retrainer
 from tuning.search.study import derive_seed
 
-_FRESH = 1 << 31
-"""Seeds of confirmations are derived from numbers that no trial has."""
+_FIRST_NUMBER = 1 << 31
+"""Seeds of confirmations are derived from numbers from here on, which no trial has."""
 _Values = dict[str, float]
 
 
 class Confirmer:
-    """Trains and judges trials again.
+    """Trains and evaluates trials again.
 
-    Where models can be judged on the test split, an objective is what they get there; one of
-    several that the judge does not know (memory, seconds) is what the training reports.
+    The value of an objective is that on the test split if models can be evaluated there. An
+    objective that the evaluation does not return (memory, seconds) is taken from the reports.
     """
 
     def __init__(
@@ -31,62 +31,62 @@ class Confirmer:
         paths: SweepPaths,
         spec: SweepSpec,
         select: SelectSpec,
-        again: Retrainer,
-        say: PrintLine,
+        retrainer: Retrainer,
+        print_line: PrintLine,
     ) -> None:
         self._paths, self._spec, self._select = paths, spec, select
-        self._again, self._say = again, say
+        self._retrainer, self._print = retrainer, print_line
         self._modes = selection_objectives(spec, select)
 
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
-        """Train each trial anew under fresh seeds, and judge it on the test split.
+        """Train each trial again under new seeds, and evaluate it on the test split.
 
-        What was trained before is not trained again: an interrupted call goes on.
+        An interrupted call can be repeated: it does not train again what is there.
         """
-        fresh = tuple(derive_seed(self._spec.seed, _FRESH + i) for i in range(seeds))
-        return self._confirmation(fresh, [self._retrained(line, fresh) for line in lines])
+        new = tuple(derive_seed(self._spec.seed, _FIRST_NUMBER + i) for i in range(seeds))
+        return self._confirmation(new, [self._retrain_trial(line, new) for line in lines])
 
     def reevaluate(self, lines: Sequence[TrialSummary]) -> Confirmation:
-        """Judge the weights that the search left, on the test split: one value for each.
+        """Evaluate the weights of the search on the test split: one value per trial.
 
         Raises:
-            UserError: these models cannot be judged here, or an objective not by them.
+            UserError: the models cannot be evaluated, or the evaluation lacks an objective.
         """
-        if not self._again.judged:
+        if not self._retrainer.can_evaluate:
             raise UserError(
                 f"trainable {self._spec.trainable}: only the loop can read its checkpoints, so its "
-                "weights cannot be judged here; leave --reevaluate out to train again"
+                "weights cannot be evaluated here; leave --reevaluate out to train again"
             )
         measured = []
         for line in lines:
-            test = self._judged(line.record, {})
-            self._say(f"{line.record.id}  {_words(test)} on the test split")
-            measured.append(self._measured(line, [], [test]))
+            scores = self._retrainer.scores(line.record, self._paths.trial(line.record.id))
+            test = self._objective_values(scores, {})
+            self._print(f"{line.record.id}  {_words(test)} on the test split")
+            measured.append(self._confirmed(line, [], [test]))
         return self._confirmation((), measured)
 
-    def _retrained(self, line: TrialSummary, seeds: Sequence[int]) -> ConfirmedTrial:
+    def _retrain_trial(self, line: TrialSummary, seeds: Sequence[int]) -> ConfirmedTrial:
         selection, test = [], []
         for seed in seeds:
             files = self._paths.retrained(line.record.id, seed)
-            self._again.train(line.record, files, line.step, seed)
+            self._retrainer.train(line.record, files, line.step, seed)
             newest = {k: v for r in read_reports(files) for k, v in r.metrics.items()}
             selection.append({name: newest[name] for name in self._modes if name in newest})
-            known = self._again.scores(line.record, files) if self._again.judged else newest
-            test.append(self._complete(known, selection[-1]))
+            evaluates = self._retrainer.can_evaluate
+            scores = self._retrainer.scores(line.record, files) if evaluates else newest
+            test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
-            if self._again.judged:
+            if evaluates:
                 where += f", {_words(test[-1])} on the test split"
-            self._say(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
-        return self._measured(line, selection, test)
+            self._print(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
+        return self._confirmed(line, selection, test)
 
-    def _judged(self, record: TrialRecord, reported: Mapping[str, float]) -> _Values:
-        scores = self._again.scores(record, self._paths.trial(record.id))
-        return self._complete(scores, reported)
-
-    def _complete(self, scores: Mapping[str, float], reported: Mapping[str, float]) -> _Values:
-        """Every objective's value: as judged, else as reported where another one was judged."""
-        several = any(name in scores for name in self._modes)
-        known = {**reported, **scores} if several else scores
+    def _objective_values(
+        self, scores: Mapping[str, float], reported: Mapping[str, float]
+    ) -> _Values:
+        """Each objective's score; its reported value if only other objectives have a score."""
+        any_score = any(name in scores for name in self._modes)
+        known = {**reported, **scores} if any_score else scores
         for name in self._modes:
             if name not in known:
                 raise UserError(
@@ -95,7 +95,7 @@ class Confirmer:
                 )
         return {name: known[name] for name in self._modes}
 
-    def _measured(
+    def _confirmed(
         self, line: TrialSummary, selection: Sequence[_Values], test: Sequence[_Values]
     ) -> ConfirmedTrial:
         series = {
@@ -117,12 +117,12 @@ class Confirmer:
             trials=tuple(measured),
             rule=self._select.rule,
             weights=self._select.weights,
-            judged=self._again.judged,
+            judged=self._retrainer.can_evaluate,
         )
 
 
 def _value(line: TrialSummary, name: str, first: str) -> float:
-    """The value that counted, of several seeds their mean."""
+    """The value by which the search ranked the trial: the mean if it ran under several seeds."""
     if name == first and line.mean is not None:
         return line.mean
     value = line.value if name == first else line.values.get(name)

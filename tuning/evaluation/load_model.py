@@ -1,4 +1,4 @@
-"""From a trial's record to its trainable, configuration and data: for commands that use models."""
+"""Finds a trained model with its trainable, configuration and data, for commands that use it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
     """The trainable of a sweep, if its models can be read here.
 
     Raises:
-        UserError: only the training code itself can read them.
+        UserError: only the training code can read its checkpoints.
     """
     from search_spaces.errors import UserError
     from trainables.registry import resolve
@@ -41,24 +41,24 @@ def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
 
 
 def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -> TrainableConfig:
-    """A trial's configuration, for code that may have changed since it was trained.
+    """A trial's configuration, checked against the trainable's current code.
 
     Raises:
-        UserError: it no longer fits.
+        UserError: the configuration is no longer valid.
     """
     from search_spaces.errors import UserError
     from tuning.controller.trial_jobs import started
 
     if problems := trainable.Config.problems(record.config):
-        told = (
+        lines = (
             f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
         )
-        raise UserError(*told)
+        raise UserError(*lines)
     return trainable.Config.model_validate(started(spec, record.config, record.seed))
 
 
 def cache_of(paths: SweepPaths) -> Path:
-    """Folder of the prepared data of the sweep's storage."""
+    """The folder of prepared data, which all sweeps of a storage share."""
     from results.paths import Storage
 
     return Storage(paths.root.parent).cache
@@ -69,15 +69,15 @@ _Found = tuple["Path", str, "ModelCard", bool, str]
 
 @dataclass(frozen=True)
 class SelectedModel:
-    """One model of a sweep: a trial's or an average's.
+    """A model of a sweep: of a trial, or an average.
 
     Attributes:
         name: of the trial or the soup.
         source: the folder of its weights.
         config: of the trial, or of the soup's first member.
-        card: what its model card says.
-        gated: whether it proved better than its rivals on data that the search never saw.
-        why_not_gated: and if not, what would show it.
+        card: the content of its model card.
+        confirmed: whether it is better than the others on data that the search never used.
+        unconfirmed_reason: why it is not confirmed, and how to confirm it.
     """
 
     paths: SweepPaths
@@ -94,10 +94,11 @@ class SelectedModel:
 def select_model(
     sweep: str, trial: str | None, soup: str | None, storage: str | None, verb: str
 ) -> SelectedModel:
-    """The model that a command's `--trial` or `--soup` names; the winner for neither.
+    """The model that a command's `--trial` or `--soup` names; without them the winner.
 
     Raises:
-        UserError: there is none, it has no whole checkpoint, or only a Ray Train loop can read it.
+        UserError: there is no such model, it has no complete checkpoint, or only the training code
+            can read it.
     """
     from results.records.spec_file import read_spec
     from search_spaces.errors import UserError
@@ -121,13 +122,13 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
     from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find_trial
 
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     if trial is None:
-        choice = select_winner(paths, spec)
-        entry, clear, said = choice.line, choice.clear, (f"chosen because {choice.why}",)
+        winner = select_winner(paths, spec)
+        entry, clear, notes = winner.line, winner.clear, (f"chosen because {winner.why}",)
     else:
         find_trial(paths, trial)
-        clear, said = False, ()
+        clear, notes = False, ()
         entries = read_leaderboard(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     found = newest_intact(paths.trial(entry.record.id))
@@ -139,15 +140,15 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
         entry.value,
         (entry.record.id,),
         entry.record.params,
-        (*_data(paths, entry.record), *said),
+        (*_data_fingerprint(paths, entry.record), *notes),
         "on the selection split, by which the search chose",
     )
-    why = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
-    return found.folder, entry.record.id, card, clear, why
+    reason = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
+    return found.folder, entry.record.id, card, clear, reason
 
 
-def _data(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
-    """What a trial was trained on, as far as its last attempt wrote it down."""
+def _data_fingerprint(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
+    """The fingerprint of a trial's training data; empty if its last attempt has none."""
     from results.records import environment
 
     last = record.attempts[-1].number if record.attempts else 0
@@ -164,11 +165,8 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
     folder = paths.soup(soup)
     names = [p.name for p in folder.parent.glob("[!.]*")]
     if soup not in names:
-        hint = (
-            suggest(soup, names)
-            if names
-            else f"; make one with: tune average {sweep_argument(paths)}"
-        )
+        command = f"tune average {sweep_argument(paths)}"
+        hint = suggest(soup, names) if names else f"; make one with: {command}"
         raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
     made = read_soup(folder)
     first = record_of(paths, made.trial_id)
@@ -180,7 +178,7 @@ def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
         made.members,
         first.params,
         (
-            *_data(paths, first),
+            *_data_fingerprint(paths, first),
             f"average of weights: {made.method}, {made.options or 'no options'}",
         ),
         "on the test split, which the search did not see",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from results.paths import SweepPaths
+from results.paths import SweepPaths, TrialPaths
 from results.records import environment
 from results.records.trial import Report, TrialRecord, read_reports
 from results.storage.atomic import write_atomic
@@ -24,19 +24,19 @@ from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
 from tuning.evaluation.retrain import run_user_loop
 
-_OF_TIME = ("_per_second", "_seconds", "_time")
-"""How metrics end that measure time, and are never the same twice."""
+_TIMING_SUFFIXES = ("_per_second", "_seconds", "_time")
+"""Suffixes of metrics that measure time, which differ in every run."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it.
+    """The result of a reproduction.
 
     Attributes:
-        reports: how many were compared.
-        first: where the curves part, in words; None when they are bit-identical.
-        differences: between then and now, a line for each kind; see `environment.differences`.
-        log: what the processes printed.
+        reports: the number of reports that were compared.
+        first: the first difference of the curves, in words; None if they are bit-identical.
+        differences: of the environments, one line per kind; see `environment.differences`.
+        log: path of the output of the processes.
     """
 
     reports: int
@@ -48,29 +48,21 @@ class Reproduction:
 def reproduce(
     paths: SweepPaths, spec: SweepSpec, record: TrialRecord, address: str | None = None
 ) -> Reproduction:
-    """Run a trial from its start to its end, on as many workers as it had.
+    """Run a trial again from its start to its end, on as many workers as it had.
 
-    Without Ray, unless the training code uses Ray Train (`address`: of its cluster).
-    Its files are kept under `reproductions/<trial>` of the sweep folder, an earlier run's replaced.
+    It runs without Ray unless the training code uses Ray Train. Its files replace those of an
+    earlier reproduction, in `reproductions/<trial>` of the sweep folder.
+
+    Args:
+        paths, spec: of the sweep.
+        record: of the trial.
+        address: of the Ray cluster; None starts one on this machine.
 
     Raises:
-        UserError: the trial has no reports, went on from the weights of another, changed its number
-            of workers, or did not run.
+        UserError: the trial cannot be reproduced, or the run failed.
     """
     then = read_reports(paths.trial(record.id), record.end_step)
-    if not then:
-        raise UserError(f"{paths.name}: trial {record.id} has no reports to compare with")
-    if record.lineage:
-        taken = record.lineage[0]
-        raise UserError(
-            f"{paths.name}: trial {record.id} took over the weights of {taken.donor} at step "
-            f"{taken.donor_step}, so it cannot be run again by itself"
-        )
-    if len(sizes := {a.workers for a in record.attempts}) > 1:
-        raise UserError(
-            f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
-            "workers, one after the other: sums in another order differ in the last bits"
-        )
+    _check_reproducible(paths, record, then)
     trainable = resolve(spec.trainable)
     config_of(spec, trainable, record)
     files = paths.reproduction(record.id)
@@ -84,42 +76,70 @@ def reproduce(
     else:
         log = _run(RerunOrder(job, then[-1].step), workers, spec.resources.cpus_per_worker)
     now = environment.read(files, 1)
-    verdict = Reproduction(
+    result = Reproduction(
         len(then),
         first_difference(then, read_reports(files)),
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    said = {"trial": record.id, "identical": verdict.first is None, "first": verdict.first}
-    more = {"reports": verdict.reports, "differences": verdict.differences}
-    write_atomic(files.root / "verdict.json", json.dumps({**said, **more}, indent=1).encode())
-    return verdict
+    _write_verdict(files, result)
+    return result
+
+
+def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[Report]) -> None:
+    if not then:
+        raise UserError(f"{paths.name}: trial {record.id} has no reports to compare with")
+    if record.lineage:
+        taken = record.lineage[0]
+        raise UserError(
+            f"{paths.name}: trial {record.id} took over the weights of {taken.donor} at step "
+            f"{taken.donor_step}, so it cannot be run again by itself"
+        )
+    if len(sizes := {a.workers for a in record.attempts}) > 1:
+        raise UserError(
+            f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
+            "workers, one after the other: sums in another order differ in the last bits"
+        )
+
+
+def _write_verdict(files: TrialPaths, result: Reproduction) -> None:
+    verdict = {
+        "trial": files.root.name,
+        "identical": result.first is None,
+        "first": result.first,
+        "reports": result.reports,
+        "differences": result.differences,
+    }
+    write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
 
 
 def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | None:
-    """Where two curves part; None when every metric that does not measure time has equal bits."""
+    """The first difference of two curves, in words; None if all metrics have equal bits.
+
+    Metrics that measure time are not compared.
+    """
     repeated = {r.step: r.metrics for r in now}
     for report in then:
         if report.step not in repeated:
             return f"step {report.step} was not reported again"
         for name, value in report.metrics.items():
             again = repeated[report.step].get(name)
-            if not name.endswith(_OF_TIME) and repr(again) != repr(value):
+            if not name.endswith(_TIMING_SUFFIXES) and repr(again) != repr(value):
                 return f"step {report.step}: {name} was {value!r}, is {again!r}"
     return None
 
 
-def _run(again: RerunOrder, workers: int, cpus: float) -> str:
-    """Train in fresh processes, with the threads that Ray gives a worker; gives the log's path."""
-    root = again.job.paths.root
+def _run(order: RerunOrder, workers: int, cpus: float) -> str:
+    """Train in fresh processes, with as many threads as a worker of Ray; returns the log's path."""
+    root = order.job.paths.root
     root.mkdir(parents=True)
-    order = root / "again.json"
-    order.write_bytes(TypeAdapter(RerunOrder).dump_json(again))
+    file = root / "again.json"
+    file.write_bytes(TypeAdapter(RerunOrder).dump_json(order))
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, *(launcher if workers > 1 else []), "-m", "trainables.launch.rerun"]
     env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}
     with open(root / "again.log", "wb") as log:
-        done = subprocess.run([*command, str(order)], env=env, stdout=log, stderr=log, check=False)
+        done = subprocess.run([*command, str(file)], env=env, stdout=log, stderr=log, check=False)
     if done.returncode:
-        raise UserError(f"{again.job.trial_id} could not be run again; log {log.name}")
+        raise UserError(f"{order.job.trial_id} could not be run again; log {log.name}")
     return log.name

@@ -1,7 +1,4 @@
-"""Trains a trial again: in this process where that is possible, a Ray Train loop under Ray.
-
-`tuning.evaluation.confirm` asks for fresh seeds.
-"""
+"""Trains a trial again, from its start, under another seed."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from trainables.launch.run_trial import output_to, run_local
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import cache_of, config_of
-from tuning.evaluation.test_split import test_scorer
+from tuning.evaluation.test_split import make_test_scorer
 
 PrintLine = Callable[[str], None]
-"""Tells a person a line."""
+"""Prints a line for the user."""
 
 
 class Retrainer:
@@ -35,13 +32,13 @@ class Retrainer:
     batch. Code that uses Ray Train runs under Ray instead, with the workers of a trial.
 
     Attributes:
-        judged: whether models can be evaluated on the test split.
+        can_evaluate: whether models can be evaluated on the test split.
     """
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec, address: str | None) -> None:
         self._spec, self._cache, self._address = spec, cache_of(paths), address
         self._trainable = resolve(spec.trainable)
-        self.judged = self._trainable.can_evaluate
+        self.can_evaluate = self._trainable.can_evaluate
 
     def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
         """Train a trial from its start to a step, under another seed, in files of its own.
@@ -54,7 +51,7 @@ class Retrainer:
         """
         config_of(self._spec, self._trainable, record)
         done = read_reports(files)
-        if done and done[-1].step >= until and (not self.judged or newest_intact(files)):
+        if done and done[-1].step >= until and (not self.can_evaluate or newest_intact(files)):
             return
         config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
         job = make_rerun_job(
@@ -68,19 +65,26 @@ class Retrainer:
 
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
         """Metrics of the newest weights on the test split; empty if they cannot be evaluated."""
-        if not self.judged:
+        if not self.can_evaluate:
             return {}
         config = config_of(self._spec, self._trainable, record)
-        return test_scorer(self._trainable, config, self._cache)(_weights(files))
+        return make_test_scorer(self._trainable, config, self._cache)(_weights(files))
 
 
 def run_user_loop(
     spec: SweepSpec, job: TrialJob, until: int, workers: int, address: str | None
 ) -> None:
-    """Run an attempt of a Ray Train loop under Ray, on so many workers, to its end or to a step.
+    """Run an attempt of a Ray Train loop under Ray, to its end or to the report of a step.
+
+    Args:
+        spec: of the sweep.
+        job: the attempt.
+        until: step of the report after which it is stopped.
+        workers: number of workers.
+        address: of the Ray cluster; None starts one on this machine.
 
     Raises:
-        UserError: it failed, or no cluster can take it.
+        UserError: it failed, or it does not fit the cluster.
     """
     from tuning.controller.resources.cluster import ray_cluster
     from tuning.controller.resources.placement import compute_placement
@@ -97,14 +101,14 @@ def run_user_loop(
         timeout = spec.failure.start_timeout
         held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker
         broker: Any = start_broker()
-        crew = FreshWorkerPool(WorkerGroupSpec(*held, timeout, str(job.paths.root / "ray")), broker)
-        crew.start(job)
+        pool = FreshWorkerPool(WorkerGroupSpec(*held, timeout, str(job.paths.root / "ray")), broker)
+        pool.start(job)
         try:
             while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):
                 if event.report.step >= until:
                     return
         finally:
-            crew.close()
+            pool.close()
             ray.kill(broker)
         if isinstance(event, Failed):
             log = job.paths.log(job.attempt, 0)

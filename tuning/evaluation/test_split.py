@@ -1,6 +1,6 @@
-"""The only door to the test split, which the search never sees.
+"""The only access to the test split, which the search never sees.
 
-Confirming, averaging and exporting go through it; a test keeps all others out.
+Confirmation, averaging and export use it. A test checks that no other module does.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from trainables.config import TrainableConfig
 T = TypeVar("T")
 
 ScoreModel = Callable[[Path], dict[str, float]]
-"""Metrics of a folder with `model.safetensors`."""
+"""Returns the metrics of the model in a folder with `model.safetensors`."""
 
 
-def test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> ScoreModel:
-    """A judge of models on the test split.
+def make_test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> ScoreModel:
+    """A function that evaluates models on the test split.
 
     Args:
         trainable: of the sweep.
-        config: of the trial from which the weights come.
+        config: of the trial that trained the weights.
         cache: folder of prepared data.
     """
     return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)
@@ -34,11 +34,11 @@ def test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: Path)
 def make_soup_evaluator(
     trainable: Trainable[Any], config: TrainableConfig, metric: str, mode: str, cache: Path
 ) -> soup.Evaluator:
-    """A judge of averages: example by example, on the selection and the test split."""
+    """An evaluator of averages: the metric of each example of the selection and the test split."""
 
     def on(split: Split) -> soup.ExampleScores:
         def examples(folder: Path) -> list[float]:
-            return _named(metric, trainable.examples(config, folder, split, cache), trainable)
+            return _metric(metric, trainable.examples(config, folder, split, cache), trainable)
 
         return examples
 
@@ -48,7 +48,7 @@ def make_soup_evaluator(
     return soup.Evaluator(metric, mode, on(Split.SELECTION), on(Split.TEST), recalibrate)
 
 
-def _named(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:
+def _metric(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:
     if metric not in scores:
         raise UserError(
             f"{type(trainable).__name__}.evaluate gives no '{metric}'{suggest(metric, scores)}"

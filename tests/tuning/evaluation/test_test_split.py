@@ -1,4 +1,4 @@
-"""The test split is read through one door."""
+"""Only one module of `tuning` uses the test split."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_nobody_else_names_the_test_split() -> None:
-    """But the trainables, which cut the data, and evaluate what they are asked to."""
+def test_only_one_module_uses_the_test_split() -> None:
+    """Besides the trainables, which split the data."""
     found = set()
     for room in ("tuning", "results", "trainables"):
         for file in (ROOT / room).rglob("*.py"):

@@ -133,7 +133,7 @@ def _confirm(
     say: PrintLine = _discard if how.quiet else typer.echo
     retrainer = Retrainer(paths, spec, how.address)
     if not how.reevaluate:
-        _print_differences(spec, lines, retrainer.judged, say)
+        _print_differences(spec, lines, retrainer.can_evaluate, say)
     confirmer = Confirmer(paths, spec, select, retrainer, say)
     made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
     write(paths, made)

@@ -1,4 +1,4 @@
-"""`tune reproduce`, on a trial that really trained; and what an attempt's notes say."""
+"""`tune reproduce` of a trial that was trained, and the recorded environments that it compares."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report(step: int, **metrics: float) -> Report:
     return Report(step=step, metrics=metrics, attempt=1, time=float(step))
 
 
-def test_where_curves_part() -> None:
+def test_first_difference_of_two_curves() -> None:
     then = [report(1, loss=0.1 + 0.2, rows_per_second=5.0), report(2, loss=float("nan"))]
     assert first_difference(then, [*then, report(3, loss=1.0)]) is None
     assert first_difference(then, [report(1, loss=0.1 + 0.2, rows_per_second=9.0), then[1]]) is None
@@ -36,7 +36,7 @@ def test_where_curves_part() -> None:
     assert first_difference(then, then[:1]) == "step 2 was not reported again"
 
 
-def test_what_differs() -> None:
+def test_differences_of_two_environments() -> None:
     assert differences(HERE, HERE) == []
     other = Environment(
         source={"a.py": "2", "b.py": "1"},
@@ -54,7 +54,7 @@ def test_what_differs() -> None:
 
 @pytest.fixture
 def sweep(tune: Tune) -> Iterator[SweepPaths]:
-    """Trained by one thread, as the fresh process will: a worker has one CPU."""
+    """Trained with one thread, as the reproduction is: a worker has one CPU."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield trained(DIGITS, budget={"trials": 1})
@@ -62,7 +62,7 @@ def sweep(tune: Tune) -> Iterator[SweepPaths]:
 
 
 @pytest.mark.slow
-def test_a_trial_is_run_again(tune: Tune, sweep: SweepPaths) -> None:
+def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     files = sweep.trial("t0000")
     noted = environment.read(files, 1)
     assert noted is not None
@@ -90,7 +90,7 @@ def test_a_trial_is_run_again(tune: Tune, sweep: SweepPaths) -> None:
     assert (verdict["identical"], verdict["reports"]) == (False, 2)
 
 
-def test_refusals(tune: Tune, tmp_path: Path) -> None:
+def test_reproduce_refuses_what_it_cannot_run(tune: Tune, tmp_path: Path) -> None:
     paths = tune.sweep("mine")
     assert "no trial 't9999'" in tune.refused("reproduce", "mine", "t9999")
     # a simulated trial is no trial of digits

@@ -1,4 +1,4 @@
-"""`tune resume` with changes: what is refused, what is kept, and what the search still knows."""
+"""`tune resume` with changes of the budget, the space or other settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuning.search.compatibility import compatible_params
 
 @pytest.fixture
 def mine(tune: Tune) -> Callable[..., SweepPaths]:
-    """Makes a sweep of a loop that takes any configuration."""
+    """Creates a sweep whose training code accepts any configuration."""
     tune.write("loop.py", "def train(config): ...\n")
 
     def make(name: str = "mine", **changes: Any) -> SweepPaths:
@@ -33,7 +33,7 @@ def mine(tune: Tune) -> Callable[..., SweepPaths]:
 Mine = Callable[..., SweepPaths]
 
 
-def grow(
+def amend(
     paths: SweepPaths, *overrides: str, trials: str | None = None, time: str | None = None
 ) -> tuple[Amendment, SweepSpec]:
     changed = amend_sweep(paths, trials, time, overrides)
@@ -45,10 +45,10 @@ def states_in_study(root: Path, spec: SweepSpec) -> list[str]:
     return [t.state.name for t in study_of(open_run(root, spec)).trials]
 
 
-def test_a_finished_sweep_is_extended(mine: Mine) -> None:
+def test_resume_extends_a_finished_sweep(mine: Mine) -> None:
     paths = mine()
     before = read_trials(paths)
-    changed, spec = grow(paths, trials="+4")
+    changed, spec = amend(paths, trials="+4")
     assert (spec.budget.trials, changed.excluded) == (10, ())
     run = open_run(paths.root, spec)
     finish(run)
@@ -56,29 +56,29 @@ def test_a_finished_sweep_is_extended(mine: Mine) -> None:
     assert after[:6] == before
     assert len(after) == 10
 
-    # as if it had been so long from the start
+    # the same trials as of a sweep that had this budget from the start
     whole = mine("whole", budget={"trials": 10})
     assert [r.params for r in read_trials(whole)] == [r.params for r in after]
 
 
-def test_the_budget_is_counted_from_what_there_is(mine: Mine) -> None:
+def test_relative_budgets_add_to_the_current_ones(mine: Mine) -> None:
     paths = mine(budget={"trials": 3, "time": 3600.0})
-    assert grow(paths, trials="7")[1].budget.trials == 7
-    assert grow(paths, trials="+3")[1].budget.trials == 10
-    assert grow(paths, time="+2h")[1].budget.time == 3 * 3600.0
-    assert grow(paths, time="1h30m")[1].budget.time == 5400.0
-    assert grow(paths, time="90")[1].budget.time == 90.0
-    assert grow(paths, "budget.target=0.5")[1].budget.target == 0.5
+    assert amend(paths, trials="7")[1].budget.trials == 7
+    assert amend(paths, trials="+3")[1].budget.trials == 10
+    assert amend(paths, time="+2h")[1].budget.time == 3 * 3600.0
+    assert amend(paths, time="1h30m")[1].budget.time == 5400.0
+    assert amend(paths, time="90")[1].budget.time == 90.0
+    assert amend(paths, "budget.target=0.5")[1].budget.target == 0.5
     timed = mine("timed", done=False, budget={"cpu_hours": 1.0})
-    assert grow(timed, trials="+3")[1].budget.trials == 3
+    assert amend(timed, trials="+3")[1].budget.trials == 3
 
 
-def test_the_old_file_is_kept(mine: Mine) -> None:
+def test_resume_keeps_the_old_spec_file(mine: Mine) -> None:
     paths = mine()
     first = paths.spec.read_text()
-    grow(paths, trials="+4")
+    amend(paths, trials="+4")
     second = paths.spec.read_text()
-    grow(paths, "scheduler.max_t=27")
+    amend(paths, "scheduler.max_t=27")
     assert (paths.replaced_files(1) / "sweep.yaml").read_text() == first
     assert (paths.replaced_files(2) / "sweep.yaml").read_text() == second
     assert second.splitlines()[1:4] == [
@@ -86,7 +86,7 @@ def test_the_old_file_is_kept(mine: Mine) -> None:
         "# changed by `tune resume`",
         "# --set budget.trials=10",
     ]
-    assert paths.study.exists()  # the space is the same, so the study is
+    assert paths.study.exists()  # the space did not change
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_old_file_is_kept(mine: Mine) -> None:
         (["--time", "+soon"], "--time +soon: must be a duration above zero"),
     ],
 )
-def test_what_is_no_change_is_refused(tune: Tune, mine: Mine, args: list[str], said: str) -> None:
+def test_resume_refuses_invalid_changes(tune: Tune, mine: Mine, args: list[str], said: str) -> None:
     paths = mine()
     before = paths.spec.read_bytes()
     assert said in tune.refused("resume", "mine", *args)
@@ -112,18 +112,18 @@ def test_what_is_no_change_is_refused(tune: Tune, mine: Mine, args: list[str], s
     assert not paths.history.exists()
 
 
-def test_a_driven_sweep_is_not_changed(tune: Tune, mine: Mine) -> None:
+def test_resume_does_not_change_a_running_sweep(tune: Tune, mine: Mine) -> None:
     paths = mine()
     with acquire_lock(paths.lock):
         assert "driven by process" in tune.refused("resume", "mine", "--trials", "+1")
 
 
-def test_a_narrower_space_forgets_what_it_cannot_have(mine: Mine) -> None:
+def test_narrower_space_excludes_trials_that_do_not_fit(mine: Mine) -> None:
     paths = mine()
     records = read_trials(paths)
     inside = [r for r in records if r.params["x"] >= 0]
     assert 0 < len(inside) < 6
-    changed, spec = grow(paths, "space.x={uniform: [0.0, 2.0]}", trials="+2")
+    changed, spec = amend(paths, "space.x={uniform: [0.0, 2.0]}", trials="+2")
     assert changed.excluded == tuple(r.id for r in records if r not in inside)
     said = str(changed).splitlines()[1]
     assert said.startswith(f"{6 - len(inside)} of 6 earlier trials no longer fit, and the search")
@@ -139,12 +139,12 @@ def test_a_narrower_space_forgets_what_it_cannot_have(mine: Mine) -> None:
     assert states_in_study(paths.root, spec) == [t.state.name for t in study_of(run).trials]
 
 
-def test_an_unfinished_trial_that_no_longer_fits_is_run_as_it_was(mine: Mine) -> None:
+def test_unfinished_trial_that_does_not_fit_keeps_its_configuration(mine: Mine) -> None:
     paths = mine(done=False)
     run = open_run(paths.root, load_sweep(paths.spec).spec)
     job = run.next_trial()
     train(run, job, upto=2)
-    changed, spec = grow(paths, "space.opt.k={choice: [5, 6]}")
+    changed, spec = amend(paths, "space.opt.k={choice: [5, 6]}")
     assert changed.excluded == ("t0000",)
     run = open_run(paths.root, spec)
     again = run.next_trial()
@@ -161,7 +161,7 @@ def trial_of(spec: SweepSpec, **params: Any) -> TrialRecord:
     return TrialRecord(id="t0000", number=0, params=params, config=config, seed=0, created=0.0)
 
 
-def test_what_fits_a_changed_space() -> None:
+def test_fitting_compares_a_trial_with_a_changed_space() -> None:
     space = {"x": {"uniform": [-1.0, 1.0]}, "k": {"choice": [1, 2]}}
     record = trial_of(make_spec(space=space, fixed={"depth": 3}), x=0.5, k=2)
     x = {"x": {"uniform": [0.0, 9.0]}}
@@ -170,20 +170,20 @@ def test_what_fits_a_changed_space() -> None:
         return compatible_params(make_spec(space=space, fixed=fixed), record)
 
     assert fits(space, depth=3) == {"x": 0.5, "k": 2}
-    assert fits(x, depth=3, k=2) == {"x": 0.5}  # pinned to what it had
+    assert fits(x, depth=3, k=2) == {"x": 0.5}  # fixed to the trial's value
     assert fits(x, depth=3, k=1) is None
-    assert fits(x, depth=3) is None  # now the trainable's default, whatever that is
+    assert fits(x, depth=3) is None  # now the trainable's default, which is unknown
     assert fits(space, depth=4) is None
     searched = {**space, "depth": {"randint": [1, 9]}}
     assert fits(searched) == {"x": 0.5, "k": 2, "depth": 3}
     new = {**space, "new": {"uniform": [0.0, 1.0]}}
-    assert fits(new, depth=3) == {"x": 0.5, "k": 2}  # it had none: nothing is known of it
+    assert fits(new, depth=3) == {"x": 0.5, "k": 2}  # the trial has no value of it
     assert fits({**space, "x": {"uniform": [0.6, 1.0]}}, depth=3) is None
 
 
-def test_a_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
+def test_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
     paths = mine(budget={"trials": 12})
-    changed, spec = grow(paths, "space.new={uniform: [0.0, 1.0]}", trials="+3")
+    changed, spec = amend(paths, "space.new={uniform: [0.0, 1.0]}", trials="+3")
     assert changed.excluded == ()
     run = open_run(paths.root, spec)
     finish(run)
