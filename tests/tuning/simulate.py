@@ -12,6 +12,7 @@ from results.records.trial import Report, append_report
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.written import write_checkpoint
 from trainables.job import TrialJob
+from tuning.controller.session import restore
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
@@ -33,17 +34,13 @@ def make_spec(**changes: Any) -> SweepSpec:
     return SweepSpec.model_validate({**raw, **changes})
 
 
-def open_run(root: Path, spec: SweepSpec) -> SweepController:
+def open_run(root: Path, spec: SweepSpec, **given: Any) -> SweepController:
     paths = SweepPaths(root)
     paths.root.mkdir(parents=True, exist_ok=True)
     study = SweepStudy(paths.study, spec.name, spec)
-    run = SweepController(spec, paths, study, cache=str(root / "cache"))
-    run.restore()
+    run = SweepController(spec, paths, study, **{"cache": str(root / "cache"), **given})
+    restore(run)
     return run
-
-
-def study_of(run: SweepController) -> SweepStudy:
-    return run._study
 
 
 def loss(config: dict[str, Any], step: int) -> float:
@@ -57,8 +54,7 @@ def train(
     value: Callable[[dict[str, Any], int], float] = loss,
 ) -> Decision:
     """Report steps as a trial would, from where it left off; ends it when the books say so."""
-    known = [s for s, _ in run._curves[job.trial_id]]
-    for step in range(max(known, default=0) + 1, upto + 1):
+    for step in range((run.table.last_step(job.trial_id) or 0) + 1, upto + 1):
         report = Report(
             step=step,
             metrics={"loss": value(job.config, step), "size": abs(job.config.get("x", 0.0))},

@@ -2,7 +2,7 @@
 
 from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
-from tests.tuning.simulate import finish, make_spec, study_of
+from tests.tuning.simulate import finish, make_spec
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.folder import create_sweep
 
@@ -21,7 +21,7 @@ def session(paths):
     """A session of a sweep, as the driver begins it."""
     with open_sweep(paths, load_sweep(paths.spec).spec) as run:
         pass
-    run.fence = NullFence()
+    run.table.fence = NullFence()
     return run
 
 
@@ -31,4 +31,4 @@ def warm_start(*names, reuse=False, **search):
 
 def sampler_findings(run):
     """Evidence that a sampler sees, oldest first."""
-    return [t for t in study_of(run).sampler_trials if t.number < 0]
+    return [t for t in run.study.sampler_trials if t.number < 0]

@@ -1,38 +1,67 @@
-"""What becomes of a trial's record when an attempt begins or ends."""
+"""How a trial's record changes: when the trial is made, and when an attempt begins or ends."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
 
+from results.analysis.replicates import replicate_id
 from results.paths import SweepPaths
 from results.records.failures import Failure
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
+from tuning.controller.trial_jobs import trial_identity
+from tuning.search.study import derive_seed
 
 
-def begun(record: TrialRecord, allocation: Allocation) -> TrialRecord:
-    """The record with another attempt, running since now, that holds so much of the cluster."""
+def new_record(
+    spec: SweepSpec, number: int, params: dict[str, object], replicate: int = 0
+) -> TrialRecord:
+    """The record of a trial that has no attempt yet.
+
+    Args:
+        spec: of the sweep.
+        number: of its configuration in the study.
+        params: of the configuration, by dotted name.
+        replicate: which of the configuration's seeds it has, from 0.
+    """
+    config, seed = spec.nest(params), derive_seed(spec.seed, number)
+    seed = derive_seed(seed, replicate) if replicate else seed
+    return TrialRecord(
+        id=replicate_id(number, replicate),
+        number=number,
+        replicate=replicate,
+        params=params,
+        config=config,
+        seed=seed,
+        created=time.time(),
+        identity=trial_identity(spec, config, seed),
+    )
+
+
+def begin_attempt(record: TrialRecord, allocation: Allocation) -> TrialRecord:
+    """The record with one more attempt, which runs from now on."""
     number = len(record.attempts) + 1
     attempt = Attempt(number=number, started=time.time(), **vars(allocation))
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
     return record.model_copy(update={**update, "violations": {}})
 
 
-def closed(
+def end_attempt(
     record: TrialRecord,
     failure: Failure | None = None,
     *,
     ended: float | None = None,
     step: int | None = None,
 ) -> TrialRecord:
-    """The record waiting, its newest attempt ended if it was open.
+    """The record as PENDING, with its newest attempt ended if it was open.
 
     Args:
         record: of the trial.
-        failure: what ended it, if it failed.
+        failure: what ended the attempt, if it failed.
         ended: Unix seconds; default: now.
-        step: the trial's last one, noted of a failure.
+        step: the trial's last one, recorded with a failure.
     """
     update: dict[str, object] = {"state": TrialState.PENDING}
     if record.attempts and record.attempts[-1].ended is None:
@@ -45,13 +74,13 @@ def closed(
     return record.model_copy(update=update)
 
 
-def last_sign(record: TrialRecord, reports: Iterable[Report]) -> float:
-    """When an attempt whose driver was killed was last heard of, in Unix seconds."""
+def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
+    """When a trial started or reported last, in Unix seconds; 0 if it never did."""
     return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
 
 
-def claim_next(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
-    """Claim the next attempts: what a dead driver's workers report now is not heard of."""
+def claim_next_attempts(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
+    """Make the folders of the next attempts, which supersedes those that a dead driver started."""
     for record in records:
         if record.attempts and record.state.active:
             folder = paths.trial(record.id).attempt(len(record.attempts) + 1)

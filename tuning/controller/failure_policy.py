@@ -1,4 +1,4 @@
-"""What becomes of a trial after a failure: another attempt, or its end. Arithmetic over records."""
+"""What follows a failure of a trial: another attempt, or its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from results.paths import TrialPaths
+from results.paths import SweepPaths
 from results.records.failures import Cause, Failure, Remedy, classify, signature
 from results.records.machines import Machine
 from results.records.trial import Attempt, TrialRecord
@@ -18,66 +18,81 @@ from search_spaces.spec.sweep import FailureSpec, SweepSpec
 from trainables.registry import resolve
 
 _LOG_TAIL = 20_000
-NOWHERE: Mapping[int, Machine] = MappingProxyType({})
-"""No rank's machine is known."""
+"""Bytes at the end of each log that are searched."""
+UNKNOWN_MACHINES: Mapping[int, Machine] = MappingProxyType({})
+"""The machine of no rank is known."""
 
 
-def diagnose(
-    error: str,
-    paths: TrialPaths,
-    record: TrialRecord,
-    step: int | None,
-    spec: SweepSpec,
-    machines: Mapping[int, Machine] = NOWHERE,
+class FailurePolicy:
+    """Decides what follows a failure: another attempt, or the end of the trial.
+
+    Reads the logs of the failed attempt, and writes nothing.
+    """
+
+    def __init__(self, spec: SweepSpec, paths: SweepPaths) -> None:
+        self._spec, self._paths = spec, paths
+
+    def diagnose(
+        self,
+        record: TrialRecord,
+        error: str,
+        step: int | None,
+        machines: Mapping[int, Machine] = UNKNOWN_MACHINES,
+    ) -> Failure:
+        """Classify the failure of a trial's newest attempt, with the end of its ranks' logs.
+
+        Args:
+            record: of the trial.
+            error: one line.
+            step: the trial's last one.
+            machines: of each rank, as far as that is known.
+        """
+        logs = _logs(self._paths.trial(record.id).attempt(len(record.attempts)))
+        patterns = {p: Remedy(r) for p, r in self._spec.failure.on_log.items()}
+        oom = Remedy(self._spec.failure.on_oom)
+        found = classify(error, "\n".join(logs.values()), patterns=patterns, on_oom=oom)
+        if found.remedy is Remedy.RETRY_ELSEWHERE:
+            found = replace(found, blamed=_blamed(error, logs, machines, patterns))
+        if found.remedy is Remedy.SHRINK and self.shrink(record) is None:
+            return replace(found, remedy=Remedy.INFEASIBLE)
+        return _charge_repeated_loss(found, record.attempts, step)
+
+    def shrink(self, record: TrialRecord) -> dict[str, Any] | None:
+        """Half the micro-batch, as changes of the trial's configuration; None if impossible."""
+        config = {**record.config, **record.adjusted}
+        checked = resolve(self._spec.trainable).Config.model_validate(config)
+        return checked.halve_micro_batch(record.attempts[-1].workers)
+
+    def reason_to_fail(self, failure: Failure, attempts: Sequence[Attempt]) -> str | None:
+        """Why a trial fails, in one line; None if it gets another attempt.
+
+        Args:
+            failure: of the last attempt, whose record has it.
+            attempts: of the trial.
+        """
+        remedy = failure.remedy
+        if remedy in (Remedy.SHRINK, Remedy.STOP_SWEEP):
+            # a micro-batch of 1 bounds the first; the second ends the session, for a resume
+            return None
+        if remedy is Remedy.FAIL_TRIAL:
+            return failure.error
+        if not remedy.tries_again:
+            return f"{remedy}: {failure.error}"
+        same = [a for a in attempts if a.cause is failure.cause and a.remedy is not Remedy.SHRINK]
+        limit = _limit(self._spec.failure, failure.cause)
+        return None if limit is None or len(same) <= limit else _too_many(failure, same)
+
+
+def count_remedies(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """How often each remedy was taken in a sweep, the most frequent first."""
+    remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
+    return dict(remedies.most_common())
+
+
+def _charge_repeated_loss(
+    failure: Failure, attempts: Sequence[Attempt], step: int | None
 ) -> Failure:
-    """Classify the failure of a trial's newest attempt, with the end of what its ranks printed.
-
-    Args:
-        error: one line.
-        paths: of the trial.
-        record: of the trial.
-        step: to which it has come.
-        spec: of the sweep.
-        machines: of each rank, as far as that is known.
-    """
-    logs = _logs(paths.attempt(len(record.attempts)))
-    patterns = {p: Remedy(r) for p, r in spec.failure.on_log.items()}
-    oom = Remedy(spec.failure.on_oom)
-    found = classify(error, "\n".join(logs.values()), patterns=patterns, on_oom=oom)
-    if found.remedy is Remedy.RETRY_ELSEWHERE:
-        found = replace(found, blamed=_blamed(error, logs, machines, patterns))
-    if found.remedy is Remedy.SHRINK and shrink(record, spec) is None:
-        return replace(found, remedy=Remedy.INFEASIBLE)
-    return _stuck(found, record.attempts, step)
-
-
-def shrink(record: TrialRecord, spec: SweepSpec) -> dict[str, Any] | None:
-    """What half the micro-batch changes in a trial's configuration; None where nothing can be."""
-    config = resolve(spec.trainable).Config.model_validate({**record.config, **record.adjusted})
-    return config.halve_micro_batch(record.attempts[-1].workers)
-
-
-def decide(failure: Failure, attempts: Sequence[Attempt], spec: FailureSpec) -> str | None:
-    """Why a trial is over after a failure, in one line; None when it gets another attempt.
-
-    Args:
-        failure: of the last attempt, which is closed with it.
-        attempts: of the trial.
-        spec: the budgets.
-    """
-    if failure.remedy in (Remedy.SHRINK, Remedy.STOP_SWEEP):  # the one is bounded by 1, the other
-        return None  # ends the session, and leaves the trial for a resume
-    if failure.remedy is Remedy.FAIL_TRIAL:
-        return failure.error
-    if not failure.remedy.tries_again:
-        return f"{failure.remedy}: {failure.error}"
-    charged = [a for a in attempts if a.cause is failure.cause and a.remedy is not Remedy.SHRINK]
-    limit = _limit(spec, failure.cause)
-    return None if limit is None or len(charged) <= limit else _given_up(failure, charged)
-
-
-def _stuck(failure: Failure, attempts: Sequence[Attempt], step: int | None) -> Failure:
-    """A process that is lost twice at the same step is not bad luck: its code is charged."""
+    """Charge the code, not the infrastructure, if a process is lost twice at the same step."""
     before = [a for a in attempts[:-1] if a.error is not None]
     if failure.cause is not Cause.INFRASTRUCTURE or not before:
         return failure
@@ -85,18 +100,14 @@ def _stuck(failure: Failure, attempts: Sequence[Attempt], step: int | None) -> F
     return replace(failure, cause=Cause.BUG) if same and before[-1].step == step else failure
 
 
-def count(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """How often each remedy was taken in a sweep, the most frequent first."""
-    remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
-    return dict(remedies.most_common())
-
-
-def _given_up(failure: Failure, charged: Sequence[Attempt]) -> str:
-    kinds = {signature(a.error or "") for a in charged}
-    if len(charged) > 1 and len(kinds) == 1:
-        return f"{failure.error} (the same error {len(charged)} times)"
-    again = f"{len(charged)} attempts failed, {failure.cause}"
-    return f"{failure.error} ({again})" if len(charged) > 1 else failure.error
+def _too_many(failure: Failure, attempts: Sequence[Attempt]) -> str:
+    """The error, and how many attempts failed for the same cause."""
+    count, kinds = len(attempts), {signature(a.error or "") for a in attempts}
+    if count == 1:
+        return failure.error
+    if len(kinds) == 1:
+        return f"{failure.error} (the same error {count} times)"
+    return f"{failure.error} ({count} attempts failed, {failure.cause})"
 
 
 def _limit(spec: FailureSpec, cause: Cause) -> int | None:
@@ -113,8 +124,8 @@ def _blamed(
     machines: Mapping[int, Machine],
     patterns: Mapping[str, Remedy],
 ) -> tuple[Machine, ...]:
-    """The machines of the ranks whose logs say what was looked for; else of the rank that failed
-    first, which the error names; of all where it names none.
+    """The machines of the ranks whose logs match a `retry_elsewhere` pattern; else of the rank that
+    the error names, which failed first; else of all ranks.
     """
     elsewhere = [p for p, r in patterns.items() if r is Remedy.RETRY_ELSEWHERE]
     ranks = [rank for rank, log in logs.items() if any(re.search(p, log) for p in elsewhere)]
@@ -124,7 +135,7 @@ def _blamed(
 
 
 def _logs(folder: Path) -> dict[int, str]:
-    """The end of what each rank printed."""
+    """The end of each rank's log."""
     logs = sorted(folder.glob("rank_*.log"))
     return {int(log.stem.removeprefix("rank_")): _tail(log) for log in logs}
 

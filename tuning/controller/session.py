@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
 from results.paths import Storage, SweepPaths
+from results.records.trial import Report
 from results.tracking import Ending
 from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
+from tuning.search.schedulers import Decision
 
 if TYPE_CHECKING:
     from tuning.controller.resources.placement import Placement
-    from tuning.controller.sweep import SweepController
 
 
 def run_session(
@@ -44,7 +47,7 @@ def run_session(
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with interrupt or Interrupt() as stop, open_sweep(paths, spec, observers) as run:
-        ending, tracking = None, TrackerObserver(make_tracker(spec, paths, run.fence))
+        ending, tracking = None, TrackerObserver(make_tracker(spec, paths, run.table.fence))
         try:
             _report_changes(run)
             stop.watch(run.interrupt)
@@ -61,9 +64,9 @@ def run_session(
                     ending = _write_results(run)
         finally:
             run.observers.session_ended(ending)
-        if tracking.undelivered and not run.problem:
+        if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
-            run.problem = f"{tracking.undelivered}; the sweep folder has it: {again}"
+            run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
     return run
 
 
@@ -80,7 +83,6 @@ def open_sweep(
     Raises:
         UserError: another driver holds the sweep, or its folder cannot be repaired.
     """
-    from tuning.controller.sweep import SweepController
     from tuning.controller.sweep_dir.record_mirror import mirror_records
     from tuning.controller.sweep_dir.repair import (
         open_study,
@@ -98,18 +100,67 @@ def open_sweep(
         spent = stack.enter_context(record_session_time(paths, fence))
         study, said = open_study(paths, spec)
         repaired += [*said, *repair_trials(paths, spec, study)]
-        run = SweepController(spec, paths, study, str(Storage(paths.root.parent).cache), spent)
-        run.fence, run.repaired = fence, repaired
-        run.mirror = mirror.watch(run)
+        run = SweepController(
+            spec,
+            paths,
+            study,
+            cache=str(Storage(paths.root.parent).cache),
+            spent_s=spent,
+            fence=fence,
+            mirror=mirror.place,
+        )
+        run.repaired = repaired
+        mirror.watch(run.note_problem)
         study.set_findings(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
-        _restore(run, spent, observers)
+        _start(run, restore(run), spent, observers)
         yield run
 
 
-def _restore(run: SweepController, spent_s: float, observers: Iterable[SweepEvents]) -> None:
-    """Read the folder back, and tell observers what it has: a killed session could not."""
-    reports = run.restore()
+def restore(run: SweepController) -> dict[str, list[Report]]:
+    """Rebuild a sweep from its folder: refill the rungs and the study, queue unfinished trials.
+
+    Returns:
+        The reports of each trial, by id: they are read once, and not kept.
+    """
+    reports = run.table.read_back()
+    records = list(run.records.values())
+    undecided = run.scheduler.replay((r, p) for r in records for p in reports[r.id])
+    numbers = {r.number for r in records}
+    run.study.rebuild(run.lifecycle.configuration(n) for n in sorted(numbers))
+    for number, params in run.study.proposals(numbers):
+        # the driver was killed between proposal and record
+        run.table.save(new_record(run.spec, number, params))
+    for record in sorted(run.records.values(), key=lambda r: r.number):
+        if record.state.finished:
+            run.scheduler.on_trial_complete(record.id)
+        elif record.state.active or record.id in undecided:
+            ended = last_activity(record, reports.get(record.id, ()))
+            run.table.save(end_attempt(record, ended=ended))
+            _take_up(run, record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
+    return reports
+
+
+def _take_up(
+    run: SweepController, trial_id: str, report: Report | None, decision: Decision
+) -> None:
+    """Queue a trial that a dead driver left, unless its last report was to end or pause it."""
+    if report is None or decision is Decision.CONTINUE:
+        run.scheduler.on_trial_resume(trial_id)
+        run.queue.append(trial_id)
+    elif decision is Decision.PAUSE:
+        run.lifecycle.pause(trial_id, report.step)
+    else:
+        run.carry_out(trial_id, report.step, decision)
+
+
+def _start(
+    run: SweepController,
+    reports: Mapping[str, Sequence[Report]],
+    spent_s: float,
+    observers: Iterable[SweepEvents],
+) -> None:
+    """Tell observers what the folder has: a killed session may not have told all."""
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
@@ -165,7 +216,7 @@ def _hide_secrets(run: SweepController) -> None:
 
 def _write_results(run: SweepController) -> Ending:
     """Write the leaderboard and why the sweep is over; returns how the session ended."""
-    run.fence.check()
+    run.table.fence.check()
     _hide_secrets(run)
     board = read_leaderboard(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}

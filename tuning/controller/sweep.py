@@ -1,35 +1,55 @@
-"""A running sweep: what becomes of its trials at a report, at their end, at a failure, by hand.
+"""A running sweep: decides about its trials at a report, at their end, at a failure, on request.
 
-Knows nothing of Ray: `tuning.controller.ray_tune.driver` drives it, and the tests do without a cluster.
+Knows nothing of Ray: `tuning.controller.ray_tune` drives it, and tests run it without a cluster.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import time
 from collections.abc import Mapping
 
+from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
-from results.records.trial import Report, TrialState
+from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fault_injection import fault_point
-from search_spaces.errors import suggest
+from results.storage.fencing import Fence
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.attempts import closed, last_sign
-from tuning.controller.failure_policy import NOWHERE, decide, diagnose, shrink
-from tuning.controller.resources.budget import USER_STOP
+from trainables.job import TrialJob
+from tuning.controller.attempts import end_attempt, new_record
+from tuning.controller.events import Observers
+from tuning.controller.failure_policy import UNKNOWN_MACHINES, FailurePolicy
+from tuning.controller.resources.budget import USER_STOP, Limit
+from tuning.controller.resources.placement import FindAllocation, default_allocation
+from tuning.controller.scheduler_adapter import SchedulerAdapter
+from tuning.controller.sweep_dir.trial_cache import TrialCache
+from tuning.controller.trial_jobs import make_attempt_job
+from tuning.controller.trial_lifecycle import TrialLifecycle
 from tuning.controller.trial_queue import TrialQueue
+from tuning.controller.trial_source import TrialSource
+from tuning.controller.trial_table import TrialTable
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
 
-class SweepController(TrialQueue):
+class SweepController:
     """One session of a sweep, from `run` or `resume` to its end.
 
+    Args:
+        spec, paths, study: of the sweep.
+        cache: folder of prepared data, for trials.
+        spent_s: seconds of wall-clock of earlier sessions.
+        fence: checked before every write.
+        mirror: where checkpoints are kept in object storage.
+
     Attributes:
+        table, queue, scheduler, failures, source, lifecycle: its parts.
+        reuse: trials of other sweeps that are taken instead of run.
+        interrupted: nothing more is proposed or retried.
+        gave_up: the session ended because no trial can run here and now.
         problem: what went wrong beside the trials, one line for the summary.
-        gave_up: whether the session ended because of it.
-        mended: what was damaged in the folder and what became of it, a line each.
+        repaired: what was damaged in the folder and how it was repaired, a line each.
     """
 
     def __init__(
@@ -37,103 +57,128 @@ class SweepController(TrialQueue):
         spec: SweepSpec,
         paths: SweepPaths,
         study: SweepStudy,
+        *,
         cache: str,
         spent_s: float = 0.0,
+        fence: Fence | None = None,
+        mirror: MirrorLocation | None = None,
     ) -> None:
-        super().__init__(spec, paths, study, cache, spent_s)
+        self.spec, self.paths, self.study = spec, paths, study
+        self.table, self.queue = TrialTable(spec, paths, fence), TrialQueue()
+        self.scheduler, self.failures = SchedulerAdapter(spec), FailurePolicy(spec, paths)
+        parts = self.table, self.queue, self.scheduler, study
+        self.source, self.lifecycle = TrialSource(*parts), TrialLifecycle(*parts)
+        self.reuse = TrialCache(())
+        self.interrupted = self.gave_up = False
         self.problem: str | None = None
-        self.gave_up = False
         self.repaired: list[str] = []
-        self._to_stop: set[str] = set()
+        self._cache, self._mirror = cache, mirror
+        self._started = time.monotonic() - spent_s
 
-    # -- what was, before this session --
+    @property
+    def records(self) -> dict[str, TrialRecord]:
+        """Every trial by id, as it is on disk."""
+        return self.table.records
 
-    def restore(self) -> dict[str, list[Report]]:
-        """Rebuild from the sweep folder: unfinished trials are queued, rungs and study refilled.
+    @property
+    def fence(self) -> Fence:
+        """Checked before every write."""
+        return self.table.fence
 
-        Returns:
-            What each trial had reported, for who else wants to know: it is read once.
+    @property
+    def observers(self) -> Observers:
+        """Are told what happens."""
+        return self.lifecycle.observers
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of wall-clock that the sweep spent, earlier sessions included."""
+        return time.monotonic() - self._started
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limit of the budget that is reached."""
+        if self.queue.stopped:
+            return USER_STOP
+        return self.table.budget.limit(self.elapsed_s, self.study.regret_bound)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no trial runs and none is left to run."""
+        return not self.queue.has_running and not self._may_begin(self.limit)
+
+    def next_trial(self, find: FindAllocation | None = None) -> TrialJob | None:
+        """Begin the next attempt; None if none can begin now.
+
+        Args:
+            find: gives the allocation of an attempt.
         """
-        told, undecided = self._read_back()
-        for record in sorted(self.records.values(), key=lambda r: r.number):
-            if record.state.finished:
-                self._scheduler.on_trial_complete(record.id)
-            elif record.state.active or record.id in undecided:
-                self._save(closed(record, ended=last_sign(record, told.get(record.id, ()))))
-                self._take_up(record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
-        return told
+        find = find or default_allocation(self.spec.resources)
+        while self._may_begin(limit := self.limit):
+            if (following := self.source.next(limit, find)) is None:
+                return None
+            record, allocation = following
+            found = None if record.attempts else self.reuse.find(record)
+            if found is None:
+                record = self.lifecycle.begin(record, allocation)
+                rungs, at = self.scheduler.rungs, self.paths.trial(record.id)
+                return make_attempt_job(
+                    self.spec, record, at, allocation, self._cache, rungs, self._mirror
+                )
+            self.lifecycle.reuse(record, found)
+        return None
 
-    def _take_up(self, trial_id: str, report: Report | None, decision: Decision) -> None:
-        """Queue what a killed driver left, unless its last report was to end or pause it."""
-        if report is None or decision is Decision.CONTINUE:
-            self._scheduler.on_trial_resume(trial_id)
-            self._queue.append(trial_id)
-        elif decision is Decision.PAUSE:
-            self._pause(trial_id, report.step)
-        else:
-            self._conclude(trial_id, report.step, decision)
-
-    # -- what happened --
+    def _may_begin(self, limit: Limit | None) -> bool:
+        return not self.interrupted and self.source.has_next(limit)
 
     def on_report(self, trial_id: str, report: Report) -> Decision:
-        """Note a report and decide; a trial that is not to go on is finished in the books."""
-        if trial_id not in self._live:
+        """Record a report and decide; unless it is CONTINUE, the trial's record says so already."""
+        if not self.queue.is_running(trial_id):
             return Decision.STOP
-        self._note(trial_id, report)
-        self.observers.trial_reported(self.records[trial_id], report)
-        if (fault := self._scheduler.fault(report)) is not None:
-            self._diverge(trial_id, fault, report.step)
+        self.table.add_report(trial_id, report)
+        record = self.records[trial_id]
+        self.observers.trial_reported(record, report)
+        if (fault := self.scheduler.fault(report)) is not None:
+            self.lifecycle.fail_diverged(trial_id, fault, report.step)
             return Decision.STOP
-        return self._conclude(
-            trial_id, report.step, self._scheduler.decide(self.records[trial_id], report)
-        )
+        return self.carry_out(trial_id, report.step, self.scheduler.decide(record, report))
 
-    def _conclude(self, trial_id: str, step: int, decision: Decision) -> Decision:
-        name = self.spec.scheduler.name
+    def carry_out(self, trial_id: str, step: int, decision: Decision) -> Decision:
+        """Act on the scheduler's decision; returns what the trial is told, which may differ."""
+        name, finish = self.spec.scheduler.name, self.lifecycle.finish
         if decision is Decision.STOP:
-            self._finish(trial_id, TrialState.STOPPED, f"{name} at step {step}", step)
+            finish(trial_id, TrialState.STOPPED, f"{name} at step {step}", step)
         elif decision is Decision.COMPLETE:
-            self._finish(trial_id, TrialState.COMPLETED, f"max_t at step {step}", step)
-        elif cause := self._cause_to_stop(trial_id):
-            self._finish(trial_id, TrialState.STOPPED, f"{cause} at step {step}", step)
+            finish(trial_id, TrialState.COMPLETED, f"max_t at step {step}", step)
+        elif reason := self._stop_reason(trial_id):
+            finish(trial_id, TrialState.STOPPED, f"{reason} at step {step}", step)
             return Decision.STOP
         elif decision is Decision.PAUSE:
-            return self._pause_or_go_on(trial_id, step)
+            return self._pause_or_continue(trial_id, step)
         return decision
 
-    def _cause_to_stop(self, trial_id: str) -> str | None:
-        by_hand = self.stopped or trial_id in self._to_stop
-        limit = USER_STOP if by_hand else self._budget.hard_limit(self.elapsed_s)
+    def _stop_reason(self, trial_id: str) -> str | None:
+        by_user = self.queue.is_stop_requested(trial_id)
+        limit = USER_STOP if by_user else self.table.budget.hard_limit(self.elapsed_s)
         return limit.stop_reason if limit else None
 
-    def _pause_or_go_on(self, trial_id: str, step: int) -> Decision:
-        """Pause a trial, unless its turn to go on is now."""
-        self._live.discard(trial_id)
-        if (
-            self._next_to_resume(self.limit) == trial_id
-            and self._scheduler.exploit(trial_id, self.records) is None
-        ):
-            self._scheduler.on_trial_resume(trial_id)
-            self._live.add(trial_id)
+    def _pause_or_continue(self, trial_id: str, step: int) -> Decision:
+        """Pause a trial, unless it would be resumed at once."""
+        next_one = self.source.next_to_resume(self.limit, pausing=trial_id)
+        if next_one == trial_id and self.scheduler.exploit(trial_id, self.records) is None:
+            self.scheduler.on_trial_resume(trial_id)
             return Decision.CONTINUE
-        self._pause(trial_id, step)
-        self._tell_ended(trial_id)
+        self.lifecycle.pause_running(trial_id, step)
         return Decision.PAUSE
 
     def on_ended(self, trial_id: str) -> None:
-        """The trial's code returned by itself."""
-        if trial_id not in self._live:
+        """The code of a trial returned by itself."""
+        if not self.queue.is_running(trial_id):
             return
-        if self._has_moved(trial_id):
-            self._again(trial_id)
-            return
-        curve = self._curves[trial_id]
-        if curve:
-            self._finish(trial_id, TrialState.COMPLETED, "ran to its end", curve[-1][0])
-            return
-        said = self._reported.get(trial_id, set())
-        hint = suggest(self.spec.metric, said) if said else "; it reported nothing"
-        self._finish(trial_id, TrialState.FAILED, f"never reported {self.spec.metric}{hint}", None)
+        if self.queue.is_moving(trial_id):
+            self.lifecycle.move(trial_id)
+        else:
+            self.lifecycle.complete(trial_id)
 
     def on_failed(
         self,
@@ -141,53 +186,48 @@ class SweepController(TrialQueue):
         error: str,
         *,
         began: bool = True,
-        machines: Mapping[int, Machine] = NOWHERE,
+        machines: Mapping[int, Machine] = UNKNOWN_MACHINES,
     ) -> Remedy | None:
-        """The trial's processes failed; it is queued again while its retries last.
+        """The processes of a trial failed; it is queued again while its retries last.
 
-        A trial that had not begun is not to blame: that attempt does not count as a failure.
+        An attempt that had not begun does not count as a failure.
 
         Args:
             trial_id: of the trial.
             error: one line.
-            began: whether it had begun.
-            machines: on which each of its ranks was, as far as that is known.
+            began: whether the trial's code had begun.
+            machines: of each rank, as far as that is known.
 
         Returns:
-            What the failure was taken for, None when it was none of the trial's.
+            The remedy; None if the attempt does not count.
         """
-        if trial_id not in self._live:
+        if not self.queue.is_running(trial_id):
             return None
-        record, paths = self.records[trial_id], self.paths.trial(trial_id)
-        failure = None
-        if began:
-            came_to = self._last_step(trial_id)
-            failure = diagnose(error, paths, record, came_to, self.spec, machines)
-        self._save(closed(record, failure, step=self._last_step(trial_id)))
+        record, step = self.records[trial_id], self.table.last_step(trial_id)
+        failure = self.failures.diagnose(record, error, step, machines) if began else None
+        self.table.save(record := end_attempt(record, failure, step=step))
         fault_point("driver:failed")
         if failure is None:
-            self._again(trial_id)
+            self.lifecycle.retry(trial_id)
             return None
-        over = decide(failure, self.records[trial_id].attempts, self.spec.failure)
-        if over is not None:
-            self._finish(trial_id, TrialState.FAILED, over, self._last_step(trial_id))
+        reason = self.failures.reason_to_fail(failure, record.attempts)
+        if reason is not None:
+            self.lifecycle.finish(trial_id, TrialState.FAILED, reason, step)
             return failure.remedy
         if failure.remedy is Remedy.SHRINK:
-            adjusted = {**record.adjusted, **(shrink(record, self.spec) or {})}
-            self._save(self.records[trial_id].model_copy(update={"adjusted": adjusted}))
+            adjusted = {**record.adjusted, **(self.failures.shrink(record) or {})}
+            self.table.save(record.model_copy(update={"adjusted": adjusted}))
         if failure.remedy is Remedy.STOP_SWEEP:
             self.give_up(f"{trial_id}: {failure.error}")
-        self._again(trial_id)
+        self.lifecycle.retry(trial_id)
         return failure.remedy
 
-    def _again(self, trial_id: str) -> None:
-        if self.stopped or trial_id in self._to_stop:
-            step = self._last_step(trial_id)
-            self._finish(trial_id, TrialState.STOPPED, USER_STOP.stop_reason, step)
-            return
-        self._live.discard(trial_id)
-        self._queue.appendleft(trial_id)
-        self._tell_ended(trial_id)
+    def note_problem(self, problem: str, *, fatal: bool = False) -> None:
+        """Keep the first problem for the summary; a fatal one ends the session."""
+        if fatal:
+            self.give_up(problem)
+        elif not self.problem:
+            self.problem = problem
 
     def give_up(self, problem: str) -> None:
         """No trial can run here and now: end the session, and leave all for a resume."""
@@ -195,35 +235,20 @@ class SweepController(TrialQueue):
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Propose and retry nothing more; what runs is left unfinished, for a resume."""
+        """Propose and retry nothing more; running trials are left unfinished, for a resume."""
         self.interrupted = True
 
     def add(self, params: dict[str, object], tag: str) -> None:
         """Queue a configuration, once for each tag; parameters that it lacks are proposed."""
-        self._study.enqueue(params, tag)
-        while self._study.has_waiting:
-            self._save(record := self._new_record(*self._study.ask()))
-            self._queue.append(record.id)
+        self.study.enqueue(params, tag)
+        while self.study.has_waiting:
+            self.table.save(record := new_record(self.spec, *self.study.ask()))
+            self.queue.append(record.id)
 
     def stop(self, trial_id: str | None) -> bool:
-        """End a trial, or all and the sweep; False while what runs has not reported yet."""
-        self.stopped |= trial_id is None
-        unfinished = [i for i, r in self.records.items() if not r.state.finished]
-        asked = {i for i in unfinished if i == trial_id or trial_id is None}
-        for waiting in asked - self._live:
-            self._queue = deque(i for i in self._queue if i != waiting)
-            self._finish(
-                waiting, TrialState.STOPPED, USER_STOP.stop_reason, self._last_step(waiting)
-            )
-        self._to_stop |= asked
-        return asked.isdisjoint(self._live)
+        """End a trial, or all trials and the sweep; False while a running trial has to report."""
+        return self.lifecycle.stop(trial_id)
 
     def release(self) -> None:
-        """The session ends: what still runs is unfinished in the books.
-
-        What is paused stays so: a longer session may call it.
-        """
-        for trial_id in sorted(self._live):
-            self._save(closed(self.records[trial_id]))
-            self._tell_ended(trial_id)
-        self._live.clear()
+        """The session ends: running trials are left unfinished."""
+        self.lifecycle.release()

@@ -14,6 +14,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
+from tuning.controller.resources.placement import Allocation
 
 
 def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
@@ -34,10 +35,6 @@ def make_job(
     seed: int,
     attempt: int,
     cache: str,
-    workers: int = 1,
-    avoid: tuple[str, ...] = (),
-    rungs: tuple[int, ...] = (),
-    mirror: MirrorLocation | None = None,
 ) -> TrialJob:
     """One attempt of a trial."""
     return TrialJob(
@@ -48,19 +45,47 @@ def make_job(
         seed=seed,
         attempt=attempt,
         cache=cache,
-        workers=workers,
-        avoid=avoid,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=_retention(spec),
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
-        rungs=rungs,
         hang_timeout_s=spec.failure.hang_timeout,
         # a rank that waits is silent: it must not be taken for one that hangs
         wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
-        mirror=mirror,
     )
+
+
+def make_attempt_job(
+    spec: SweepSpec,
+    record: TrialRecord,
+    files: TrialPaths,
+    allocation: Allocation,
+    cache: str,
+    rungs: tuple[int, ...],
+    mirror: MirrorLocation | None,
+) -> TrialJob:
+    """The newest attempt of a trial.
+
+    Args:
+        spec: of the sweep.
+        record, files: of the trial.
+        allocation: what the attempt gets of the cluster.
+        cache: folder of prepared data.
+        rungs: steps at which the trial may be paused.
+        mirror: where checkpoints are kept in object storage.
+    """
+    job = make_job(
+        spec,
+        trial_id=record.id,
+        folder=files.root,
+        config={**record.config, **record.adjusted},
+        seed=record.seed,
+        attempt=record.attempts[-1].number,
+        cache=cache,
+    )
+    workers, avoid = allocation.workers, allocation.avoid
+    return replace(job, workers=workers, avoid=avoid, rungs=rungs, mirror=mirror)
 
 
 def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:

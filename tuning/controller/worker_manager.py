@@ -102,7 +102,7 @@ class WorkerManager:
         """What a trial that may go on is told: PAUSE where it is to go on with more workers."""
         if not self._capacity.should_grow(job.workers, self._waiting):
             return Answer.CONTINUE
-        self._run.move(job.trial_id)
+        self._run.queue.request_move(job.trial_id)
         return Answer.PAUSE
 
     def _waiting(self) -> int:
@@ -161,7 +161,7 @@ class WorkerManager:
 
     def _note_leaks(self) -> None:
         for leak in self._crew.take_leaks():
-            self._run.on_leak(leak.key, leak.message)
+            self._run.lifecycle.record_leak(leak.key, leak.message)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from results.records.trial import TrialRecord, TrialState, read_trials
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
-from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
+from tests.tuning.simulate import finish, make_spec, open_run, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.compatibility import compatible_params
@@ -42,7 +42,7 @@ def amend(
 
 
 def states_in_study(root: Path, spec: SweepSpec) -> list[str]:
-    return [t.state.name for t in study_of(open_run(root, spec)).trials]
+    return [t.state.name for t in open_run(root, spec).study.trials]
 
 
 def test_resume_extends_a_finished_sweep(mine: Mine) -> None:
@@ -131,12 +131,12 @@ def test_narrower_space_excludes_trials_that_do_not_fit(mine: Mine) -> None:
     assert (paths.replaced_files(1) / "study.journal").exists()
 
     run = open_run(paths.root, spec)
-    known = study_of(run).trials
+    known = run.study.trials
     assert [bool(t.params) for t in known] == [r in inside for r in records]
     finish(run)
     assert read_trials(paths)[:6] == records
     assert all(0 <= r.params["x"] <= 2 for r in read_trials(paths)[6:])
-    assert states_in_study(paths.root, spec) == [t.state.name for t in study_of(run).trials]
+    assert states_in_study(paths.root, spec) == [t.state.name for t in run.study.trials]
 
 
 def test_unfinished_trial_that_does_not_fit_keeps_its_configuration(mine: Mine) -> None:
@@ -188,4 +188,4 @@ def test_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
     run = open_run(paths.root, spec)
     finish(run)
     assert all("new" in r.params for r in read_trials(paths)[12:])
-    assert sum(t.state.is_finished() for t in study_of(run).trials) == 15
+    assert sum(t.state.is_finished() for t in run.study.trials) == 15

@@ -11,8 +11,8 @@ from optuna.trial import TrialState as OptunaState
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
-from tests.tuning.simulate import finish, make_spec, open_run, study_of, train
-from tuning.controller.failure_policy import count
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.controller.failure_policy import count_remedies
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
@@ -109,9 +109,9 @@ def test_a_smaller_micro_batch_until_there_is_none(tmp_path: Path) -> None:
     assert record.reason == f"infeasible: {OOM}"
     assert "micro_batch_size" not in record.config
     assert record.adjusted == {"micro_batch_size": 1}
-    told = study_of(run).trials[0]
+    told = run.study.trials[0]
     assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
-    assert count(run.records.values()) == {"shrink": len(sizes), "infeasible": 1}
+    assert count_remedies(run.records.values()) == {"shrink": len(sizes), "infeasible": 1}
 
 
 @pytest.mark.parametrize("policy", ["infeasible", "fail_trial"])

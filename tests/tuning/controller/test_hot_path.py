@@ -185,7 +185,7 @@ def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
     assert len(files) == FEW + 1
     assert {cost.names[file] for file in files} == {1}
     assert {i: step for i, (step, _) in view.progress.newest_values.items()} == {
-        i: resumed._last_step(i) for i in resumed.records
+        i: resumed.table.last_step(i) for i in resumed.records
     }
 
 

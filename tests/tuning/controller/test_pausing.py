@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from results.records.trial import TrialState, read_reports, read_trials
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, study_of, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.search.schedulers import Decision
 
 PROMOTE = {"name": "asha_promote", "grace_period": 1, "max_t": 9}
@@ -30,7 +30,7 @@ def test_the_best_are_continued_and_the_rest_keep_waiting(tmp_path):
     assert ends[TrialState.PAUSED, "asha_promote at step 1"] >= 3
     assert ends.total() == 9
     assert {state for state, _ in ends} == {TrialState.COMPLETED, TrialState.PAUSED}
-    assert {t.state.name for t in study_of(run).trials} == {"COMPLETE", "RUNNING"}
+    assert {t.state.name for t in run.study.trials} == {"COMPLETE", "RUNNING"}
     assert open_run(tmp_path, spec()).finished
 
 
@@ -180,8 +180,8 @@ def test_several_objectives_are_told_and_stopped_by(tmp_path):
     states = Counter(r.state for r in run.records.values())
     assert states[TrialState.COMPLETED] >= 1
     assert states[TrialState.STOPPED] >= 1
-    complete = [t for t in study_of(run).trials if t.state.name == "COMPLETE"]
+    complete = [t for t in run.study.trials if t.state.name == "COMPLETE"]
     assert all(len(t.values) == 2 for t in complete)
     run.paths.study.unlink()
     again = open_run(tmp_path, several)
-    assert [t.values for t in study_of(again).trials] == [t.values for t in study_of(run).trials]
+    assert [t.values for t in again.study.trials] == [t.values for t in run.study.trials]

@@ -17,7 +17,7 @@ from results.report.page import write_report
 from results.report.sweep_data import read_sweep_data
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import MINIMAL
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, study_of, train
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
@@ -41,7 +41,7 @@ def run_all(run: SweepController, at_once: int = 3) -> None:
         while len(live) < at_once and (job := run.next_trial()) is not None:
             live[job.trial_id] = job
         for trial, job in list(live.items()):
-            step = (run._last_step(trial) or 0) + 1
+            step = (run.table.last_step(trial) or 0) + 1
             if train(run, job, upto=step, value=noisy(run, job)) is not Decision.CONTINUE:
                 del live[trial]
 
@@ -55,7 +55,7 @@ def groups_of(run: SweepController) -> dict[int, list[TrialRecord]]:
 
 
 def told(run: SweepController) -> Any:
-    return study_of(run).trials
+    return run.study.trials
 
 
 def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path:
     for number, group in groups.items():
         assert len({r.seed for r in group}) == 3
         assert len({str(r.config) for r in group}) == 1
-        curves = [dict(run._curves[r.id]) for r in group]
+        curves = [dict(run.table.curve(r.id)) for r in group]
         mean = statistics.fmean(curve[STEPS] for curve in curves)
         assert told(run)[number].value == pytest.approx(mean)
         assert told(run)[number].intermediate_values[2] == pytest.approx(
@@ -81,7 +81,7 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
     run_all(run)
     board = read_leaderboard(run.paths, "loss", "min")
     means = {
-        group[0].id: statistics.fmean(run._curves[r.id][-1][1] for r in group)
+        group[0].id: statistics.fmean(run.table.curve(r.id)[-1][1] for r in group)
         for group in groups_of(run).values()
     }
     order = list(dict.fromkeys(base_trial_id(line.record.id) for line in board))

@@ -9,7 +9,7 @@ from optuna.trial import TrialState as OptunaState
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.trial import TrialState, read_trials
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, study_of, train
+from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
@@ -21,7 +21,7 @@ def test_a_sweep_runs_to_its_budget(tmp_path):
     assert len(states) == 6
     assert set(states) <= {TrialState.COMPLETED, TrialState.STOPPED}
     assert TrialState.COMPLETED in states
-    told = [t.state for t in study_of(run).trials]
+    told = [t.state for t in run.study.trials]
     assert told == [
         {TrialState.COMPLETED: OptunaState.COMPLETE, TrialState.STOPPED: OptunaState.PRUNED}[s]
         for s in states
@@ -73,7 +73,7 @@ def test_resume_without_the_study_rebuilds_it(tmp_path):
     resumed = open_run(tmp_path / "s", make_spec())
     finish(resumed)
     assert outcome(resumed) == outcome(whole)
-    assert len(study_of(resumed).trials) == 6
+    assert len(resumed.study.trials) == 6
 
 
 def test_a_torn_journal_line_is_cut_off(tmp_path):
@@ -90,7 +90,7 @@ def test_a_torn_journal_line_is_cut_off(tmp_path):
 def test_killed_between_proposal_and_record(tmp_path):
     spec = make_spec()
     run = open_run(tmp_path / "s", spec)
-    number, params = study_of(run).ask()
+    number, params = run.study.ask()
     resumed = open_run(tmp_path / "s", spec)
     job = resumed.next_trial()
     assert job.trial_id == f"t{number:04d}"
@@ -114,7 +114,7 @@ def test_a_crash_is_retried_then_fails(tmp_path):
     assert record.state is TrialState.FAILED
     assert record.reason == "rank 1: RuntimeError: boom (the same error 2 times)"
     assert [a.error for a in record.attempts] == ["rank 1: RuntimeError: boom"] * 2
-    assert study_of(run).trials[0].state is OptunaState.FAIL
+    assert run.study.trials[0].state is OptunaState.FAIL
     assert run.next_trial().trial_id != job.trial_id
 
 
@@ -143,7 +143,7 @@ def test_a_metric_that_is_no_number_fails_the_trial(tmp_path, bad):
     assert (record.state, record.end_step) == (TrialState.FAILED, 3)
     assert record.reason == f"diverged: loss is {bad}"
     assert record.attempts[0].remedy is Remedy.DIVERGED
-    told = study_of(run).trials[0]
+    told = run.study.trials[0]
     assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
     finish(run)
     assert len(run.records) == 6
@@ -182,8 +182,7 @@ def test_the_time_budget_counts_earlier_sessions(tmp_path):
     spec = make_spec(budget={"time": 100.0})
     run = open_run(tmp_path / "s", spec)
     job = run.next_trial()
-    late = open_run(tmp_path / "s", spec)
-    late._started -= 100.0
+    late = open_run(tmp_path / "s", spec, spent_s=100.0)
     assert late.next_trial() is None
     assert job is not None
 
@@ -204,7 +203,7 @@ def test_told_twice_is_told_once(tmp_path):
     train(run, run.next_trial())
     record = run.records["t0000"]
     study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())
-    study.tell(record, run._curves["t0000"])
+    study.tell(record, run.table.curve("t0000"))
     assert len(study.trials) == 1
 
 

@@ -15,7 +15,7 @@ from search_spaces.domains.conditional import walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, study_of, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 from tuning.cli.look.space_table import computed, space_table
 from tuning.controller.preflight import sample
 from tuning.search.optuna_space import OptunaSpace
@@ -92,7 +92,7 @@ class TestEverySearcher:
 def test_proposal_of_a_killed_driver_is_completed(tmp_path: Any) -> None:
     spec = spec_of()
     whole = open_run(tmp_path / "whole", spec)
-    proposed = study_of(whole).ask()
+    proposed = whole.study.ask()
     lines = whole.paths.study.read_bytes().splitlines(keepends=True)
     params = [i for i, line in enumerate(lines) if b'"param_name"' in line]
     assert len(params) > 2

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from results.records.trial import TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
-from tests.tuning.simulate import finish, make_spec, outcome, study_of, train
+from tests.tuning.simulate import finish, make_spec, outcome, train
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from tuning.controller.sweep_dir.warm_start import (
     describe_source,
@@ -31,7 +31,7 @@ def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
     # its own trials are counted by themselves
     job = run.next_trial()
     assert job.trial_id == "t0000"
-    assert len(study_of(run).trials) == 1
+    assert len(run.study.trials) == 1
 
 
 def test_it_makes_a_difference(tmp_path):
@@ -108,7 +108,7 @@ def test_of_another_task_only_the_order_counts(tmp_path):
     assert {t.state.name for t in by_x.values()} == {"COMPLETE"}
     assert values == sorted(values)
     finish(run)
-    own = [t.value for t in study_of(run).trials if t.state.name == "COMPLETE"]
+    own = [t.value for t in run.study.trials if t.state.name == "COMPLETE"]
     assert len(own) > 1
     values = [t.value for t in sampler_findings(run)]
     assert min(own) <= min(values) <= max(values) <= max(own)

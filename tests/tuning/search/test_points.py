@@ -13,7 +13,7 @@ from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.formulas.outcomes import violations
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, study_of, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
 
 SPACE = {
     "x": {"uniform": [-1.0, 1.0]},
@@ -87,11 +87,11 @@ def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path)
     assert [bool(line.record.broken_constraints) for line in board] == sorted(
         bool(line.record.broken_constraints) for line in board
     )
-    told = study_of(run).trials
+    told = run.study.trials
     assert [t.constraints for t in told] == [r.violations for r in run.records.values()]
     run.paths.study.unlink()
     again = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
-    rebuilt = study_of(again).trials
+    rebuilt = again.study.trials
     assert [t.constraints for t in rebuilt] == [t.constraints for t in told]
     assert {t.state for t in rebuilt} == {OptunaState.COMPLETE}
 

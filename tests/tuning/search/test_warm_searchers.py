@@ -13,7 +13,6 @@ import pytest
 
 from results.records.trial import Report, append_report, read_trials
 from search_spaces.spec.search import SEARCHERS
-from tests.tuning.simulate import study_of
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
@@ -114,7 +113,7 @@ class TestConformance:
         changes = {**several, "fixed": fixed, "budget": {"trials": 4}}
         whole = run_out(begun(tmp_path, "whole", name, "first", **changes), killed=False)
         killed = run_out(begun(tmp_path, "killed", name, "first", **changes), killed=True)
-        told = [[(t.params, t.values) for t in study_of(r).trials] for r in (whole, killed)]
+        told = [[(t.params, t.values) for t in r.study.trials] for r in (whole, killed)]
         assert told[0] == told[1]
 
 
@@ -173,7 +172,7 @@ class TestSeveral:
         assert by_size == sorted(trials, key=lambda t: size(by_x[t.params["x"]]))
         while (job := run.next_trial()) is not None:
             train(run, job, loss=loss, size=lambda config: 100 + size(config))
-        own = zip(*(t.values for t in study_of(run).trials), strict=True)
+        own = zip(*(t.values for t in run.study.trials), strict=True)
         theirs = zip(*(t.values for t in sampler_findings(run)), strict=True)
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)

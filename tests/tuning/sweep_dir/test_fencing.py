@@ -37,7 +37,7 @@ root = Path(sys.argv[1])
 root.mkdir()
 with acquire_lock(SweepPaths(root).lock) as fence:
     run = open_run(root, make_spec())
-    run.fence = fence
+    run.table.fence = fence
     job = run.next_trial()
     train(run, job, upto=2)
     print("ready", flush=True)
@@ -74,7 +74,7 @@ def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         with acquire_lock(paths.lock) as fence:
             assert fence.number == 2
             run = open_run(paths.root, make_spec())
-            run.fence = fence
+            run.table.fence = fence
             before = _contents(paths.root)
             stopped.send_signal(signal.SIGCONT)
             said, _ = stopped.communicate("go on\n", timeout=100)

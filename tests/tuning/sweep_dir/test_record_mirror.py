@@ -65,8 +65,8 @@ def driven(
     fence = stack.enter_context(acquire_lock(paths.lock))
     mirror = stack.enter_context(mirror_records(paths, spec, fence))
     assert isinstance(mirror, RecordMirror)
-    run = open_run(paths.root, spec)
-    run.fence, run.mirror = fence, mirror.watch(run)
+    run = open_run(paths.root, spec, fence=fence, mirror=mirror.place)
+    mirror.watch(run.note_problem)
     return run, mirror
 
 

@@ -44,7 +44,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import read_leaderboard
     from tuning.cli.look.family_tree import family_tree
     from tuning.cli.summary import leaderboard_table, leaders
-    from tuning.controller.failure_policy import count
+    from tuning.controller.failure_policy import count_remedies
 
     board = read_leaderboard(paths, spec.metric, spec.mode)
     if board:
@@ -57,7 +57,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print(tree)
     for line in _state_lines(paths, spec, board):
         console.print(line, soft_wrap=True)
-    if counts := count(e.record for e in board):
+    if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")
 

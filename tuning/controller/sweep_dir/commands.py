@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,14 +18,13 @@ from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
 from results.storage.atomic import write_atomic
+from results.storage.fencing import Fence
 from search_spaces.errors import UserError
 from search_spaces.loading.overrides import parse
+from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_trial, record_end, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.search.compatibility import check_params
-
-if TYPE_CHECKING:
-    from tuning.controller.sweep import SweepController
 
 POLL_S = 0.5
 
@@ -133,13 +132,44 @@ def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
     return True
 
 
+class CommandTarget(Protocol):
+    """A running sweep, as commands see it.
+
+    Attributes:
+        problem: one line for the summary of the session.
+    """
+
+    problem: str | None
+
+    @property
+    def spec(self) -> SweepSpec:
+        """Of the sweep."""
+
+    @property
+    def paths(self) -> SweepPaths:
+        """Of the sweep."""
+
+    @property
+    def fence(self) -> Fence:
+        """Checked before a command is carried out."""
+
+    def add(self, params: dict[str, object], tag: str) -> None:
+        """Queue a configuration, once for each tag."""
+
+    def stop(self, trial_id: str | None) -> bool:
+        """End a trial, or all; False while a running trial has not reported yet."""
+
+    def interrupt(self) -> None:
+        """End the session."""
+
+
 class CommandHandler:
     """Carries out a sweep's commands, in the driver, between events.
 
     Call it often: it looks into the folder every `POLL_S` seconds.
     """
 
-    def __init__(self, run: SweepController) -> None:
+    def __init__(self, run: CommandTarget) -> None:
         self._run = run
         self._next = 0.0
 
@@ -148,15 +178,16 @@ class CommandHandler:
         for command in pending_commands(self._run.paths):
             if command.do == "pause":
                 self._done(command)
-        self._attend()
+        self.carry_out()
 
     def __call__(self) -> None:
         """Look whether there is anything to do, when it is time to."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + POLL_S
-            self._attend()
+            self.carry_out()
 
-    def _attend(self) -> None:
+    def carry_out(self) -> None:
+        """Carry out all commands that wait."""
         run = self._run
         for command in pending_commands(run.paths):
             run.fence.check()  # a command is for the sweep's owner alone

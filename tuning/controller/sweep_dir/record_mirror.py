@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from results.checkpoints.trial_mirror import (
     OWNER,
@@ -36,9 +36,6 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.sweep_dir.lock import is_driver_alive, this_process
 
-if TYPE_CHECKING:
-    from tuning.controller.sweep import SweepController
-
 log = logging.getLogger(__name__)
 
 PERIOD_S = 30.0
@@ -49,40 +46,40 @@ _THREADS = 8
 _Stamp = tuple[int, ...]
 
 
+class OnProblem(Protocol):
+    """Is told what goes wrong, in one line; `fatal` ends the session."""
+
+    def __call__(self, problem: str, *, fatal: bool = False) -> None:
+        """Keep or show the problem."""
+
+
 class NullMirror:
     """For a sweep without a mirror."""
 
-    def watch(self, run: SweepController) -> MirrorLocation | None:
-        """Nowhere."""
-        return None
+    place: MirrorLocation | None = None
+
+    def watch(self, on_problem: OnProblem) -> None:
+        """Nothing goes wrong."""
 
 
 class RecordMirror:
     """Sends the records of a sweep to object storage, from a thread."""
 
     def __init__(self, place: MirrorLocation, objects: ObjectStore, paths: SweepPaths) -> None:
-        self._place, self._objects, self._paths = place, objects, paths
+        self.place, self._objects, self._paths = place, objects, paths
         self._sent: dict[Path, _Stamp] = {}
         self._closing = threading.Event()
         self._lost = False
-        self._complain: Callable[[str, bool], None] = lambda said, lost: None
+        self._on_problem: OnProblem = lambda problem, *, fatal=False: None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
     def start(self) -> None:
         """Send every `PERIOD_S` seconds until `close`."""
         self._thread.start()
 
-    def watch(self, run: SweepController) -> MirrorLocation | None:
-        """Tell a sweep from now on what goes wrong; gives where its checkpoints go."""
-
-        def complain(said: str, lost: bool) -> None:
-            if lost:
-                run.give_up(said)
-            elif not run.problem:
-                run.problem = said
-
-        self._complain = complain
-        return self._place
+    def watch(self, on_problem: OnProblem) -> None:
+        """Tell from now on what goes wrong."""
+        self._on_problem = on_problem
 
     def close(self) -> None:
         """Send the rest, and record that no driver runs the sweep now."""
@@ -93,13 +90,11 @@ class RecordMirror:
         try:
             self.send()
             if not self._paths.trials.exists():  # no trial started: free the name
-                open_object_store(self._place.address).remove(self._place.sweep, recursive=True)
+                open_object_store(self.place.address).remove(self.place.sweep, recursive=True)
                 return
             self._send_heartbeat(released=True)
         except (OSError, OwnershipTakenError) as e:
-            self._complain(
-                f"not all records are in {self._objects.address} ({_first_line(e)})", False
-            )
+            self._on_problem(f"not all records are in {self._objects.address} ({_first_line(e)})")
 
     def send(self) -> None:
         """Send the records that changed, and a heartbeat.
@@ -108,7 +103,7 @@ class RecordMirror:
             OwnershipTakenError: another driver has the sweep.
             OSError: the storage failed.
         """
-        check_owner(self._objects, self._place.token)
+        check_owner(self._objects, self.place.token)
         with ThreadPoolExecutor(_THREADS) as pool:
             for done in [pool.submit(self._send_group, g) for g in self._groups()]:
                 done.result()
@@ -116,7 +111,7 @@ class RecordMirror:
 
     def _send_heartbeat(self, released: bool = False) -> None:
         content = json.dumps({"released": released}).encode()
-        self._objects.put(_heartbeat(self._place.token), content)
+        self._objects.put(_heartbeat(self.place.token), content)
 
     def _run(self) -> None:
         while True:
@@ -124,7 +119,7 @@ class RecordMirror:
                 self.send()
             except OwnershipTakenError as e:
                 self._lost = True
-                self._complain(str(e), True)
+                self._on_problem(str(e), fatal=True)
                 return
             except OSError as e:
                 log.warning("mirror: %s", _first_line(e))

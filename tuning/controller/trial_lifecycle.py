@@ -1,0 +1,175 @@
+"""How a trial starts, pauses, waits again and ends: in which order that is written and told."""
+
+from __future__ import annotations
+
+from results.analysis.outcome_constraints import with_violations
+from results.analysis.replicates import combined_record, mean_curve, mean_values
+from results.records.failures import Cause, Failure, Remedy
+from results.records.trial import TrialRecord, TrialState
+from results.storage.fault_injection import fault_point
+from search_spaces.errors import suggest
+from tuning.controller.attempts import begin_attempt, end_attempt
+from tuning.controller.events import Observers
+from tuning.controller.resources.budget import USER_STOP
+from tuning.controller.resources.placement import Allocation
+from tuning.controller.scheduler_adapter import SchedulerAdapter
+from tuning.controller.sweep_dir.trial_cache import copy_trial
+from tuning.controller.trial_queue import TrialQueue
+from tuning.controller.trial_table import TrialTable
+from tuning.search.study import Curve, SweepStudy
+from tuning.search.transfer.findings import Finding
+
+
+class TrialLifecycle:
+    """Changes the state of trials.
+
+    The record is written first; then the queue, the scheduler, the study and the observers are
+    told. A driver that is killed in between repeats the rest when the sweep is resumed.
+
+    Attributes:
+        observers: are told what happens.
+    """
+
+    def __init__(
+        self, table: TrialTable, queue: TrialQueue, scheduler: SchedulerAdapter, study: SweepStudy
+    ) -> None:
+        self.observers = Observers()
+        self._table, self._queue = table, queue
+        self._scheduler, self._study = scheduler, study
+
+    def begin(self, record: TrialRecord, allocation: Allocation) -> TrialRecord:
+        """Begin an attempt: its record and its folder are there before its processes are."""
+        record = begin_attempt(record, allocation)
+        self._table.save(record)
+        fault_point("driver:recorded")
+        folder = self._table.paths.trial(record.id).attempt(record.attempts[-1].number)
+        folder.mkdir(parents=True, exist_ok=True)
+        fault_point("driver:claimed")
+        self._queue.start(record.id)
+        self._scheduler.on_trial_resume(record.id)
+        self.observers.trial_started(record)
+        return record
+
+    def reuse(self, record: TrialRecord, found: Finding) -> None:
+        """Complete a trial with the reports and checkpoints of the same one in another sweep."""
+        self._table.save(record)
+        self._scheduler.on_trial_resume(record.id)
+        self.observers.trial_started(record)
+        for report in (reports := copy_trial(found, self._table.paths.trial(record.id))):
+            self._table.add_report(record.id, report)
+            self._scheduler.decide(record, report)
+            self.observers.trial_reported(record, report)
+        reason = f"reused from {found.source}"
+        self.finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
+
+    def pause(self, trial_id: str, step: int) -> None:
+        """Pause a trial that does not run."""
+        reason = f"{self._table.spec.scheduler.name} at step {step}"
+        self._save_end(trial_id, {"state": TrialState.PAUSED, "reason": reason})
+
+    def pause_running(self, trial_id: str, step: int) -> None:
+        """Pause a trial that reported."""
+        self._queue.end(trial_id)
+        self.pause(trial_id, step)
+        self._tell_ended(trial_id)
+
+    def finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
+        """End a trial for good."""
+        self._save_end(trial_id, {"state": state, "reason": reason, "end_step": step})
+        self._queue.end(trial_id)
+        self._scheduler.on_trial_complete(trial_id)
+        fault_point("driver:finished")
+        told, curve, finals = self.configuration(self._table.records[trial_id].number)
+        if told.state.finished:
+            self._study.tell(told, curve, finals)
+        fault_point("driver:told")
+        self._tell_ended(trial_id)
+
+    def retry(self, trial_id: str) -> None:
+        """Queue a trial again whose attempt ended, unless a person asked to stop it."""
+        if self._queue.is_stop_requested(trial_id):
+            self._stop_by_user(trial_id)
+        else:
+            self._queue.requeue(trial_id)
+            self._tell_ended(trial_id)
+
+    def move(self, trial_id: str) -> None:
+        """Queue a trial again that left to go on with more workers."""
+        record = end_attempt(self._table.records[trial_id])
+        self._table.save(record.model_copy(update={"reason": "goes on with more workers"}))
+        self.retry(trial_id)
+
+    def stop(self, trial_id: str | None) -> bool:
+        """End a trial, or all trials and the sweep, because a person asked for it.
+
+        Trials that run end at their next report.
+
+        Returns:
+            Whether no such trial runs any more.
+        """
+        if trial_id is None:
+            self._queue.stop_all()
+        unfinished = [i for i, r in self._table.records.items() if not r.state.finished]
+        asked = {i for i in unfinished if i == trial_id or trial_id is None}
+        for waiting in asked - self._queue.running:
+            self._queue.remove(waiting)
+            self._stop_by_user(waiting)
+        self._queue.request_stop(asked)
+        return asked.isdisjoint(self._queue.running)
+
+    def _stop_by_user(self, trial_id: str) -> None:
+        step = self._table.last_step(trial_id)
+        self.finish(trial_id, TrialState.STOPPED, USER_STOP.stop_reason, step)
+
+    def complete(self, trial_id: str) -> None:
+        """End a trial whose code returned; it has failed if it never reported the metric."""
+        if (step := self._table.last_step(trial_id)) is not None:
+            self.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
+            return
+        metric, reported = self._table.spec.metric, self._table.reported_metrics(trial_id)
+        hint = suggest(metric, reported) if reported else "; it reported nothing"
+        self.finish(trial_id, TrialState.FAILED, f"never reported {metric}{hint}", None)
+
+    def record_leak(self, key: str, description: str) -> None:
+        """Record that an attempt (`TrialJob.key`) left memory behind; its lane was replaced."""
+        trial_id, _, number = key.rpartition(".")
+        record = self._table.records[trial_id]
+        attempts = tuple(
+            a.model_copy(update={"leak": description}) if a.number == int(number) else a
+            for a in record.attempts
+        )
+        self._table.save(record.model_copy(update={"attempts": attempts}))
+
+    def fail_diverged(self, trial_id: str, fault: str, step: int) -> None:
+        """End a trial whose report shows that the model diverged."""
+        failure = Failure(fault, Remedy.DIVERGED, Cause.BUG)
+        record = self._table.records[trial_id]
+        self._table.save(end_attempt(record, failure, step=self._table.last_step(trial_id)))
+        self.finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
+
+    def release(self) -> None:
+        """The session ends: running trials are unfinished in their records.
+
+        Paused trials stay paused: a longer session may resume them.
+        """
+        for trial_id in sorted(self._queue.running):
+            self._table.save(end_attempt(self._table.records[trial_id]))
+            self._tell_ended(trial_id)
+            self._queue.end(trial_id)
+
+    def configuration(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
+        """What the study is told of a configuration: record, curve and final values, combined over
+        its replicates.
+        """
+        group = self._table.replicates.of(number)
+        curve = mean_curve([self._table.curve(r.id) for r in group])
+        finals = mean_values(self._scheduler.finals(r.id) for r in group)
+        return combined_record(group, self._table.spec.replicates), curve, finals
+
+    def _save_end(self, trial_id: str, update: dict[str, object]) -> None:
+        table = self._table
+        record = end_attempt(table.records[trial_id]).model_copy(update=update)
+        table.save(with_violations(record, table.paths, table.spec.outcome_constraints))
+
+    def _tell_ended(self, trial_id: str) -> None:
+        self.observers.trial_ended(self._table.records[trial_id])

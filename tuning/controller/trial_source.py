@@ -1,0 +1,139 @@
+"""Which trial starts next: one that waits, a paused one, another seed, or a new proposal."""
+
+from __future__ import annotations
+
+import logging
+
+from results.checkpoints.cleanup import copy_checkpoint
+from results.checkpoints.commit import newest_intact
+from results.paths import SweepPaths
+from results.records.trial import InheritedWeights, TrialRecord, read_trial
+from results.storage.fault_injection import fault_point
+from search_spaces.spec.sweep import SweepSpec
+from tuning.controller.attempts import new_record
+from tuning.controller.resources.budget import Limit
+from tuning.controller.resources.placement import Allocation, FindAllocation
+from tuning.controller.scheduler_adapter import SchedulerAdapter
+from tuning.controller.trial_queue import TrialQueue
+from tuning.controller.trial_table import TrialTable
+from tuning.search.compatibility import is_complete
+from tuning.search.schedulers import Exploit
+from tuning.search.study import SweepStudy
+
+log = logging.getLogger(__name__)
+
+
+class TrialSource:
+    """Picks the next trial and finds its allocation.
+
+    The order is: trials that wait, paused trials that the scheduler resumes, configurations that
+    lack a replicate, new proposals. After a limit of the budget nothing new is proposed.
+    """
+
+    def __init__(
+        self, table: TrialTable, queue: TrialQueue, scheduler: SchedulerAdapter, study: SweepStudy
+    ) -> None:
+        self._table, self._queue = table, queue
+        self._scheduler, self._study = scheduler, study
+
+    def has_next(self, limit: Limit | None) -> bool:
+        """Whether any trial is left to start.
+
+        Args:
+            limit: of the budget that is reached.
+        """
+        if limit is None:
+            return True
+        resumes = self.next_to_resume(limit) is not None
+        lacks_replicate = self._table.replicates.next_replicate() is not None
+        return not limit.hard and (resumes or bool(self._queue.waiting) or lacks_replicate)
+
+    def next(
+        self, limit: Limit | None, find: FindAllocation
+    ) -> tuple[TrialRecord, Allocation] | None:
+        """The next trial with its allocation; None if none can start now.
+
+        A trial that waits and has no allocation now is passed over.
+        """
+        records = self._table.records
+        for waiting in self._queue.waiting:
+            if (allocation := find(records[waiting].excluded_machines)) is not None:
+                self._queue.remove(waiting)
+                return records[waiting], allocation
+        if (resumed := self.next_to_resume(limit)) is not None:
+            allocation = find(records[resumed].excluded_machines)
+            return None if allocation is None else (self._resumed_record(resumed), allocation)
+        if (allocation := find(())) is None:
+            return None
+        if (replicate := self._replicate()) is not None:
+            return replicate, allocation
+        return None if limit is not None else (self._proposal(), allocation)
+
+    def next_to_resume(self, limit: Limit | None, pausing: str | None = None) -> str | None:
+        """The paused trial that goes on before a new one is proposed, if any.
+
+        Args:
+            limit: of the budget that is reached.
+            pausing: a running trial that counts as paused.
+        """
+        idle = self._queue.is_idle(without=pausing)
+        return self._scheduler.next_to_resume(more=limit is None, idle=idle)
+
+    def _proposal(self) -> TrialRecord:
+        self._table.fence.check()
+        proposed = self._study.ask(self._scheduler.curves)
+        fault_point("driver:asked")
+        return new_record(self._table.spec, *proposed)
+
+    def _resumed_record(self, trial_id: str) -> TrialRecord:
+        """The record of a paused trial, with another's weights if the scheduler says so."""
+        table, record = self._table, self._table.records[trial_id]
+        exploit = self._scheduler.exploit(trial_id, table.records)
+        if exploit is None:
+            return record
+        return inherit(record, table.last_step(trial_id) or 0, exploit, table.spec, table.paths)
+
+    def _replicate(self) -> TrialRecord | None:
+        """The next seed of a configuration that lacks one."""
+        if (found := self._table.replicates.next_replicate()) is None:
+            return None
+        sibling, replicate = found
+        return new_record(self._table.spec, sibling.number, dict(sibling.params), replicate)
+
+
+def inherit(
+    record: TrialRecord, step: int, exploit: Exploit, spec: SweepSpec, paths: SweepPaths
+) -> TrialRecord:
+    """Put the donor's newest checkpoint into the trial's folder; gives its record with the new
+    parameters, which the caller writes. Done again after a crash in between, it does the same.
+
+    Args:
+        record: of a trial of which nothing runs.
+        step: the trial's own last one.
+        exploit: what the scheduler decided.
+        spec, paths: of the sweep.
+
+    Where the new parameters are none that the space can give (they break a constraint, or belong to
+    another option), those of the donor are taken unchanged.
+    """
+    found = newest_intact(paths.trial(exploit.donor))
+    if found is None:
+        log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
+        return record
+    copy_checkpoint(paths.trial(record.id), found)
+    after = exploit.params
+    if not is_complete(spec, after):
+        after = read_trial(paths.trial(exploit.donor)).params
+    taken = InheritedWeights(
+        step=step,
+        donor=exploit.donor,
+        donor_step=found.step,
+        before=record.params,
+        after=after,
+    )
+    update = {
+        "params": after,
+        "config": spec.nest(after),
+        "lineage": (*record.lineage, taken),
+    }
+    return record.model_copy(update=update)
