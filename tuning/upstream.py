@@ -43,4 +43,4 @@ PRIVATE: dict[str, str] = {
     # search/journal.py forgets the positions of entries that were read.
     "optuna.storages.journal:JournalFileBackend._log_number_offset": "attribute",
 }
-"""`"module:Class.name"` to the expected signature, or `"attribute"` for what is only referred to."""
+"""`"module:Class.name"` to its signature, or `"attribute"` for what is only referred to."""

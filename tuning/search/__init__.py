@@ -1,1 +1,1 @@
-"""What to try next, and what to stop."""
+"""Searchers propose configurations; schedulers stop, pause and resume trials."""

@@ -1,4 +1,4 @@
-"""The scheduler `auto`: which one it picks, and why. What it picked is frozen with the sweep."""
+"""The scheduler `auto`: chooses one and says why. The sweep's spec file records the choice."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tuning.search.auto_searcher import AutoChoice
 
 
 def choose_scheduler(spec: SweepSpec) -> AutoChoice:
-    """The scheduler of a sweep: its own, or what `auto` picks by what its trials can do.
+    """The scheduler of a sweep: the named one, or the choice of `auto` for its trainable.
 
     Raises:
-        UserError: the trainable is not there.
+        UserError: the trainable does not exist.
     """
     if spec.scheduler.name != "auto":
         return AutoChoice(spec.scheduler.name, "as the sweep file says")
@@ -20,13 +20,13 @@ def choose_scheduler(spec: SweepSpec) -> AutoChoice:
 
 
 def with_scheduler(spec: SweepSpec) -> SweepSpec:
-    """The same sweep with `auto` replaced by what it picks."""
+    """A copy of the spec with `auto` replaced by its choice."""
     picked = spec.scheduler.model_copy(update={"name": choose_scheduler(spec).name})
     return spec.model_copy(update={"scheduler": picked})
 
 
 def auto_choice_comment(spec: SweepSpec) -> str:
-    """The comment in a frozen sweep that says what `auto` picked; empty where it had no say."""
+    """The comment in the spec file that says what `auto` chose; empty without `auto`."""
     return f"# scheduler {choose_scheduler(spec)}" if spec.scheduler.name == "auto" else ""
 
 

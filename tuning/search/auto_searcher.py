@@ -1,4 +1,4 @@
-"""The searcher `auto`: which one it picks, and why."""
+"""The searcher `auto`: chooses one and says why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MANY_TRIALS, MANY_PARAMETERS = 1000, 20
 
 @dataclass(frozen=True)
 class AutoChoice:
-    """A searcher by name, and the reason in a few words."""
+    """Name of a searcher or scheduler, and the reason in a few words."""
 
     name: str
     why: str
@@ -23,7 +23,7 @@ class AutoChoice:
 
 
 def choose_searcher(spec: SweepSpec) -> AutoChoice:
-    """The searcher of a sweep: its own, or what `auto` picks by space, budget and objectives."""
+    """The searcher of a sweep: the named one, or the choice of `auto`."""
     if spec.search.name != "auto":
         return AutoChoice(spec.search.name, "as the sweep file says")
     name, why = _pick(spec)
@@ -31,7 +31,7 @@ def choose_searcher(spec: SweepSpec) -> AutoChoice:
 
 
 def resolve_search(spec: SweepSpec) -> SearchSpec:
-    """The section `search` with `auto` replaced by what it picks."""
+    """The section `search` with `auto` replaced by its choice."""
     return spec.search.model_copy(update={"name": choose_searcher(spec).name})
 
 

@@ -1,4 +1,4 @@
-"""Whether a space could have given values: those of an earlier trial, or what a person adds."""
+"""Whether values belong to a space: those of an earlier trial, or those that a user adds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _ABSENT = object()
 
 
 def compatible_params(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
-    """The parameters of a space that a trial had, flat; None when the space could not have it.
+    """A trial's values of a space's parameters, by dotted name; None if the space excludes it.
 
-    It fits when the space and what is fixed beside it can give its configuration, but for
-    parameters that it did not have at all: these are unknown. So a trial fits when a parameter
-    that was fixed is searched now, and its value lies in the domain; when a domain has become
-    narrower or wider, and its value lies in it; when a parameter is pinned to the value that it
-    had.
+    The trial is compatible if the space together with `fixed` can produce its configuration;
+    parameters that it did not have are ignored. So a trial stays compatible if a fixed parameter
+    is searched now and the domain contains its value, if a domain changed and still contains its
+    value, or if a parameter is now fixed to its value.
     """
     params = params_in_space(spec, record.params, record.config)
     return params if params is not None and spec.nest(params) == record.config else None
@@ -32,15 +31,15 @@ def compatible_params(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | 
 def params_in_space(
     spec: SweepSpec, params: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The values of a space's parameters in a configuration, whatever else it holds.
+    """The values that a configuration has for a space's parameters.
 
     Args:
-        spec: of the space.
-        params: what varied where the configuration is from, by dotted name.
-        config: all of it, nested.
+        spec: has the space.
+        params: searched parameters of the configuration's own sweep, by dotted name.
+        config: the whole configuration, nested; other keys are ignored.
 
     Returns:
-        By dotted name; None when one lies outside its domain.
+        Values by dotted name; None if one lies outside its domain.
     """
     had = {n: v for n in spec.domains() if (v := _value(params, config, n)) is not _ABSENT}
     walked = walk_active(spec.space, lambda name, _: had.get(name))
@@ -51,10 +50,10 @@ def params_in_space(
 
 
 def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
-    """Refuse what the space does not have.
+    """Refuse parameters that the space cannot produce.
 
     Raises:
-        UserError: every mistake, a line each.
+        UserError: all mistakes, one line each.
     """
     known, problems = spec.domains(), []
     there = {n: leaf for n, leaf, _ in walk_active(spec.space, lambda name, _: params.get(name))}
@@ -71,7 +70,7 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
         raise UserError(*problems)
     needed = {name for name, leaf in there.items() if isinstance(leaf, Domain)}
     if params.keys() >= needed and (rule := spec.violated_constraint(params)):
-        raise UserError(f"constraints: the configuration breaks {rule}")
+        raise UserError(f"constraints: the configuration violates {rule}")
 
 
 def _why_unknown(spec: SweepSpec, name: str) -> str:
@@ -83,15 +82,15 @@ def _why_unknown(spec: SweepSpec, name: str) -> str:
 
 
 def _when(spec: SweepSpec, name: str) -> str:
-    """What has to be chosen for a parameter."""
+    """The options that must be chosen for a parameter."""
     options = (leaf.when for leaf in parameters(spec.space) if leaf.name == name)
     each = [" ".join(f"{chooser}={label}" for chooser, label in when) for when in options]
     return f"choose its option too: {' or '.join(each)}"
 
 
 def is_complete(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
-    """Whether parameters are a configuration that the space can give: just those that are active,
-    each in its domain, within the constraints.
+    """Whether parameters are a complete configuration of the space: exactly the active ones, each
+    in its domain, and all constraints satisfied.
     """
     walked = walk_active(spec.space, lambda name, _: params.get(name))
     leaves = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}

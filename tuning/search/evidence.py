@@ -1,4 +1,4 @@
-"""What a searcher may learn from: every trial's curve, also of those that run or are paused."""
+"""What a searcher learns from: the curve of every trial, also of running and paused ones."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ScoreCurve = Mapping[int, float]
 
 @dataclass(frozen=True)
 class TrialEvidence:
-    """A trial that was proposed before.
+    """An earlier proposal.
 
     Attributes:
-        params: as Optuna has them; those of its active options only.
+        params: as Optuna stores them; active parameters only.
         curve: what it reported so far.
-        failed: whether it ended without being of use.
-        over: whether it will report no more.
+        failed: whether it ended without a usable value.
+        over: whether it has ended.
     """
 
     params: Mapping[str, Any]
@@ -32,15 +32,15 @@ class TrialEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a proposal depends on, beside its seed.
+    """Everything that a proposal depends on besides its seed.
 
     Attributes:
-        space: every parameter, those of all options included.
-        levels: steps at which trials are compared, ascending; the last is that of complete ones.
-            Empty where no trial is stopped: then its last value counts.
-        trials: in the order in which they were proposed.
+        space: every parameter of every option.
+        levels: steps at which trials are compared, ascending; the last is `max_t`. Empty if no
+            trial is stopped; then the last value of a trial counts.
+        trials: in the order of their proposals.
         number: of the proposal.
-        base_seed: of the sweep, the same for all its proposals.
+        base_seed: seed of the sweep, the same for all proposals.
     """
 
     space: Mapping[str, BaseDistribution] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How much each hyperparameter matters, computed by Optuna for those who cannot import it."""
+"""Importance of each hyperparameter, by Optuna; for the report, which cannot import Optuna."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from results.report.sweep_data import Importance, SweepData, common_step, value_
 from tuning.search.optuna_space import OptunaSpace
 
 _MAX_TRIALS = 256
-"""Trials that are looked at: fANOVA's time grows with the square of their number."""
+"""Trials that are used at most: fANOVA's time grows with the square of their number."""
 _MIN_TRIALS = 8
 
 
@@ -29,9 +29,9 @@ def importances(data: SweepData) -> list[Importance]:
     """Importance by two methods, from the trials that reached a common step.
 
     fANOVA (Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance")
-    explains the variance over the whole space; PED-ANOVA (Watanabe et al. 2023) asks what tells
-    the best tenth from the rest. Empty with fewer than eight trials, or without two parameters
-    that every one of them has.
+    explains the variance over the whole space; PED-ANOVA (Watanabe et al. 2023) explains what
+    distinguishes the best tenth from the rest. Empty with fewer than eight trials, or if they have
+    fewer than two parameters in common.
     """
     ranked = [e.record for e in data.ranked]
     step = common_step([data.curves[r.id] for r in ranked], _MIN_TRIALS)

@@ -1,7 +1,7 @@
-"""Optuna's journal file, written once for what belongs together.
+"""Optuna's journal file, with one write for a batch of entries.
 
-Optuna writes, locks and syncs a line for each value of a curve and each parameter of a proposal:
-tens of syncs a trial, during which the driver answers nobody.
+Optuna locks, writes and syncs once per value of a curve and per parameter of a proposal: tens of
+syncs per trial, during which the driver cannot respond.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 
 class Journal(JournalFileBackend):
-    """The journal of a study that only one process writes to: the sweep's driver.
+    """The journal of a study with a single writer, the sweep's driver.
 
-    A writer that was killed leaves a torn last line, which is cut, and its lock, which is broken.
+    If the writer was killed, opening the journal cuts its torn last line and removes its lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,9 +30,9 @@ class Journal(JournalFileBackend):
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """Write what the block appends when it ends, at once; the block reads it all the same.
+        """Write the entries that the block appends in one go when it ends.
 
-        A block within another is written with it.
+        Reads inside the block see these entries. An inner block is written with the outer one.
         """
         if self._pending is not None:
             yield
@@ -44,29 +44,29 @@ class Journal(JournalFileBackend):
             held, self._pending = self._pending, None
             if held:
                 super().append_logs(held)
-            if self._first is not None:  # so that the next reader need not look for the place
+            if self._first is not None:  # the next reader then starts at the right offset
                 deque(super().read_logs(self._first), maxlen=0)
                 self._forget_offsets(self._first)
 
     def _forget_offsets(self, read: int) -> None:
-        """Optuna keeps the place of every entry; nobody reads those again that were read."""
+        """Drop the offsets of entries that were read; Optuna keeps them, but never uses them."""
         for number in [n for n in self.offsets if 0 < n < read]:
             del self.offsets[number]
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Positions in the file that are remembered: number of an entry to its byte offset."""
+        """Number of an entry to its byte offset in the file, as far as it is remembered."""
         return self._log_number_offset
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append log entries, one a line."""
+        """Append log entries, one per line."""
         if self._pending is None:
             super().append_logs(logs)
         else:
             self._pending += logs
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Entries from a number on. Those held back follow all that was read when they came."""
+        """Yield the entries from a number on; inside a batch, only those of the batch are new."""
         if not self._pending:
             yield from super().read_logs(log_number_from)
             return
@@ -76,7 +76,7 @@ class Journal(JournalFileBackend):
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut what a killed writer left after the last newline: Optuna would append to it."""
+    """Cut the text after the last newline, to which Optuna would append."""
     if path.exists():
         with open(path, "r+b") as f:
             f.truncate(f.read().rfind(b"\n") + 1)

@@ -1,8 +1,8 @@
-"""Compiles the sweep file's space to Optuna, define-by-run, and samples back to its values.
+"""Translates a sweep's space to Optuna distributions, and Optuna's samples to values of the space.
 
-Optuna has no distribution that is quantised and logarithmic at once, none that is normal, and
-stores only scalars as categories. So such a domain is sampled in a form that Optuna has, and
-decoded: a normal one by its quantile, over which every sampler and model finds it even.
+Optuna has no distribution that is both quantised and logarithmic, and no normal one; its categories
+are scalars. Such domains are sampled in another form and decoded: a normal domain is sampled by its
+quantile, which is uniform for every sampler and model.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
 MODEL_DRAWS, RANDOM_DRAWS = 20, 20_000
-"""How often a proposal that breaks a constraint is drawn anew: by the sampler, then at random."""
+"""How often a proposal that violates a constraint is resampled: by the sampler, then at random."""
 
 
 def distribution(domain: Domain) -> BaseDistribution:
-    """The Optuna distribution that a domain is sampled from."""
+    """The Optuna distribution from which a domain is sampled."""
     if domain.kind == "ordinal":
         return IntDistribution(0, len(domain.categories) - 1)
     if domain.is_categorical:
@@ -48,7 +48,7 @@ def distribution(domain: Domain) -> BaseDistribution:
 
 
 def decode(domain: Domain, sampled: Any) -> Any:
-    """The domain's value for what Optuna sampled."""
+    """The domain's value for a sample of Optuna's."""
     if domain.kind == "ordinal":
         return domain.categories[int(sampled)]
     if domain.is_categorical:
@@ -61,7 +61,7 @@ def decode(domain: Domain, sampled: Any) -> Any:
 
 
 def encode(domain: Domain, value: Any) -> Any:
-    """What Optuna would have sampled for a value; the inverse of `decode` up to quantisation."""
+    """The sample for a value: the inverse of `decode`, up to quantisation."""
     if (normal := domain.normal) is not None:
         return normal.quantile(value)
     if not domain.is_categorical:
@@ -71,7 +71,7 @@ def encode(domain: Domain, value: Any) -> Any:
 
 
 def _labels(domain: Domain) -> list[bool | int | float | str | None]:
-    """Categories as Optuna stores them: scalars as they are, the rest as JSON of its own."""
+    """Categories as Optuna stores them: scalars unchanged, others as distinct JSON texts."""
     taken = {c for c in domain.categories if isinstance(c, str)}
     labels: list[bool | int | float | str | None] = []
     for value in domain.categories:
@@ -86,10 +86,10 @@ def _labels(domain: Domain) -> list[bool | int | float | str | None]:
 
 
 class OptunaSpace:
-    """The space of a sweep, as Optuna's trials see it.
+    """The space of a sweep in terms of Optuna.
 
-    A parameter goes by its dotted name. One that several options have, with domains that differ,
-    goes by its name and the option, since Optuna wants one kind of distribution for a name.
+    Optuna knows a parameter by its dotted name. If several options have it with different domains,
+    the option is added to the name, because Optuna needs one kind of distribution per name.
     """
 
     def __init__(self, spec: SweepSpec) -> None:
@@ -103,16 +103,16 @@ class OptunaSpace:
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """Every parameter of every option, by the name by which Optuna knows it."""
+        """Optuna's name of every parameter of every option to its distribution."""
         leaves = ((p.name, p.leaf) for p in parameters(self._spec.space))
         return {self.key(n, d): distribution(d) for n, d in leaves if isinstance(d, Domain)}
 
     def key(self, name: str, domain: Domain) -> str:
-        """The name by which Optuna knows a parameter."""
+        """Optuna's name of a parameter."""
         return self._keys[name, repr(domain)]
 
     def params(self, sampled: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A configuration from an Optuna trial's parameters; None where one is missing."""
+        """The configuration for an Optuna trial's parameters; None if one is missing."""
         try:
             return draw(
                 self._spec.space, lambda n, domain: decode(domain, sampled[self.key(n, domain)])
@@ -123,9 +123,9 @@ class OptunaSpace:
     def encoded(
         self, params: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, BaseDistribution]]:
-        """A configuration, or a part of one, as Optuna's parameters and their distributions.
+        """Optuna's parameters and distributions for a configuration, or for a part of one.
 
-        A value that its domain cannot take, or that is not active, is left out.
+        A value that is outside its domain, or not active, is left out.
         """
         values: dict[str, Any] = {}
         distributions: dict[str, BaseDistribution] = {}
@@ -136,9 +136,9 @@ class OptunaSpace:
         return values, distributions
 
     def agrees(self, sampled: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
-        """Whether a configuration is what became of an Optuna trial's parameters.
+        """Whether an Optuna trial's parameters decode to a configuration.
 
-        Asked of what was decoded, for what is quantised has many samples for one value.
+        Compares decoded values, because a quantised value has many samples.
         """
         encoded = self.encoded(params)[0]
         walked = walk_active(self._spec.space, lambda name, _: params.get(name))
@@ -149,13 +149,13 @@ class OptunaSpace:
         )
 
     def propose(self, study: Study, trial: Trial) -> dict[str, Any]:
-        """Sample a configuration that keeps the constraints into a trial of the study.
+        """Sample a configuration that satisfies the constraints into a trial of the study.
 
-        What the trial was given when it was enqueued stays, and so does what a driver wrote that
-        was killed in between: the sampler, asked again, would propose just that again.
+        Parameters that the trial was enqueued with are kept. So are those that a killed driver has
+        written; the sampler proposes the same ones again.
 
         Raises:
-            UserError: none was found.
+            UserError: no such configuration was found.
         """
         frozen = study._storage.get_trial(trial._trial_id)
         given = frozen.system_attrs.get("fixed_params", {})
@@ -165,7 +165,7 @@ class OptunaSpace:
                 attempt.write()
                 return params
         raise UserError(
-            f"constraints: none of {RANDOM_DRAWS} random configurations keeps all of them "
+            f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
             f"beside {given}; widen the space or the constraints"
         )
 
@@ -187,9 +187,9 @@ def _drafts(
 
 
 class _Draft:
-    """One attempt at a configuration: sampled, but not yet written into the study.
+    """A sampled configuration that is not yet written to the study.
 
-    Does what `optuna.Trial.suggest_*` does, which writes at once and so cannot take anything back.
+    `optuna.Trial.suggest_*` cannot be used, because it writes each parameter immediately.
     """
 
     def __init__(
@@ -211,12 +211,12 @@ class _Draft:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is the one of which the study has a part already."""
+        """Whether it agrees with the parameters that the study already has."""
         known = self._frozen.params
         return all(value == known.get(key, value) for key, (value, _) in self._taken.items())
 
     def write(self) -> None:
-        """Put the attempt into the study."""
+        """Write the parameters to the study."""
         storage = self._study._storage
         for key, (value, dist) in self._taken.items():
             if key not in self._frozen.params:
@@ -234,7 +234,7 @@ class _Draft:
 
 
 class _RandomDraft(_Draft):
-    """An attempt that asks no sampler."""
+    """A draft with random values, without a sampler."""
 
     def __init__(
         self, study: Study, frozen: FrozenTrial, given: Mapping[str, Any], rng: random.Random
@@ -247,7 +247,7 @@ class _RandomDraft(_Draft):
 
 
 def _decodes(domain: Domain, sampled: Any, value: Any) -> bool:
-    """Whether a value is what became of a sample; of a category there is just one."""
+    """Whether a sample of a numeric domain decodes to a value."""
     return not domain.is_categorical and bool(decode(domain, sampled) == value)
 
 

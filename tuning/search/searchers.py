@@ -1,4 +1,4 @@
-"""The searchers by name. Each is an Optuna sampler; what is shared is in `tuning.search.study`."""
+"""Makes the searchers, which are Optuna samplers. What they share is in `tuning.search.study`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 READS_VALUES = ("tpe", "gp", "cmaes")
-"""Those that learn from the values in the study: they are shown comparable ones."""
+"""Searchers that learn from the study's values, which are made comparable for them."""
 
 
 def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) -> BaseSampler:
-    """A fresh sampler. One is made for each proposal, so a proposal depends on nothing but the
-    seed, the study and the evidence: a resumed search goes on as if it had never stopped.
+    """A new sampler. Each proposal gets a new one, so that it depends only on seed, study and
+    evidence, and a resumed search proposes the same as an uninterrupted one.
     """
     make = resolve_name(SEARCHERS[spec.name])
     sampler: BaseSampler = make(spec, seed, evidence or Evidence())
@@ -26,10 +26,10 @@ def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) 
 
 
 def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """Tree-structured Parzen estimator (Bergstra et al. 2011), univariate and without liar.
+    """Tree-structured Parzen estimator (Bergstra et al. 2011); univariate, without constant liar.
 
-    Optuna 5's defaults (multivariate, constant liar) count running trials as bad, but under early
-    stopping those that run long are the good ones; measured, they lose to random search.
+    Optuna 5's defaults (multivariate, constant liar) treat running trials as bad, but with early
+    stopping long-running trials are the good ones. In our benchmark they lose to random search.
     """
     from optuna.samplers import TPESampler
 
@@ -55,7 +55,7 @@ def gp(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
 def cmaes(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Covariance matrix adaptation (Hansen 2016, "The CMA Evolution Strategy: A Tutorial"), for
-    numbers; categories are drawn at random.
+    numbers; categories are sampled at random.
     """
     from tuning.search.transfer.warm_cmaes import WarmCmaEsSampler
 
@@ -76,7 +76,7 @@ def nsga2(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
 
 def nsga3(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """The same for four objectives and more (Deb & Jain 2014)."""
+    """A genetic algorithm for four or more objectives (Deb & Jain 2014)."""
     from optuna.samplers import NSGAIIISampler
 
     with _experimental():
@@ -91,12 +91,12 @@ def random(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
 
 def grid(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """Every combination of listed values, in order: `SweepSpec.grid_points` leaves nothing open."""
+    """Every combination in order: `SweepSpec.grid_points` sets every parameter."""
     return random(spec, seed, evidence)
 
 
 def _experimental() -> warnings.catch_warnings[None]:
-    """Optuna warns of what may change between its versions; ours is pinned."""
+    """Ignore Optuna's warnings of experimental features; the version is pinned."""
     from optuna.exceptions import ExperimentalWarning
 
     return warnings.catch_warnings(action="ignore", category=ExperimentalWarning)

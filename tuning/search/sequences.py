@@ -1,4 +1,4 @@
-"""Searchers that learn nothing: the proposal of a number is always the same."""
+"""Searchers that learn nothing: a proposal depends only on its number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuning.search.models.unit_cube import Cube
 
 
 class _Sequence(BaseSampler):
-    """Proposes by number; asked for the same number again, at random."""
+    """Proposes by number; a second call for the same number is answered at random."""
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -26,13 +26,13 @@ class _Sequence(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Every parameter of every option: which are active is known only later."""
+        """Every parameter of every option; which ones are active is known later."""
         return {k: d for k, d in self._evidence.space.items() if not d.single()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The configuration of this number; a constraint that it breaks leaves it to chance."""
+        """The configuration of this number; random if it violated a constraint."""
         first, self._asked = not self._asked, True
         return self._point(search_space) if first and search_space else {}
 
@@ -47,7 +47,7 @@ class _Sequence(BaseSampler):
 
 
 class SobolSampler(_Sequence):
-    """A scrambled Sobol sequence (Owen 1998), which covers the space more evenly than chance."""
+    """A scrambled Sobol sequence (Owen 1998); covers the space more evenly than random samples."""
 
     def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
         from scipy.stats.qmc import Sobol

@@ -1,4 +1,4 @@
-"""The sweep's Optuna study: every proposal and outcome, on a journal that survives SIGKILL."""
+"""The sweep's Optuna study: all proposals and outcomes, in a journal that survives SIGKILL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Curve = list[tuple[int, float]]
 
 
 class SweepStudy:
-    """Proposals for a sweep. Only the sweep's owner opens it."""
+    """Proposes the configurations of a sweep. Only the sweep's owner may open it."""
 
     def __init__(self, path: Path, name: str, spec: SweepSpec) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -74,14 +74,14 @@ class SweepStudy:
         return self._informed.get_trials(deepcopy=False)
 
     def set_findings(self, found: Sequence[Finding]) -> None:
-        """Show the sampler what other sweeps found out, from the next proposal on."""
+        """Show the sampler findings of other sweeps, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
 
     def ask(self, curves: Mapping[int, ScoreCurve] | None = None) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.
 
         Args:
-            curves: of every trial that reported, by its number, also of those that are under way.
+            curves: of every trial that has reported, also of running ones, by number.
         """
         self._curves = curves or {}
         with self._journal.batched():
@@ -90,7 +90,7 @@ class SweepStudy:
     def _ask(self) -> tuple[int, dict[str, Any]]:
         number = len(self.trials)
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
-        if waiting:  # enqueued by a driver that was killed before it asked
+        if waiting:  # a killed driver enqueued it and did not ask
             number = waiting[0].number
         elif point := self._untried_point() or self._grid_point():
             self._study.enqueue_trial(self._space.encoded(point)[0])
@@ -105,23 +105,23 @@ class SweepStudy:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something was enqueued that was not asked for yet."""
+        """Whether an enqueued configuration was not asked for yet."""
         return bool(self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)))
 
     def tell(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None = None
     ) -> None:
-        """Record an outcome: PRUNED when it was stopped early.
+        """Record an outcome; PRUNED if the trial was stopped early.
 
         Args:
             record: of the finished trial.
-            curve: of the first objective, by which it was judged.
-            finals: its last values, one per objective; needed where there are several.
+            curve: of the first objective.
+            finals: last value of each objective; needed with several objectives.
         """
         if compatible_params(self._spec, record) is None:  # of an earlier space
             return
         frozen = self.trials[record.number]
-        if frozen.state.is_finished():  # told by a driver that was killed before it knew
+        if frozen.state.is_finished():  # recorded by a driver that was killed right after
             return
         with self._journal.batched():
             self._tell(record, frozen, curve, finals)
@@ -135,13 +135,13 @@ class SweepStudy:
     ) -> None:
         self._regret_bound_known &= record.state is not TrialState.COMPLETED
         trial = Trial(self._study, frozen._trial_id)
-        if record.config_failed:  # pruned before its first report: the worst there is
+        if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
             self._study.tell(record.number, state=OptunaState.PRUNED)
             return
         for text, amount in record.violations.items():
             trial.set_constraint(text, amount)
         for step, reported in curve:
-            if self._multi_objective:  # Optuna has no curves of several values
+            if self._multi_objective:  # Optuna stores no curves of several objectives
                 break
             if step not in frozen.intermediate_values:
                 trial.report(reported, step)
@@ -155,9 +155,7 @@ class SweepStudy:
     def _outcome(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
     ) -> tuple[OptunaState, list[float] | None]:
-        """What Optuna is told; a trial that never reported all objectives, or whose reports are
-        lost, is of no use to it.
-        """
+        """State and values for Optuna; FAIL if an objective has no value, or reports are lost."""
         state = _OUTCOME.get(record.state, OptunaState.RUNNING)
         if state is not OptunaState.COMPLETE:
             return state, None
@@ -165,19 +163,19 @@ class SweepStudy:
         return (state, values) if values else (OptunaState.FAIL, None)
 
     def regret_bound(self) -> float | None:
-        """What the search may still gain at most, where that can be told (see `regret_bound`)."""
+        """The most that the search can still gain; None if unknown (see `models.regret`)."""
         if not self._regret_bound_known:  # it costs seconds
             self._regret_bound = regret_bound(self._study, self._spec.seed)
             self._regret_bound_known = True
         return self._regret_bound
 
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
-        """Every proposal that is not finished, as `ask` gave it, of numbers that are not known."""
+        """Every unfinished proposal, as `ask` returned it, whose number is not in `known`."""
         open_ = self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,))
         return [(t.number, self._completed(t)) for t in open_ if t.number not in known]
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
-        """Add what the trial records know and the study does not: it may have been lost."""
+        """Add trials and outcomes from the trial records that the study lacks."""
         with self._journal.batched():
             self._rebuild(records)
 
@@ -191,13 +189,13 @@ class SweepStudy:
                 if record.state.finished:
                     self.tell(record, curve, finals)
                 continue
-            for _ in range(known, record.number):  # of a trial whose record was lost for good
+            for _ in range(known, record.number):  # the record of this trial is lost
                 self._study.add_trial(create_trial(state=OptunaState.FAIL))
             self._study.add_trial(self._as_optuna(record, curve, finals))
             known = record.number + 1
 
     def agrees(self, record: TrialRecord) -> bool:
-        """Whether the study has the same configuration for a trial, if it has the trial."""
+        """Whether the study has the record's configuration, or does not have the trial."""
         trials = self.trials
         params = compatible_params(self._spec, record)
         if record.number >= len(trials) or params is None or record.lineage:
@@ -206,7 +204,7 @@ class SweepStudy:
         return not sampled or self._space.agrees(sampled, params)
 
     def recover(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
-        """Parameters, state and last step of a trial whose record is lost; None if unknown here."""
+        """Parameters, state and last step of a trial whose record is lost; None if not found."""
         trials = self.trials
         params = self._space.params(trials[number].params) if number < len(trials) else None
         if params is None:
@@ -216,7 +214,7 @@ class SweepStudy:
         return params, state, trials[number].last_step if state.finished else None
 
     def _untried_point(self) -> dict[str, Any] | None:
-        """The first of the sweep's `points` that no trial has tried."""
+        """The first of the sweep's `points` that no trial has."""
         trials = self.trials
         while self._points:
             wanted = self._space.encoded(self._points[0])[0].items()
@@ -226,7 +224,7 @@ class SweepStudy:
         return None
 
     def _grid_point(self) -> dict[str, Any]:
-        """The first of the grid's points that were tried least often, by hand or otherwise."""
+        """The first of the grid points that the fewest trials have, added ones included."""
         grid = [self._space.encoded(point)[0] for point in self._grid]
         names = {frozenset(point) for point in grid}
         tried = Counter(
@@ -239,7 +237,7 @@ class SweepStudy:
         return self._grid[times.index(min(times))]
 
     def _prepare(self, number: int) -> None:
-        """Let the sampler of this proposal see what is known for it."""
+        """Make the sampler of this proposal, and select the trials that it sees."""
         self._informed.show_comparable([], Evidence())
         every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
@@ -270,7 +268,7 @@ class SweepStudy:
         )
 
     def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
-        """The configuration of a trial, even of one whose driver was killed while it proposed."""
+        """A trial's configuration; completes it if the driver was killed while proposing."""
         params = self._space.params(frozen.params)
         if params is None:
             self._prepare(frozen.number)
@@ -281,9 +279,9 @@ class SweepStudy:
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
     ) -> FrozenTrial:
         params = compatible_params(self._spec, record)
-        if params is None:  # of an earlier space; it takes a number, and is no evidence
+        if params is None:  # of an earlier space: keep the number, without evidence
             return create_trial(state=OptunaState.FAIL)
-        if record.lineage:  # as it was proposed, not as it is since it took weights over
+        if record.lineage:  # as proposed, before it copied another trial's weights
             params = record.lineage[0].before
         state, values = self._outcome(record, curve, finals)
         if record.config_failed:
@@ -301,5 +299,5 @@ class SweepStudy:
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """An independent 32-bit seed for each trial number of a sweep (numpy's SeedSequence)."""
+    """An independent 32-bit seed for a trial number of a sweep (numpy's SeedSequence)."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

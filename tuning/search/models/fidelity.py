@@ -1,8 +1,7 @@
-"""Values that trials reached at different rungs, made comparable.
+"""Makes values from different rungs comparable.
 
-A trial that paused at the first rung and one that is complete both say something of their
-configurations, but not the same thing. What a value would have become is its own plus the median
-improvement of those that went on.
+A value at a low rung is extrapolated to a higher one: by the median improvement of the trials that
+reached both.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _MIN_CORRELATION = 0.0
 
 @dataclass(frozen=True)
 class Comparable:
-    """What is known of the trials that have a value at all, at each level that they reached.
+    """Values of trials at each level that they reached, shifted to a common level.
 
     Attributes:
-        index: (n,), which of the curves, ascending.
-        level: (n,), of the value before it was shifted, from 0; ascending in each curve.
+        index: (n,), number of the curve, ascending.
+        level: (n,), level of the value before the shift, from 0; ascending within a curve.
         value: (n,), shifted to `target`; higher is better.
         target: the highest level that at least `_MIN_PAIRS` trials reached.
-        misleads: whether some level's order contradicts the next one's.
+        misleads: whether the order at some level contradicts the order at the next.
     """
 
     index: NDArray[np.int64]
@@ -40,19 +39,19 @@ class Comparable:
     misleads: bool
 
     def newest(self) -> tuple[NDArray[np.int64], Array]:
-        """Which of the curves, and the shifted value of the highest level that each reached."""
+        """Number of each curve, and its shifted value from the highest level that it reached."""
         last = np.append(np.diff(self.index) > 0, True)[: len(self.index)]
         return self.index[last], self.value[last]
 
 
 def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Comparable:
-    """Bring all values of trials to the highest level that at least `_MIN_PAIRS` of them reached.
+    """Shift the values of trials to the highest level that at least `_MIN_PAIRS` trials reached.
 
-    Levels below one whose order they contradict are left out.
+    Lower levels are dropped from the first one, going down, whose order contradicts the next.
 
     Args:
         curves: of the trials.
-        levels: ascending; without any, a trial's last value is compared as it is.
+        levels: ascending; if empty, the last value of each trial is used unchanged.
     """
     table = _table(curves, levels)
     reached = np.isfinite(table).sum(axis=0)
@@ -64,7 +63,7 @@ def comparable(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Compara
 
 
 def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
-    """(trials, levels), the first value at or beyond each level; NaN where there is none."""
+    """(trials, levels), the first value at or beyond each level; NaN if there is none."""
     table = np.full((len(curves), max(1, len(levels))), np.nan)
     for row, curve in zip(table, curves, strict=True):
         if not curve:
@@ -80,7 +79,7 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
 
 
 def _level_shifts(table: Array, target: int) -> tuple[Array, int, bool]:
-    """What to add to a value of each level, the lowest level of use, and whether some mislead."""
+    """The shift of each level, the lowest usable level, and whether a level misleads."""
     shift, trusted, misleads = np.zeros(target + 1), 0, False
     for k in range(target - 1, -1, -1):
         both = table[np.isfinite(table[:, k]) & np.isfinite(table[:, k + 1])]
@@ -92,18 +91,18 @@ def _level_shifts(table: Array, target: int) -> tuple[Array, int, bool]:
 
 
 def _contradict(lower: Array, upper: Array) -> bool:
-    """Whether the order of a rung is rather the reverse of the next one's."""
+    """Whether the order at a rung correlates negatively with the order at the next."""
     if len(lower) < 2 * _MIN_PAIRS or np.ptp(lower) == 0 or np.ptp(upper) == 0:
         return False
     return rank_correlation(lower, upper) < _MIN_CORRELATION
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Spearman's; `scipy.stats` has it too, and takes a second to import."""
+    """Spearman's rank correlation; `scipy.stats` takes a second to import."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
 def _ranks(values: Array) -> Array:
-    """From 1; ties share the mean of theirs."""
+    """Ranks from 1; ties share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])

@@ -1,5 +1,5 @@
-"""A Gaussian process for tens to hundreds of points: numpy and scipy only, so that a proposal costs
-milliseconds and the driver needs no torch.
+"""A Gaussian process for up to some hundreds of points, with numpy and scipy only: a proposal takes
+milliseconds, and the driver does not import torch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class GaussianProcess:
 
     Attributes:
         x: (n, d), inputs in the unit cube.
-        y: (n,), values of mean 0 and standard deviation 1 or so.
-        theta: (d + 2,), logarithms of the lengths, the signal's and the noise's variance.
+        y: (n,), values with a mean near 0 and a standard deviation near 1.
+        theta: (d + 2,), logarithms of the lengths, the signal variance and the noise variance.
     """
 
     x: Array
@@ -34,10 +34,10 @@ class GaussianProcess:
 
     @classmethod
     def fit(cls, x: Array, y: Array) -> GaussianProcess:
-        """The most probable kernel for some values, by L-BFGS from one fixed start.
+        """Fit the kernel by maximum a posteriori, with L-BFGS from one fixed start.
 
-        Of more than `_MAX_FIT_POINTS` points, that many decide on the kernel, half of them the best ones;
-        all of them are known to the process.
+        With more than `_MAX_FIT_POINTS` points the kernel is fitted to a subset, half of it the
+        best points; predictions use all points.
         """
         from scipy.optimize import minimize
 
@@ -58,8 +58,8 @@ class GaussianProcess:
         return cls(x, y, np.asarray(found.x))
 
     def with_believed(self, x: Array) -> GaussianProcess:
-        """The same, told its own mean at points whose values are still to come ("kriging
-        believer", Ginsbourger et al. 2010), so that they are not proposed again.
+        """Add pending points with the predicted mean as their value ("kriging believer",
+        Ginsbourger et al. 2010), so that they are not proposed again.
         """
         if not len(x):
             return self
@@ -81,7 +81,7 @@ class GaussianProcess:
 
     @cached_property
     def _solved(self) -> tuple[Array, Array]:
-        """The covariance's Cholesky factor, and the covariance's inverse times the values."""
+        """The Cholesky factor of the covariance, and the inverse covariance times the values."""
         from scipy.linalg import cho_solve
 
         own = (np.exp(self.theta[-1]) + _JITTER) * np.eye(len(self.x))
@@ -98,7 +98,7 @@ class GaussianProcess:
 
 
 def expected_improvement(mean: Array, std: Array, best: float) -> Array:
-    """By how much each point is expected to exceed the best (Jones et al. 1998)."""
+    """Expected improvement of each point over the best value (Jones et al. 1998)."""
     from scipy.special import ndtr
 
     z = (mean - best) / std
@@ -108,10 +108,10 @@ def expected_improvement(mean: Array, std: Array, best: float) -> Array:
 
 
 def standardise(values: Array) -> tuple[Array, float]:
-    """Values at mean 0 and standard deviation 1, and the scale they were divided by.
+    """Shift and scale values to mean 0 and standard deviation 1; also returns the scale.
 
-    The bad tail (low values) is drawn in to three interquartile ranges below the median: one
-    diverged trial must not make all others look alike.
+    Low values are clipped at three interquartile ranges below the median, so that one diverged
+    trial does not make all others look equal.
     """
     q1, median, q3 = np.percentile(values, [25, 50, 75])
     clipped = np.maximum(values, median - 3 * max(q3 - q1, 1e-12))
@@ -120,7 +120,7 @@ def standardise(values: Array) -> tuple[Array, float]:
 
 
 def _select_for_fit(y: Array) -> NDArray[np.int64]:
-    """Which points decide on the kernel: the best, and of the others every so many-th."""
+    """Indices of the points for fitting the kernel: the best ones, and evenly spaced others."""
     order = np.argsort(-y, kind="stable")
     if len(y) <= _MAX_FIT_POINTS:
         return order
@@ -130,7 +130,7 @@ def _select_for_fit(y: Array) -> NDArray[np.int64]:
 
 
 def _typical_length(dimensions: int) -> float:
-    """A length that is typical in so many dimensions."""
+    """A typical kernel length in this many dimensions."""
     return float(0.4 * dimensions**0.5)
 
 

@@ -30,12 +30,12 @@ _RANDOM_SHARE_IF_MISLEADING = 0.5
 
 @dataclass(frozen=True)
 class _AtTarget:
-    """A model of all rungs, asked about the highest.
+    """A model of all rungs, evaluated at the target rung.
 
     Attributes:
-        process: of points of the cube with the share of the levels as one more coordinate.
-        share: of the highest.
-        best: its highest mean among what was tried.
+        process: over points of the cube, with the rung as an additional coordinate.
+        share: coordinate of the target rung, in [0, 1].
+        best: highest predicted mean of the tried configurations.
     """
 
     process: GaussianProcess
@@ -47,18 +47,18 @@ class _AtTarget:
         return self.process.predict(_at(x, self.share))[0]
 
     def merit(self, x: Array) -> Array:
-        """Expected improvement (m,) over the best."""
+        """Expected improvement (m,) over `best`."""
         return expected_improvement(*self.process.predict(_at(x, self.share)), self.best)
 
 
 class MultiFidelitySampler(BaseSampler):
-    """Expected improvement at the highest rung that enough trials reached.
+    """Maximises expected improvement at the highest rung that enough trials reached.
 
-    One process has the values of all rungs, moved by what trials gained from each to the next
-    (`tuning.search.models.fidelity`); how far they agree it learns from them, as the length along the
-    rungs (Klein et al. 2020, MOBSTER). Trials that have no value yet are believed to turn out as
-    the model says. A share of all proposals is random, half of them when a rung's order
-    contradicts the next one's. No configuration is proposed twice.
+    One process models the values of all rungs, shifted by the median improvement between rungs
+    (`tuning.search.models.fidelity`). Its kernel length along the rungs learns how much they agree
+    (Klein et al. 2020, MOBSTER). Pending trials get the model's prediction as their value. A share
+    of the proposals is random; half of them if the order at a rung contradicts the next one. No
+    configuration is proposed twice.
     """
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
@@ -71,13 +71,13 @@ class MultiFidelitySampler(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Every parameter of every option: which are active is known only later."""
+        """Every parameter of every option; which ones are active is known later."""
         return dict(self._cube.space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The best candidate; asked again (it broke a constraint), the next best."""
+        """The best candidate; the next best one if it violated a constraint."""
         if self._ranked is None:
             self._ranked = deque(self._candidates())
         return self._cube.decode(self._ranked.popleft()) if self._ranked else {}
@@ -89,8 +89,8 @@ class MultiFidelitySampler(BaseSampler):
         return self._independent.sample_independent(study, trial, name, distribution)
 
     def _candidates(self) -> Array:
-        """(m, parameters), shares of configurations, best first; none when this proposal is to be
-        random.
+        """(m, parameters), shares of candidate configurations, best first; empty for a random
+        proposal.
         """
         share, trials = self._rng.random(), self._evidence.trials
         nothing = np.zeros((0, len(self._cube.space)))
@@ -119,7 +119,7 @@ class MultiFidelitySampler(BaseSampler):
         return max(self._spec.random_share, _RANDOM_SHARE_IF_MISLEADING if known.misleads else 0.0)
 
     def _model(self, tried: Array, known: Comparable) -> _AtTarget:
-        """Of configurations (curves, width) and what is known of them."""
+        """Fit the model to configurations (curves, width) and their comparable values."""
         kept, highest = self._subsample(known), max(1, len(self._evidence.levels) - 1)
         y, _ = standardise(known.value[kept])
         x = _at(tried[known.index[kept]], known.level[kept] / highest)
@@ -130,8 +130,8 @@ class MultiFidelitySampler(BaseSampler):
         return _AtTarget(model.process.with_believed(pending), model.share, best)
 
     def _subsample(self, known: Comparable) -> NDArray[np.int64]:
-        """So many that a proposal stays cheap: the best, and of the others the highest levels
-        whole, the rest drawn.
+        """Indices of few enough values to keep a proposal cheap: the best, then those of the
+        highest levels; the last level is sampled.
         """
         if len(known.value) <= _POINTS:
             return np.arange(len(known.value))
@@ -140,7 +140,7 @@ class MultiFidelitySampler(BaseSampler):
         return np.union1d(best, order[: _POINTS - _POINTS_BEST])
 
     def _sample_candidates(self, best: Array) -> Array:
-        """Shares of candidates from the whole space and from around the best trials."""
+        """Shares of candidates from the whole space and near the best trials."""
         anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
         return np.concatenate([anywhere, self._perturb(best, _STEPS[0])])
 
@@ -153,5 +153,5 @@ class MultiFidelitySampler(BaseSampler):
 
 
 def _at(x: Array, share: float | Array) -> Array:
-    """Points of the cube with one more coordinate: the share of the levels."""
+    """Append the coordinate of the rung to points of the cube."""
     return np.column_stack([x, np.broadcast_to(share, len(x))])

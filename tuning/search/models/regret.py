@@ -1,4 +1,4 @@
-"""What a search may still gain: a bound on its regret, from a model of its completed trials."""
+"""An upper bound on what a search can still gain, from a model of its completed trials."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MIN_TRIALS = 20
 
 
 def regret_bound(study: optuna.Study, seed: int) -> float | None:
-    """How far the best completed trial is from the optimum at most, with high probability.
+    """Upper bound, with high probability, of the best completed trial's distance to the optimum.
 
     A Gaussian process over the better half of the completed trials gives confidence bounds of the
-    objective; the regret is at most the best upper one anywhere less the best lower one among the
-    trials (Makarova et al. 2022, "Automatic Termination for Hyperparameter Optimization", as
-    Optuna's `RegretBoundEvaluator` has it).
+    objective. The regret is at most the best upper bound anywhere minus the best lower bound of the
+    trials (Makarova et al. 2022, "Automatic Termination for Hyperparameter Optimization",
+    implemented by Optuna's `RegretBoundEvaluator`).
 
     Returns:
-        In the metric's unit; None below `MIN_TRIALS` completed trials, or where the trials have no
-        parameter in common.
+        The bound in the metric's unit; None with fewer than `MIN_TRIALS` completed trials, or if
+        the trials have no parameter in common.
     """
     from optuna.exceptions import ExperimentalWarning
     from optuna.search_space import intersection_search_space

@@ -1,4 +1,4 @@
-"""Optuna's parameters as points of a unit cube, for models that need numbers."""
+"""Maps Optuna's parameters to points of a unit cube, for models that need numbers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Array = NDArray[np.float64]
 
 
 class Cube:
-    """Every parameter of a space, those of all options included, as coordinates in [0, 1].
+    """All parameters of a space, of every option, as coordinates in [0, 1].
 
-    A number has one coordinate, in its logarithm where it is drawn so; a category has one for each
-    of its values, of which one is 1. A parameter that a trial does not have is in the middle.
+    A number has one coordinate, in the logarithm for log distributions. A category is one-hot
+    encoded. If a trial does not have a parameter, a number is 0.5 and a category all zeros.
 
     Attributes:
-        space: name to distribution; constants are left out.
+        space: name to distribution, without constants.
         width: number of coordinates.
     """
 
@@ -34,11 +34,11 @@ class Cube:
         self.width = sum(axis.width for axis in self._axes)
 
     def encode(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """(n, width), the points of configurations."""
+        """Points (n, width) of configurations."""
         return self._points(*self._shares(configurations))
 
     def points(self, shares: Array) -> Array:
-        """(m, width), the points of what `decode` makes of shares (m, parameters)."""
+        """Points (m, width) of the configurations at shares (m, parameters)."""
         return self._points(shares, np.ones(shares.shape, dtype=bool))
 
     def decode(self, shares: Array) -> dict[str, Any]:
@@ -47,13 +47,13 @@ class Cube:
         return {name: axis.value(float(share)) for name, axis, share in pairs}
 
     def shares(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
-        """(n, parameters), the inverse of `decode`; the middle for what is not there."""
+        """(n, parameters), the inverse of `decode`; 0.5 for missing parameters."""
         return self._shares(configurations)[0]
 
     def _shares(
         self, configurations: Sequence[Mapping[str, Any]]
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """The shares, and which of them are there."""
+        """The shares, and a mask of those that are known."""
         shares = np.full((len(configurations), len(self._axes)), 0.5)
         known = np.zeros(shares.shape, dtype=bool)
         for k, (name, axis) in enumerate(zip(self.space, self._axes, strict=True)):
@@ -69,7 +69,7 @@ class Cube:
 
 
 class _Categories:
-    """A coordinate for each of some values."""
+    """One coordinate per category."""
 
     def __init__(self, distribution: CategoricalDistribution) -> None:
         self._distribution = distribution
@@ -88,8 +88,8 @@ class _Categories:
 
 
 class _Numbers:
-    """One coordinate for a number, which shares divide evenly: half a step more at both ends of
-    whole ones, in the logarithm where it is drawn so.
+    """One coordinate for a number. A share is uniform over the range, or over its logarithm; whole
+    numbers get half a step more at both ends.
     """
 
     width = 1
@@ -111,7 +111,8 @@ class _Numbers:
         return round(value) if self._whole else float(value)
 
     def coordinates(self, shares: Array, known: NDArray[np.bool_]) -> Array:
-        """To nine places: what is the same to a sweep must not differ by an error of rounding."""
+        """Rounded to nine decimals: equal configurations must not differ by a rounding error."""
+
         found = self.shares(self._values(shares)).round(9)
         return np.where(known, found, 0.5)[:, None]
 

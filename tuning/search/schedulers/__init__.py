@@ -1,5 +1,7 @@
-"""Early stopping and pausing, by name. A scheduler is fed every report in order and depends on
-nothing else, so feeding it the recorded reports again brings it back to where it was.
+"""Schedulers: early stopping, pausing and population based training.
+
+A scheduler depends only on the reports that it gets, in order. Replaying the recorded reports
+restores its state.
 """
 
 from __future__ import annotations
@@ -25,6 +27,6 @@ __all__ = [
 def make_scheduler(
     spec: SchedulerSpec, domains: Mapping[str, Domain] | None = None, seed: int = 0
 ) -> Scheduler:
-    """The scheduler that a sweep names, without any report."""
+    """A new scheduler of the kind that a sweep names."""
     scheduler: Scheduler = resolve_name(SCHEDULERS[spec.name])(spec, domains or {}, seed)
     return scheduler

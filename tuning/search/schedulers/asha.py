@@ -16,9 +16,9 @@ class Asha(Scheduler):
     """Asynchronous successive halving, stopping (Li et al. 2020, "A System for Massively Parallel
     Hyperparameter Tuning").
 
-    The first report at or beyond a rung is recorded there; the trial stops when it is not in the
-    best `1 / reduction_factor` of what the rung had recorded before. Decides as one bracket of Ray
-    Tune's `AsyncHyperBandScheduler` does, for trials that report between any two rungs. Several
+    The first report at or beyond a rung is recorded there. The trial stops if it is not in the best
+    `1 / reduction_factor` of the trials recorded there before. For trials that report between any
+    two rungs, decisions equal those of one bracket of Ray Tune's `AsyncHyperBandScheduler`. Several
     objectives are ordered by non-domination, then by crowding
     (`results.analysis.pareto.scalar_merits`).
     """
@@ -28,7 +28,7 @@ class Asha(Scheduler):
         self._rungs: dict[float, Rung] = {m: {} for m in spec.rung_steps}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
-        """STOP at a rung where the trial is not among the best; COMPLETE at `max_t`."""
+        """STOP at a rung if the trial is not among the best; COMPLETE at `max_t`."""
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
             return Decision.COMPLETE
         for milestone, rung in sorted(self._rungs.items(), reverse=True):
@@ -38,7 +38,7 @@ class Asha(Scheduler):
 
 
 def decide_at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> Decision:
-    """Record a trial at a rung; STOP unless it is in the best share `keep` of the others."""
+    """Record a trial at a rung; STOP unless its score is in the best share `keep` of the others."""
     if trial_id in rung:
         return Decision.CONTINUE
     rung[trial_id] = scores

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving that pauses and promotes: no work is thrown away."""
+"""Asynchronous successive halving that pauses and promotes trials, so that no work is lost."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 
 
 class AshaPromote(Scheduler):
-    """Every trial pauses at its next rung, and goes on when it is among the best
-    `1 / reduction_factor` of all that came there, early or late (Li et al. 2020, algorithm 2).
+    """Every trial pauses at its next rung. It continues when it is among the best
+    `1 / reduction_factor` of all trials that have reached the rung (Li et al. 2020, algorithm 2).
 
-    A free place goes to the paused trial of the highest rung that is due, else to a new trial. At
-    the end of a sweep too short for any promotion the best trial goes on until it is complete.
+    Free resources go to the promotable trial of the highest rung, else to a new trial. At the end
+    of a sweep that is too short for any promotion, the best trial continues until it is complete.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
@@ -29,7 +29,7 @@ class AshaPromote(Scheduler):
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """Every milestone."""
+        """Every rung."""
         return tuple(math.ceil(m) for m in self._rungs)
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
@@ -50,19 +50,19 @@ class AshaPromote(Scheduler):
         return Decision.PAUSE
 
     def on_trial_resume(self, trial_id: str) -> None:
-        """It is called no more until it pauses again."""
+        """The trial runs; it cannot be promoted until it pauses again."""
         self._paused.pop(trial_id, None)
 
     def on_trial_complete(self, trial_id: str) -> None:
-        """It is not called any more; its scores stay in the rungs."""
+        """The trial cannot be promoted any more; its scores stay in the rungs."""
         self._paused.pop(trial_id, None)
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
-        """The best of the highest rung that has a paused trial among its best."""
+        """The best promotable trial of the highest rung that has one."""
         for milestone in sorted(self._rungs, reverse=True):
             best = self._best(milestone)
-            due = best[: math.floor(len(best) / self._spec.reduction_factor + 1e-9)]
-            if found := next((t for t in due if self._paused.get(t) == milestone), None):
+            promoted = best[: math.floor(len(best) / self._spec.reduction_factor + 1e-9)]
+            if found := next((t for t in promoted if self._paused.get(t) == milestone), None):
                 return found
         if idle and not more and not self._completed and self._paused:
             highest = max(self._paused.values())
@@ -70,7 +70,7 @@ class AshaPromote(Scheduler):
         return None
 
     def _best(self, milestone: float) -> list[str]:
-        """The trials of a rung, best first; ties in the order in which they came."""
+        """The trials of a rung, best first; ties in order of arrival."""
         if milestone not in self._orders:
             rung = self._rungs[milestone]
             merit = dict(zip(rung, scalar_merits(list(rung.values())), strict=True))

@@ -1,4 +1,4 @@
-"""What a scheduler is: the contract, and the one that stops nothing."""
+"""The contract of a scheduler, and the scheduler `none`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ def comparison_steps(spec: SchedulerSpec) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Era:
-    """A part of a trial's life: since which step, with which parameters (by dotted name), and
-    whose weights it began with (None: its own).
+    """A section of a trial's training with constant parameters.
+
+    Attributes:
+        since: step at which it began.
+        params: by dotted name.
+        donor: trial whose weights it began with; None for its own.
     """
 
     since: int
@@ -38,11 +42,11 @@ class Era:
 
 
 History = Sequence[Era]
-"""A trial's eras, oldest first; there is at least one."""
+"""A trial's eras, oldest first; at least one."""
 
 
 class Decision(StrEnum):
-    """What becomes of a trial after a report."""
+    """What happens to a trial after a report."""
 
     CONTINUE = "continue"
     STOP = "stop"
@@ -52,10 +56,10 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True)
 class Exploit:
-    """A trial goes on from another's weights, with other parameters.
+    """A trial continues from another trial's weights with other parameters.
 
     Attributes:
-        donor: the trial whose newest checkpoint it takes.
+        donor: the trial whose newest checkpoint is copied.
         params: its parameters from now on, by dotted name.
     """
 
@@ -64,19 +68,19 @@ class Exploit:
 
 
 class Scheduler:
-    """Decides after each report, and which paused trial goes on; not thread-safe.
+    """Decides after each report, and which paused trial continues; not thread-safe.
 
-    The contract, which `tests/tuning/search/test_schedulers.py` holds every entry to:
+    The contract, which `tests/tuning/search/test_schedulers.py` checks for every scheduler:
 
-    - All answers depend on the calls so far alone: no clock, no global generator. Feeding the
-      recorded reports again, in their order, brings a scheduler back; what it paused and is going
-      on since is told by `on_trial_resume`.
-    - A step that a trial reported before changes nothing.
-    - A trial is complete at `max_t`, where one is given.
-    - A score that is no number is the worst one.
-    - When nothing runs and nothing may be proposed, `next_to_resume` gives the trials that are yet to go on,
-      one after another, until one is complete at least; what it then leaves paused may be called in
-      a session with more to propose.
+    - All answers depend only on the calls so far: no clock, no global random generator. Replaying
+      the recorded reports in order restores a scheduler; `on_trial_resume` then tells it which
+      paused trials have continued.
+    - Reporting a step again changes nothing.
+    - A trial is complete at `max_t`, if it is set.
+    - A score that is not a number is the worst one.
+    - When no trial runs and none may be proposed, `next_to_resume` returns paused trials until at
+      least one trial is complete. Trials that are still paused then may continue in a later session
+      with a larger budget.
 
     This class itself is the scheduler `none`.
     """
@@ -86,34 +90,34 @@ class Scheduler:
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """Steps, ascending, at which a trial may be paused: it saves a checkpoint at each."""
+        """Steps at which a trial may be paused, ascending; it saves a checkpoint at each."""
         return ()
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
-        """What becomes of the trial that just reported `scores` at `step` of its own clock."""
+        """Decide on a trial that just reported `scores` at `step` of its own clock."""
         max_t = self._spec.max_t
         return Decision.COMPLETE if max_t is not None and step >= max_t else Decision.CONTINUE
 
     def on_trial_resume(self, trial_id: str) -> None:
-        """The trial was begun, or is no longer paused."""
+        """The trial was started, or is no longer paused."""
 
     def on_trial_complete(self, trial_id: str) -> None:
-        """The trial ended; it will report no more."""
+        """The trial has ended."""
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
-        """The paused trial that should go on now; None when there is none.
+        """The paused trial that should continue now; None if there is none.
 
         Args:
-            more: a new trial may be proposed instead.
-            idle: no trial runs or waits to run.
+            more: whether a new trial may be proposed instead.
+            idle: whether no trial runs or waits to run.
         """
         return None
 
     def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
-        """Whether the paused trial, which is called to go on, does so from another's weights.
+        """The weights and parameters with which a paused trial continues; None for its own.
 
         Args:
-            trial_id: what `next_to_resume` gave.
+            trial_id: returned by `next_to_resume`.
             histories: of every trial.
         """
         return None

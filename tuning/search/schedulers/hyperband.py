@@ -1,5 +1,5 @@
-"""Asynchronous Hyperband: several brackets of successive halving, which begin to stop at
-different steps, against the risk that early values mislead.
+"""Asynchronous Hyperband: several brackets of successive halving with different first rungs, in
+case early values mislead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
 class Hyperband(Scheduler):
     """Hyperband (Li et al. 2018) with asynchronous brackets, as in Li et al. 2020.
 
-    Bracket `b` leaves out the first `b` rungs; the last bracket stops nothing. Trials are dealt
-    to brackets in the order of their first reports, in proportion to the sizes that Hyperband
-    gives brackets of equal budget.
+    Bracket `b` has no rungs at the first `b` steps; the last bracket stops nothing. Trials are
+    assigned to brackets in the order of their first reports, in proportion to Hyperband's sizes of
+    brackets with equal budgets.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
@@ -30,7 +30,7 @@ class Hyperband(Scheduler):
         self._brackets_of_trials: dict[str, int] = {}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
-        """STOP at a rung of the trial's bracket where it is not among the best."""
+        """STOP at a rung of the trial's bracket if it is not among the best there."""
         rungs = self._brackets[self._bracket_of(trial_id)]
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
             return Decision.COMPLETE
@@ -40,7 +40,7 @@ class Hyperband(Scheduler):
         return Decision.CONTINUE
 
     def _bracket_of(self, trial_id: str) -> int:
-        """The bracket that is furthest behind its share."""
+        """The trial's bracket; a new trial gets the one that is furthest below its share."""
         if trial_id not in self._brackets_of_trials:
             held = list(self._brackets_of_trials.values())
             lag = [(held.count(b) + 1) / share for b, share in enumerate(self._shares)]

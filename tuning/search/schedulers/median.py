@@ -16,8 +16,8 @@ _MIN_TRIALS = 3
 
 class MedianStopping(Scheduler):
     """Stops a trial whose best value so far is below the median of the other trials' averages up to
-    the same step (Golovin et al. 2017, "Google Vizier"); not before `grace_period`, nor while
-    fewer than three others came that far. A step not beyond a trial's newest changes nothing.
+    the same step (Golovin et al. 2017, "Google Vizier"); not before `grace_period`, and not if
+    fewer than three others have reached the step. Older steps of a trial change nothing.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
@@ -39,7 +39,7 @@ class MedianStopping(Scheduler):
         return Decision.STOP if curve.best < median else Decision.CONTINUE
 
     def _others(self, step: int) -> list[float]:
-        """The averages, ascending, of all trials that came to a step or passed over it."""
+        """The averages, ascending, of all trials that have reached a step."""
         if step not in self._averages:
             known = (c.average(step) for c in self._curves.values() if c.covers(step))
             self._averages[step] = sorted(known)
@@ -78,7 +78,7 @@ class _Curve:
 
 
 def _median(ascending: Sequence[float]) -> float:
-    """Minus infinity of too few."""
+    """Minus infinity if there are too few values."""
     if len(ascending) < _MIN_TRIALS:
         return -math.inf
     middle = len(ascending) // 2

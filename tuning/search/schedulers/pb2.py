@@ -1,4 +1,4 @@
-"""PBT whose new parameters are chosen by a model of what made the population improve."""
+"""PBT that chooses new parameters with a model of the population's improvement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Pb2(Pbt):
         histories: Mapping[str, History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
-        """The donor's parameters, those that may change where the model hopes for most."""
+        """The donor's parameters; mutable ones at the model's highest upper confidence bound."""
         domains = mutable_domains(self._spec, self._domains, taken)
         seen = self._changes(list(domains), histories)[-_NEWEST:]
         if len(seen) < 2 or not domains:
@@ -71,5 +71,5 @@ class Pb2(Pbt):
 
 
 def _then(history: History, step: int) -> Era | None:
-    """The era in which a trial came to a step."""
+    """The era in which a trial reached a step."""
     return next((era for era in reversed(history) if era.since < step), None)

@@ -1,4 +1,4 @@
-"""Population based training: the worst go on from the weights of the best."""
+"""Population based training: the worst trials continue from the weights of the best."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tuning.search.schedulers.perturbation import mutable_domains, perturb
 
 
 class Pbt(Scheduler):
-    """Population based training (Jaderberg et al. 2017), a generation at a time.
+    """Synchronous population based training (Jaderberg et al. 2017).
 
-    Every trial pauses after each `interval` steps. When all of them have come there, the worst
-    `quantile` are given the checkpoint and the parameters of one of the best `quantile`, and
-    change those that may change (`mutate`). What is decided depends on the scores of the
-    generation alone, never on which trial was faster, so a resumed sweep decides the same.
+    Every trial pauses after each `interval` steps. When all have paused, each of the worst
+    `quantile` copies the checkpoint and parameters of one of the best `quantile`, and changes the
+    parameters of `mutate`. Decisions depend only on the scores of the generation, not on the speed
+    of trials, so a resumed sweep decides the same.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
@@ -65,18 +65,18 @@ class Pbt(Scheduler):
         return Decision.PAUSE
 
     def on_trial_resume(self, trial_id: str) -> None:
-        """It is on its way to the end of its next generation."""
+        """The trial trains until the end of its next generation."""
         self._paused.discard(trial_id)
         self._running.add(trial_id)
 
     def on_trial_complete(self, trial_id: str) -> None:
-        """Nobody waits for it any more; its scores still count."""
+        """The population no longer waits for the trial; its scores still count."""
         self._paused.discard(trial_id)
         self._running.discard(trial_id)
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
-        """Once the population is whole and a generation complete: first those that take weights
-        from others, which may not have gone on by then, then the others.
+        """When all trials have paused at the end of a generation: first those that copy weights,
+        because their donors must not have continued yet, then the others.
         """
         if more or not self._paused:
             return None
@@ -88,7 +88,7 @@ class Pbt(Scheduler):
         return next((t for t in waiting if t in worst), waiting[0])
 
     def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
-        """Among the worst of its generation: from one of the best."""
+        """One of the worst of its generation copies one of the best."""
         generation = self._at[trial_id]
         worst, best = self._ends(generation)
         if trial_id not in worst:
@@ -106,13 +106,13 @@ class Pbt(Scheduler):
         histories: Mapping[str, History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
-        """The donor's parameters, those that may change drawn anew or moved by a fifth."""
+        """The donor's parameters; mutable ones are resampled or perturbed by a fifth."""
         return perturb(
             taken, mutable_domains(self._spec, self._domains, taken), self._spec.resample, rng
         )
 
     def _ends(self, generation: int) -> tuple[Sequence[str], Sequence[str]]:
-        """The worst and the best of a generation; ties in the order of their ids."""
+        """The worst and the best trials of a generation; ties in the order of their ids."""
         rung = self._rungs[generation]
         names = sorted(rung)
         merit = dict(zip(names, scalar_merits([rung[n] for n in names]), strict=True))

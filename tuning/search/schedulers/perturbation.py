@@ -1,4 +1,4 @@
-"""How parameters change when a trial goes on from another's weights."""
+"""How parameters change when a trial continues from another trial's weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FACTORS = (0.8, 1.2)
 def mutable_domains(
     spec: SchedulerSpec, domains: Mapping[str, Domain], params: Mapping[str, Any]
 ) -> dict[str, Domain]:
-    """The parameters that may change in mid-training: those of `scheduler.mutate`, else all that
-    are real numbers, for whole numbers and categories often decide the shape of the weights.
+    """The parameters that may change during training: those of `scheduler.mutate`, else all real
+    numbers. Whole numbers and categories often determine the shape of the weights.
     """
     chosen = spec.mutate
     return {
@@ -34,8 +34,8 @@ def perturb(
     resample: float,
     rng: np.random.Generator,
 ) -> dict[str, Any]:
-    """Draw each parameter anew with probability `resample`, else multiply it by 0.8 or 1.2;
-    a category always is drawn anew or kept.
+    """Resample each parameter with probability `resample`, else multiply it by 0.8 or 1.2;
+    a category is resampled or kept.
     """
     changed = dict(params)
     for name, domain in domains.items():
@@ -47,8 +47,8 @@ def perturb(
 
 
 def value_at_share(domain: Domain, share: float) -> Any:
-    """The value at a share in [0, 1) of the domain, in its logarithm or quantile where it is drawn
-    so.
+    """The value at a share in [0, 1) of the domain; of its logarithm or quantile for log and normal
+    domains.
     """
     if domain.is_categorical:
         return domain.categories[min(int(share * len(domain.categories)), int(domain.upper))]
@@ -74,7 +74,7 @@ def share_of(domain: Domain, value: Any) -> float:
 
 
 def nearest(domain: Domain, value: float) -> int | float:
-    """The value of a numeric domain that is nearest."""
+    """The nearest value of a numeric domain."""
     inside = min(max(value, domain.lower), domain.high)
     if domain.q is not None:
         return domain.multiple(round(inside / domain.q))

@@ -1,1 +1,1 @@
-"""What a search learns from other sweeps."""
+"""Transfer: a search learns from other sweeps."""

@@ -1,9 +1,8 @@
-"""What other sweeps found out, as trials that a sampler sees beside the sweep's own.
+"""Trials of other sweeps, which a sampler sees beside the sweep's own.
 
-Findings of the same task count as they are. Of another task (other training code, data, metrics or
-length of training) only the order is taken over, of each objective by itself: each finding becomes
-a complete trial whose values lie where its ranks lie among the sweep's own, so that scales never
-mix.
+Findings of the same task keep their values. Of another task (other training code, data, metrics or
+training length) only the ranks are used, per objective: each finding becomes a complete trial whose
+values have the same ranks among the sweep's own values, so that scales never mix.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from tuning.search.optuna_space import OptunaSpace
 
 
 class Finding(BaseModel):
-    """A trial of another sweep, that completed, was stopped early or is paused.
+    """A trial of another sweep that completed, was stopped early or is paused.
 
     Attributes:
-        source: the sweep and the trial, for people: `digits/t0003`.
+        source: sweep and trial, for messages: `digits/t0003`.
         folder: of the trial.
-        params: what varied, by dotted name.
-        config: all that the trainable was given, nested.
+        params: searched parameters by dotted name.
+        config: the trainable's whole configuration, nested.
         complete: whether it was not stopped early.
-        curve: (step, value), ascending, never empty: of the first objective of the sweep that is to
-            learn from it, or of what stands in for that.
-        values: its last value of each objective; empty where only ranks count.
-        ranks: where it stands in its sweep by each objective: 0 is the best, 1 the worst.
+        curve: (step, value), ascending, never empty: of the learning sweep's first objective, or
+            of the objective that replaces it.
+        values: last value of each objective; empty if only ranks count.
+        ranks: rank in its sweep by each objective, from 0 (best) to 1 (worst).
         identity, violations: see `TrialRecord`.
     """
 
@@ -56,7 +55,7 @@ class Finding(BaseModel):
 
 
 class Findings:
-    """The findings that a space can have, for its sampler."""
+    """The findings that fit a space, for its sampler."""
 
     def __init__(self, spec: SweepSpec, space: OptunaSpace, found: Sequence[Finding]) -> None:
         self._spec, self._space = spec, space
@@ -68,10 +67,10 @@ class Findings:
         return len(self._found)
 
     def trials(self, own: Sequence[Sequence[float]]) -> list[FrozenTrial]:
-        """They as Optuna's trials, numbered up to -1.
+        """The findings as Optuna trials with negative numbers, up to -1.
 
         Args:
-            own: values of the sweep's own completed trials, of each one per objective.
+            own: for each completed trial of the sweep itself, its values per objective.
         """
         if self._made[0] != len(own):
             made = [self._trial(f, params, own) for f, params in self._found]
@@ -100,16 +99,16 @@ class Findings:
         )
 
     def _placed(self, ranks: Sequence[float], own: Sequence[Sequence[float]]) -> list[float]:
-        """The values that stand at the ranks of each objective."""
+        """The values at the ranks of each objective."""
         columns = list(zip(*own, strict=True)) or [()] * len(ranks)
         goals = zip(ranks, columns, self._spec.objectives, strict=True)
         return [value_of_rank(rank, column, goal.mode) for rank, column, goal in goals]
 
 
 def value_of_rank(rank: float, own: Sequence[float], mode: str) -> float:
-    """The value that stands at a rank (0 is the best, 1 the worst) among own ones.
+    """The value at a rank (0 is the best, 1 the worst) among the sweep's own values.
 
-    While there are fewer than two, it is as far from their mean as the rank is from the middle.
+    With fewer than two own values: their mean, shifted by the distance of the rank from 0.5.
     """
     worse = 1.0 if mode == "min" else -1.0
     if len(own) < 2:

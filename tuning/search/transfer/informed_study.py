@@ -1,10 +1,10 @@
-"""A sweep's study as its sampler sees it: findings of other sweeps, and trials that were not run to
-their end, made comparable.
+"""The study that a sampler sees: with findings of other sweeps, and with comparable values for
+incomplete trials.
 
-Optuna's samplers look at values of complete trials, and at whatever step others were pruned. Under
-a scheduler that stops or pauses that is next to nothing, or a mixture of fidelities that misleads
-them; so they are shown what each trial's newest value would be at the highest rung that enough
-trials reached (`tuning.search.models.fidelity`).
+Optuna's samplers use the values of complete trials, and of pruned ones at any step. If a scheduler
+stops or pauses trials, these values are few, or mix fidelities and mislead. So samplers see an
+estimate of each trial's value at the highest rung that enough trials reached
+(`tuning.search.models.fidelity`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from tuning.search.transfer.findings import Findings
 
 
 class InformedStudy(optuna.Study):
-    """It is asked for proposals only; whoever counts trials uses the plain study of its storage."""
+    """Only for proposals; to count or list trials, use the plain study of the same storage."""
 
     findings: Findings | None = None
     _shown: dict[int, FrozenTrial] | None = None
 
     def show_comparable(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
-        """Show these trials, whose curves the evidence has in the same order, by their comparable
-        values from now on; where nothing is stopped, as they are.
+        """Show these trials with comparable values from now on; unchanged if no trial is stopped.
+
+        Args:
+            trials: in the same order as `evidence.trials`, which has their curves.
+            evidence: see `comparable`.
         """
         self._shown = None
         usable = [i for i, seen in enumerate(evidence.trials) if seen.curve and not seen.failed]
@@ -44,12 +47,12 @@ class InformedStudy(optuna.Study):
         }
 
     def start_first_generation(self, trials: Sequence[FrozenTrial], key: str) -> None:
-        """Let a genetic algorithm, which breeds from its own generations alone, take for its first
-        what it did not propose: complete trials of other sweeps, an earlier space or searcher.
+        """Put complete trials that a genetic algorithm did not propose into its first generation:
+        those of other sweeps, of an earlier space or of another searcher.
 
         Args:
-            trials: any.
-            key: by which the algorithm notes a trial's generation.
+            trials: candidates.
+            key: system attribute in which the algorithm stores a trial's generation.
         """
         found = [t for t in trials if t.state is TrialState.COMPLETE and key not in t.system_attrs]
         self._shown = {t.number: _of_generation(t, key, 0) for t in found}
@@ -77,7 +80,7 @@ def _of_generation(trial: FrozenTrial, key: str, generation: int) -> FrozenTrial
 
 
 def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """The same trial, as if it had ended with a value."""
+    """A copy of the trial, completed with a value."""
     shown = copy.copy(trial)
     shown.state, shown.value = TrialState.COMPLETE, value
     return shown

@@ -1,4 +1,4 @@
-"""CMA-ES that begins where other sweeps found good values."""
+"""CMA-ES that starts from trials of other sweeps."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from optuna.samplers import CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
 REBUILT = "made_again"
-"""Marks trials of which only the outcome is known: their study was lost, or of another space."""
+"""Marks trials that were added with their outcome: the study was lost, or the space has changed."""
 _MIN_TRIALS = 10
-"""The method begins with the best tenth of what is known."""
+"""The method starts from the best tenth of the known trials."""
 
 
 class WarmCmaEsSampler(CmaEsSampler):
     """Takes its first mean and covariance from trials that it did not propose (Nomura et al. 2021,
-    "Warm Starting CMA-ES for Hyperparameter Optimization"), if there are ten: those of other
-    sweeps, whose numbers are negative, and of a study that was made again.
+    "Warm Starting CMA-ES for Hyperparameter Optimization"), if there are at least ten: trials of
+    other sweeps, which have negative numbers, and trials of a rebuilt study.
     """
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As CMA-ES proposes it."""
+        """Propose a configuration by CMA-ES."""
         complete = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         found = [t for t in complete if t.number < 0 or REBUILT in t.system_attrs]
         enough = len(found) >= _MIN_TRIALS
@@ -34,7 +34,7 @@ class WarmCmaEsSampler(CmaEsSampler):
 
 
 def _only(trial: FrozenTrial, space: dict[str, BaseDistribution]) -> FrozenTrial:
-    """The trial with the parameters of a space alone."""
+    """A copy of the trial with only the parameters of a space."""
     shown = copy.copy(trial)
     shown.distributions = {name: trial.distributions[name] for name in space}
     shown.params = {name: trial.params[name] for name in space}
