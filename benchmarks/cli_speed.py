@@ -1,5 +1,6 @@
-"""Measures how long `tune` takes to answer, each time as a whole new process, on a sweep of 1,000
-trials that no process drives. `python -m benchmarks.cli_speed --help`.
+"""Measures the duration of `tune` commands, each a new process, on a sweep of 1,000 trials.
+
+`python -m benchmarks.cli_speed --help`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ TARGETS: dict[tuple[str, ...], float] = {
     ("best", "large", "--json"): 2.0,
     ("show", "large"): 2.0,
 }
-"""Command to the seconds that it may take."""
+"""The longest acceptable duration of each command, in seconds."""
 
 
 def make_sweep(storage: Path, trials: int, reports: int) -> SweepPaths:
-    """A finished sweep of digits, without training: trial i ends at an accuracy of i / trials."""
+    """Write a finished sweep of digits, without training: trial i has the accuracy i / trials."""
     overrides = [f"budget.trials={trials}", f"scheduler.max_t={reports}", f"fixed.epochs={reports}"]
     loaded = load_sweep(ROOT / "search_spaces" / "digits.yaml", overrides)
     paths = create_sweep(loaded, "large", str(storage))
@@ -83,7 +84,7 @@ def _write_trial(
 
 
 def measure(args: tuple[str, ...], storage: Path, runs: int) -> list[float]:
-    """Seconds of each of `runs` processes, after one that warms the file system's cache."""
+    """Seconds of each of `runs` processes, after a warm-up of the file system's cache."""
     env = {**os.environ, "TUNE_STORAGE": str(storage), "PYTHONPATH": str(ROOT)}
     seconds = []
     for _ in range(runs + 1):
@@ -110,8 +111,8 @@ def main() -> None:
         for args, target in TARGETS.items():
             seconds = measure(args, storage, options.runs)
             median = statistics.median(seconds)
-            verdict = "met" if median <= target else "MISSED"
-            row = [f"{median:.2f}", f"{min(seconds):.2f}", f"{target:g}", verdict]
+            result = "met" if median <= target else "MISSED"
+            row = [f"{median:.2f}", f"{min(seconds):.2f}", f"{target:g}", result]
             print(f"| `tune {' '.join(args)}` | {' | '.join(row)} |")
 
 

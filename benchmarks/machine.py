@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, for whoever reads its figures."""
+"""Describes the machine on which a benchmark ran."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 
 def machine() -> str:
-    """Where this runs, and with what."""
+    """Cores, memory, operating system and versions, in words."""
     names = ("ray", "torch", "optuna", "mlflow")
     memory = psutil.virtual_memory().total / 2**30
     return (
@@ -21,5 +21,5 @@ def machine() -> str:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

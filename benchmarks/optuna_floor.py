@@ -1,4 +1,4 @@
-"""The floor: the same search as a plain loop around Optuna, in one process without any workers."""
+"""The lower bound: the same search as a plain loop around Optuna, in one process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from benchmarks.work import (
     LEARNING_RATE,
     REDUCTION_FACTOR,
     STARTUP_TRIALS,
-    Job,
-    Times,
+    TrialTimes,
+    Workload,
     X,
     loss_at,
     write_times,
 )
 
 
-def run_trial(study: optuna.Study, job: Job) -> Times:
-    """One trial, from proposal to outcome."""
+def run_trial(study: optuna.Study, job: Workload) -> TrialTimes:
+    """Run one trial, from proposal to outcome."""
     trial, times = study.ask(), []
     x = trial.suggest_float("x", *X)
     learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATE, log=True)
@@ -36,12 +36,12 @@ def run_trial(study: optuna.Study, job: Job) -> Times:
             break
     else:
         study.tell(trial, loss)
-    return Times(tuple(times), time.time())
+    return TrialTimes(tuple(times), time.time())
 
 
 def main() -> None:
     """Arguments: the job, and the file to write the trials' times to."""
-    job, out = Job.loads(sys.argv[1]), Path(sys.argv[2])
+    job, out = Workload.loads(sys.argv[1]), Path(sys.argv[2])
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         sampler=optuna.samplers.TPESampler(seed=job.seed, n_startup_trials=STARTUP_TRIALS),

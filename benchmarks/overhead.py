@@ -1,5 +1,7 @@
-"""Measures, in one run and side by side, what a sweep costs beside its work: this platform, a plain
-script of Ray's own recipe, and Optuna alone as the floor. `python -m benchmarks.overhead --help`.
+"""Measures the overhead of a sweep, of three contenders in one run.
+
+They are this platform, a plain script of Ray's own recipe, and Optuna alone as the lower bound.
+`python -m benchmarks.overhead --help`.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from benchmarks.work import (
     LEARNING_RATE,
     REDUCTION_FACTOR,
     STARTUP_TRIALS,
-    Job,
-    Times,
+    TrialTimes,
+    Workload,
     X,
     read_times,
 )
 
-Collect = Callable[[Path], list[Times]]
+Collect = Callable[[Path], list[TrialTimes]]
 
 
 @dataclass(frozen=True)
@@ -38,34 +40,34 @@ class Contender:
 
     Attributes:
         title: in the table.
-        command: makes the command from the job and a folder.
+        command: returns its command, from the job and a folder.
         collect: reads the trials' times from that folder afterwards.
-        at_once: trials that it runs at once.
-        env: its environment, beside the caller's.
+        at_once: its number of concurrent trials.
+        env: environment variables in addition to the caller's.
     """
 
     title: str
-    command: Callable[[Job, Path], list[str]]
+    command: Callable[[Workload, Path], list[str]]
     collect: Collect
-    at_once: Callable[[Job], int] = lambda job: job.at_once
+    at_once: Callable[[Workload], int] = lambda job: job.at_once
     env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one contender; seconds, bytes and counts.
+    """Measurements of one contender, in seconds, bytes and counts.
 
     Attributes:
         name, title: of the contender.
         wall_s: from the start of its process to its end.
         first_report_s: from the start of its process to the first report of any trial.
-        overhead_s: per trial: wall-clock beyond the ideal, by the number of trials.
+        overhead_s: wall-clock minus the ideal, divided by the number of trials.
         gap_s: median from the end of a trial to the first report of the next on the same lane.
         trial_overhead_s: median from the end of a trial to the end of the next on the same lane,
-            less the work of the latter.
-        peak_rss: of the driving process.
-        trials, full, reports: trials in all, those that made every report, and all reports made.
-        load: average number of busy processes on the machine when it began.
+            minus the work of the latter.
+        peak_rss: of the driver process.
+        trials, full, reports: all trials, those that made every report, and all reports.
+        load: load average of the machine when it began.
     """
 
     name: str
@@ -82,7 +84,7 @@ class Row:
     load: float
 
 
-def _ours(job: Job, folder: Path) -> list[str]:
+def _ours(job: Workload, folder: Path) -> list[str]:
     sweep = {
         "name": "overhead",
         "trainable": f"{ROOT / 'benchmarks' / 'trivial.py'}:Trivial",
@@ -115,7 +117,7 @@ def _ours(job: Job, folder: Path) -> list[str]:
     return [sys.executable, "-m", "tuning", "run", str(file)]
 
 
-def _our_times(folder: Path) -> list[Times]:
+def _our_times(folder: Path) -> list[TrialTimes]:
     from results.paths import Storage
     from results.records.trial import TrialState, read_reports, read_trials
 
@@ -125,39 +127,39 @@ def _our_times(folder: Path) -> list[Times]:
         if record.state is TrialState.FAILED or not record.state.finished or ended is None:
             raise SystemExit(f"{record.id} is {record.state.value}: {record.reason}")
         reports = read_reports(paths.trial(record.id), record.end_step)
-        times.append(Times(tuple(r.time for r in reports), ended))
+        times.append(TrialTimes(tuple(r.time for r in reports), ended))
     return times
 
 
-def _ray(job: Job, folder: Path) -> list[str]:
+def _ray(job: Workload, folder: Path) -> list[str]:
     files = [str(folder), str(folder / "times.json")]
     return [sys.executable, "-m", "benchmarks.ray_recipe", job.dumps(), *files]
 
 
-def _floor(job: Job, folder: Path) -> list[str]:
+def _floor(job: Workload, folder: Path) -> list[str]:
     out = str(folder / "times.json")
     return [sys.executable, "-m", "benchmarks.optuna_floor", job.dumps(), out]
 
 
-def _left_times(folder: Path) -> list[Times]:
+def _written_times(folder: Path) -> list[TrialTimes]:
     return read_times(folder / "times.json")
 
 
 CONTENDERS = {
     "ours": Contender("this platform, `tune run`", _ours, _our_times),
-    "ray": Contender("Ray's own recipe", _ray, _left_times),
+    "ray": Contender("Ray's own recipe", _ray, _written_times),
     "ray-polled": Contender(
         "Ray's own recipe, polled every 0.2 s (an undocumented setting)",
         _ray,
-        _left_times,
+        _written_times,
         env={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"},
     ),
-    "optuna": Contender("Optuna alone, one process", _floor, _left_times, at_once=lambda job: 1),
+    "optuna": Contender("Optuna alone, one process", _floor, _written_times, at_once=lambda job: 1),
 }
 DEFAULT = ("ours", "ray", "optuna")
 
 
-def measure(name: str, job: Job, folder: Path, timeout_s: float) -> Row:
+def measure(name: str, job: Workload, folder: Path, timeout_s: float) -> Row:
     """Run one contender in an empty folder."""
     contender, load = CONTENDERS[name], os.getloadavg()[0]
     folder.mkdir()
@@ -169,8 +171,10 @@ def measure(name: str, job: Job, folder: Path, timeout_s: float) -> Row:
     return summarise(name, job, outcome, times, load)
 
 
-def summarise(name: str, job: Job, outcome: Outcome, times: Sequence[Times], load: float) -> Row:
-    """Boil the times of a contender's trials down to a row."""
+def summarise(
+    name: str, job: Workload, outcome: Outcome, times: Sequence[TrialTimes], load: float
+) -> Row:
+    """Compute a contender's row from the times of its trials."""
     at_once = CONTENDERS[name].at_once(job)
     reports = sum(len(t.reports) for t in times)
     after = [(b, b.reports[0] - a.ended, b.ended - a.ended) for a, b in successors(times, at_once)]
@@ -191,13 +195,12 @@ def summarise(name: str, job: Job, outcome: Outcome, times: Sequence[Times], loa
     )
 
 
-def successors(times: Sequence[Times], lanes: int) -> list[tuple[Times, Times]]:
-    """Each trial with the one after it on the same lane.
+def successors(times: Sequence[TrialTimes], lanes: int) -> list[tuple[TrialTimes, TrialTimes]]:
+    """Each trial with the next one on the same lane.
 
-    Records do not say which lane ran a trial: a trial is taken to run on the lane that was free
-    first.
+    Records do not name the lane of a trial. It is assumed to be the lane that was free first.
     """
-    on: list[list[Times]] = [[] for _ in range(lanes)]
+    on: list[list[TrialTimes]] = [[] for _ in range(lanes)]
     for trial in sorted(times, key=lambda t: t.reports[0]):
         min(on, key=lambda lane: lane[-1].ended if lane else 0.0).append(trial)
     return [pair for lane in on for pair in pairwise(lane)]
@@ -248,21 +251,21 @@ def _arguments() -> argparse.Namespace:
     add("--reports", type=int, default=5, help="reports of a trial that is not stopped early")
     add("--work", type=float, default=0.25, help="seconds of work of such a trial")
     add("--workers", type=int, default=2, help="DDP workers of a trial")
-    add("--at-once", type=int, default=2, help="trials at once; they share the cores")
+    add("--at-once", type=int, default=2, help="concurrent trials, which share the cores")
     add("--seed", type=int, default=0, help="of the search")
-    add("--only", nargs="+", choices=CONTENDERS, default=DEFAULT, help="what is measured")
+    add("--only", nargs="+", choices=CONTENDERS, default=DEFAULT, help="contenders to measure")
     add("--timeout", type=float, default=1800, help="seconds for each")
     add("--json", type=Path, help="a file for the figures")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure, print, and leave nothing behind unless something failed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended too
+    """Measure and print; keep the files only if something failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the started processes too
     given = _arguments()
     ranks = given.workers * given.at_once
     cpus = min(1.0, int(100 * cores() / ranks) / 100)
-    job = Job(
+    job = Workload(
         given.trials, given.reports, given.work, given.workers, given.at_once, cpus, given.seed
     )
     folder, rows = Path(tempfile.mkdtemp(prefix="tune-bench-")), []

@@ -1,4 +1,4 @@
-"""Runs one contender as a clean process of its own, and watches its time and memory."""
+"""Runs a contender as a process of its own, and measures its time and memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 _INHERITED = ("RAY_", "TUNE_", "MLFLOW_", "OPTUNA_")
-"""Settings of the caller's that would change what is measured."""
+"""Prefixes of the caller's environment variables that would change the measurement."""
 _WATCH_S = 0.25
 _CLOSE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A process at a moment: Unix seconds, bytes held, CPU seconds spent; without its children."""
+    """A process at one time: Unix seconds, memory in bytes, CPU seconds; without its children."""
 
     time: float
     rss: int
@@ -31,7 +31,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process went.
+    """Measurements of a process.
 
     Attributes:
         began: Unix seconds.
@@ -45,15 +45,15 @@ class Outcome:
 
     @property
     def peak_rss(self) -> int:
-        """The most bytes that it held."""
+        """The largest memory, in bytes."""
         return max((s.rss for s in self.samples), default=0)
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str]) -> Outcome:
-    """Run a command to its end, its output in a file.
+    """Run a command to its end, with its output in a file.
 
     Raises:
-        SystemExit: it failed, or took too long; what it had started is ended too.
+        SystemExit: it failed, or took too long; its child processes are ended too.
     """
     began, start, samples = time.time(), time.monotonic(), list[Sample]()
     with started(command, log, env) as process:
@@ -86,7 +86,7 @@ def started(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and all that it started: asked first, then forced."""
+    """End the process and its children, first by SIGINT, then by SIGKILL."""
     if process.poll() is not None:
         return
     family = psutil.Process(process.pid).children(recursive=True)
@@ -102,7 +102,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _sample(pid: int) -> list[Sample]:
-    """One, or none of a process that has just ended."""
+    """One sample; none if the process has just ended."""
     try:
         process = psutil.Process(pid)
         cpu = process.cpu_times()

@@ -1,8 +1,8 @@
 """The same sweep as a plain script, by the recipe and with the settings of Ray's own guide.
 
 https://docs.ray.io/en/latest/train/user-guides/hyperparameter-optimization.html: a Tune function
-that runs a `TorchTrainer` with `TuneReportCallback`, `max_concurrent_trials`, and Tune's functions
-on a resource of their own, so that every core is left to the workers.
+runs a `TorchTrainer` with `TuneReportCallback` and `max_concurrent_trials`. Tune's functions use a
+resource of their own, so that the workers have all cores.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ray.util.placement_group import PlacementGroup
 from benchmarks.work import (
     LEARNING_RATE,
     REDUCTION_FACTOR,
-    Job,
-    Times,
+    TrialTimes,
+    Workload,
     X,
     loss_at,
     tiny_model,
@@ -44,7 +44,7 @@ DRIVER = "TRAIN_DRIVER_RESOURCE"
 def train_fn_per_worker(config: dict[str, Any]) -> None:
     """The train loop of every worker."""
     model = ray.train.torch.prepare_model(tiny_model())
-    job = Job.loads(config["job"])
+    job = Workload.loads(config["job"])
     held = ray.util.get_current_placement_group()
     group = f"id {held.id.hex()}" if held else ""
     for step in range(1, job.reports + 1):
@@ -55,23 +55,23 @@ def train_fn_per_worker(config: dict[str, Any]) -> None:
 
 
 class FreeWorkers(ray.tune.Callback):
-    """Frees the workers' resources as soon as a trial ended.
+    """Frees the workers' resources when a trial ends.
 
-    Not in the guide: Ray frees those of a trial that was stopped early by a process that asks the
-    dashboard each second. Without `ray[default]` nobody answers, and the sweep waits for ever.
+    This is not in the guide. In Ray, a process that asks the dashboard every second frees the
+    resources of a stopped trial. Without `ray[default]` it gets no answer, and the sweep hangs.
     """
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Removing a group twice does no harm."""
+        """Remove the placement group, which may be removed already."""
         _, _, group = trial.last_result["group"].partition(" ")
         ray.util.remove_placement_group(PlacementGroup(PlacementGroupID(bytes.fromhex(group))))
 
 
 def train_driver_fn(config: dict[str, Any], job: str, folder: str) -> None:
-    """A trial."""
-    size = Job.loads(job)
+    """Run a trial."""
+    size = Workload.loads(job)
     ray.train.torch.TorchTrainer(
         train_fn_per_worker,
         train_loop_config={**config, "job": job},
@@ -86,8 +86,8 @@ def train_driver_fn(config: dict[str, Any], job: str, folder: str) -> None:
     ).fit()
 
 
-def sweep(job: Job, folder: Path) -> ray.tune.ResultGrid:
-    """Run it, with everything that it writes in a folder."""
+def sweep(job: Workload, folder: Path) -> ray.tune.ResultGrid:
+    """Run the sweep, with all its files in a folder."""
     driver = ray.tune.with_parameters(train_driver_fn, job=job.dumps(), folder=str(folder))
     return ray.tune.Tuner(
         ray.tune.with_resources(driver, {DRIVER: 0.01}),
@@ -119,10 +119,10 @@ def sweep(job: Job, folder: Path) -> ray.tune.ResultGrid:
 
 
 def start_ray() -> None:
-    """Start Ray, findable by its own processes also where others run a Ray on this machine.
+    """Start Ray with a fixed address, so that its processes find it beside other Ray clusters.
 
-    Without an address, what frees the workers of a stopped trial finds two clusters and gives up:
-    the sweep then waits for ever.
+    Without an address, the process that frees the workers of a stopped trial finds two clusters and
+    gives up, and the sweep hangs.
     """
     with socket.socket() as free:
         free.bind(("", 0))
@@ -134,14 +134,14 @@ def start_ray() -> None:
 
 def main() -> None:
     """Arguments: the job, a folder, and the file to write the trials' times to."""
-    job, folder, out = Job.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    job, folder, out = Workload.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     start_ray()
     results = sweep(job, folder)
     if results.errors:
         raise SystemExit(f"{len(results.errors)} trials failed: {results.errors[0]}")
     frames = (results[i].metrics_dataframe for i in range(len(results)))
     curves = [tuple(map(float, frame["reported_at"])) for frame in frames if frame is not None]
-    write_times(out, [Times(curve, curve[-1]) for curve in curves])
+    write_times(out, [TrialTimes(curve, curve[-1]) for curve in curves])
     ray.shutdown()
 
 

@@ -1,5 +1,6 @@
-"""Measures how long it takes from the command to the first report, for `tune run` on a sweep file
-and for `tune resume` on what is left after it is ended. `python -m benchmarks.resume --help`.
+"""Measures the time from the command to the first report, of `tune run` and `tune resume`.
+
+`python -m benchmarks.resume --help`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
 REPORTS = 100_000
-"""More than a trial makes before it is ended."""
+"""More than a trial makes before the run is ended."""
 
 
 def write_sweep(folder: Path, workers: int) -> Path:
-    """A sweep of one trial at a time that reports ten times a second and keeps no checkpoint."""
+    """Write a sweep file of one trial that reports ten times a second and saves no checkpoint."""
     sweep = {
         "name": "first",
         "trainable": f"{ROOT / 'benchmarks' / 'trivial.py'}:Trivial",
@@ -40,7 +41,7 @@ def write_sweep(folder: Path, workers: int) -> Path:
 
 
 def first_report(command: Sequence[str], folder: Path, timeout_s: float) -> float:
-    """Seconds from the command's start to the next report; ends it then."""
+    """Seconds from the start of a command to the next report; then the command is ended."""
     file = folder / "first" / "trials" / "t0000" / "reports.jsonl"
     before = _size(file)
     with started(command, folder / "output.log", {}) as process:
@@ -50,7 +51,7 @@ def first_report(command: Sequence[str], folder: Path, timeout_s: float) -> floa
                 raise SystemExit(f"no report; see {folder / 'output.log'}")
             time.sleep(0.01)
         seconds = time.monotonic() - start
-        return seconds  # what it started is asked to end, with Ctrl-C
+        return seconds  # leaving the block sends Ctrl-C to the command
 
 
 def _size(file: Path) -> int:

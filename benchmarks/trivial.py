@@ -1,4 +1,4 @@
-"""The benchmark's trial as this platform runs it: a `Trainable`, named by its path."""
+"""The benchmark's trial for this platform: a `Trainable`, named by its path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainables.worker import Worker
 
 
 class TrivialConfig(TrainableConfig):
-    """Hyperparameters of a trial that hardly computes anything."""
+    """Hyperparameters of a trial that computes almost nothing."""
 
     x: float = Field(description="best at 0.3")
     learning_rate: float = Field(gt=0, description="best at 10 ** -2.5; trains nothing")
@@ -23,12 +23,12 @@ class TrivialConfig(TrainableConfig):
 
 
 class Trivial(Trainable[TrivialConfig]):
-    """A tiny DDP model, and some sleep."""
+    """Trains a tiny DDP model, and sleeps."""
 
     Config: ClassVar[type[TrainableConfig]] = TrivialConfig
 
     def train(self, config: TrivialConfig, worker: Worker) -> None:
-        """Works and reports, from the first step: there is nothing to resume."""
+        """Work and report, always from the first step."""
         from benchmarks.work import tiny_model, work
         from trainables.common.training import data_parallel
 
