@@ -131,20 +131,7 @@ class Worker:
             Preempted: a process of the trial was asked to terminate; the newest checkpoint is
                 complete.
         """
-        self.heartbeat()
-        if step <= self._last_step:
-            raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
-        self._last_step = step
-        self.saver.wait()  # the checkpoint of an earlier report comes first
-        report = Report(
-            step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
-        )
-        if self.rank == 0:
-            self._check_owner()
-            append_report(
-                self.job.paths, report
-            )  # before the checkpoint: a resume starts after its step
-            self._provenance.sample(step)
+        report = self._record(step, metrics)
         save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
         last = ends or self._schedule.may_pause(report)
@@ -192,6 +179,22 @@ class Worker:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.sum({"": 0.0})
+
+    def _record(self, step: int, metrics: Mapping[str, float]) -> Report:
+        """Write the report of a step to the trial's folder."""
+        self.heartbeat()
+        if step <= self._last_step:
+            raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
+        self._last_step = step
+        self.saver.wait()  # the checkpoint of an earlier report comes first
+        report = Report(
+            step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
+        )
+        if self.rank == 0:
+            self._check_owner()
+            append_report(self.job.paths, report)  # first: a resume starts after the checkpoint
+            self._provenance.sample(step)
+        return report
 
     def _check_owner(self) -> None:
         if self.job.superseded:
