@@ -1,19 +1,19 @@
-"""Averages of large models: time, memory and error, beside other ways to make them.
+"""Averages of large models: time, memory and error, compared with other tools.
 
     python -m benchmarks.averaging [--models 16] [--megabytes 400] [--dtype float32] [--repeats 3]
 
-Ours is compared with loading all models and adding them up, and with `mergekit-pytorch` (linear)
-where `MERGEKIT_PYTHON` names a Python that has it. Each runs in processes of its own, in turn, with
-the files in the page cache. All are timed in the same two ways, medians of wall-clock time:
+The alternatives are loading all models and adding them, and `mergekit-pytorch` (linear) if
+`MERGEKIT_PYTHON` names a Python that has it. Each runs in processes of its own, in turn, with the
+files in the page cache. All are timed in the same two ways, as medians of wall-clock time:
 
-- the average alone, in a process that has made a small one before, so that nothing is left to
-  import: from before the first read to after the last write (ours waits for the disk, the others
-  leave their file to the page cache),
-- a process from its start to its end, which makes the one average, imports included.
+- the average alone, in a process that has averaged small models before, so that everything is
+  imported: from before the first read to after the last write (ours waits for the disk, the others
+  leave their file in the page cache),
+- a process with one average, from its start to its end, imports included.
 
-Memory is the largest anonymous resident set beyond what the process had before it began (the page
-cache, which the system may take back, is not counted). Errors are beside the float64 mean, rounded
-once. Needs twice the models' size on the disk, and of memory for loading all.
+Memory is the largest anonymous resident set beyond that of the process before it began (without the
+page cache, which the system may reclaim). The error is the difference from the float64 mean,
+rounded once. Needs disk space of twice the size of the models, and as much memory to load all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def make_models(folder: Path, count: int, megabytes: int, dtype: torch.dtype) -> list[Path]:
-    """Models of equal tensors, each a little off the first."""
+    """Models with the same tensors, each with other random values."""
     size = megabytes * 1_000_000 // dtype.itemsize // TENSORS
     paths = []
     for number in range(count):
@@ -66,7 +66,7 @@ def load_all(paths: list[Path], target: Path) -> None:
 
 
 def mergekit(paths: list[Path], target: Path) -> None:
-    """In a Python that has it: its program, called as its console script calls it."""
+    """Calls the program as its console script does; needs a Python that has mergekit."""
     from mergekit.scripts.merge_raw_pytorch import main as program  # type: ignore[import-not-found]
 
     models = [{"model": str(p), "parameters": {"weight": 1}} for p in paths]
@@ -87,7 +87,7 @@ def anonymous() -> int:
 
 
 class Peak:
-    """The largest anonymous memory of this process while it is watched."""
+    """The largest anonymous memory of this process, sampled by a thread."""
 
     def __init__(self) -> None:
         self.largest = 0
@@ -107,15 +107,15 @@ class Peak:
             self.largest = max(self.largest, anonymous())
 
 
-class Took(NamedTuple):
-    """What an average took."""
+class Cost(NamedTuple):
+    """Time and memory of one average."""
 
     seconds: float
     bytes: int
 
 
-def contend(name: str, folder: Path, warm: bool) -> Took:
-    """In a process of its own: average once."""
+def contend(name: str, folder: Path, warm: bool) -> Cost:
+    """Average once; runs in a process of its own."""
     paths = sorted(folder.glob("m*/model.safetensors"))
     if warm:
         small = sorted(folder.glob("small/m*/model.safetensors"))
@@ -123,13 +123,13 @@ def contend(name: str, folder: Path, warm: bool) -> Took:
     before, since = anonymous(), time.perf_counter()
     with Peak() as peak:
         CONTENDERS[name](paths, folder / f"{name}.safetensors")
-    return Took(time.perf_counter() - since, max(0, peak.largest - before))
+    return Cost(time.perf_counter() - since, max(0, peak.largest - before))
 
 
 class Sample(NamedTuple):
-    """One contender, measured once: `alone` without imports, `whole` from start to end."""
+    """One measurement of a contender: `alone` without imports, `whole_s` of a whole process."""
 
-    alone: Took
+    alone: Cost
     whole_s: float
 
 
@@ -140,17 +140,17 @@ def measure(name: str, folder: Path) -> Sample:
     return Sample(alone, time.perf_counter() - since)
 
 
-def _process(name: str, folder: Path, *more: str) -> Took:
+def _process(name: str, folder: Path, *more: str) -> Cost:
     python = os.environ["MERGEKIT_PYTHON"] if name == "mergekit" else sys.executable
     command = [python, "-m", "benchmarks.averaging", "--contender", name, str(folder), *more]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     if done.returncode:
         raise SystemExit(f"{name} failed with {done.returncode}: {done.stderr[-2000:]}")
-    return Took(*json.loads(done.stdout.splitlines()[-1]))
+    return Cost(*json.loads(done.stdout.splitlines()[-1]))
 
 
 def error(folder: Path, name: str) -> tuple[int, float, float]:
-    """Beside the float64 mean, rounded once: elements that differ, as a part, and L2 distance."""
+    """Difference from the rounded float64 mean: elements, their share, relative L2 distance."""
     paths, counts = sorted(folder.glob("m*/model.safetensors")), [0, 0]
     squares = [0.0, 0.0]
     with safe_open(folder / f"{name}.safetensors", "pt") as found:
@@ -191,8 +191,8 @@ def main() -> None:
         what = f"{given.models} models of {given.megabytes} MB, {given.dtype}"
         print(f"{what}; {os.cpu_count()} cores, {given.repeats} times")
         print(
-            "| contender | seconds | of a whole process | MB beyond baseline | elements off |"
-            " relative error |"
+            "| contender | seconds | seconds, whole process | additional MB |"
+            " elements that differ | relative error |"
         )
         print("|---|---:|---:|---:|---:|---:|")
         for name in names:
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def _figures(name: str, folder: Path, samples: list[Sample]) -> str:
-    """The rest of a contender's line."""
+    """The columns of a contender after its name."""
     seconds = statistics.median(s.alone.seconds for s in samples)
     whole = statistics.median(s.whole_s for s in samples)
     most = max(s.alone.bytes for s in samples)

@@ -1,13 +1,13 @@
-"""What a checkpoint costs: the stall of the training, bytes per second, and the way back.
+"""The cost of checkpoints: how long training waits, bytes per second, and the time to resume.
 
     python -m benchmarks.checkpoints [--mib 200] [--rounds 7] [--folder DIR]
 
-Saves the same model and AdamW state through `Worker.report`, with `checkpoint.mode` sync and async,
-writes the same tensors with safetensors' own `save_file` and an fsync, and copies the same bytes
-with `cp` and an fsync of each file. All in one process, on one folder's file system, in turns, so
-that what else the machine does hits all alike; medians over the rounds. The async stall is what
-`report` takes; between two saves it waits until the first is done with, as a step of training that
-is long enough would. A trial's first save allocates its memory, and stands apart.
+Saves the same model and AdamW state through `Worker.report` with `checkpoint.mode` sync and async,
+writes the same tensors with safetensors' `save_file` and an fsync, and copies the same bytes with
+`cp` and an fsync of each file. All run in one process and on one file system, in turns, so that
+other load affects all of them; medians over the rounds. The async stall is the duration of `report`;
+before the next save the benchmark waits until the first one is complete, as a sufficiently long
+training step would. The first save of a trial allocates its memory and is shown separately.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from trainables.worker import Worker
 WIDTH = 1024
 
 
-class Silent:
-    """Nobody listens."""
+class NullClient:
+    """Ignores reports and continues every trial."""
 
     def report(self, report: Report) -> Answer:
         return Answer.CONTINUE
@@ -50,9 +50,9 @@ class Silent:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mib", type=int, default=200, help="of a checkpoint")
+    parser.add_argument("--mib", type=int, default=200, help="size of a checkpoint")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--folder", type=Path, default=None, help="where; default: temporary")
+    parser.add_argument("--folder", type=Path, default=None, help="default: a temporary folder")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         measure(Path(name), given.mib, given.rounds)
@@ -80,7 +80,7 @@ def measure(folder: Path, mib: int, rounds: int) -> None:
         )
     for worker in workers.values():
         worker.close()
-    back = median(resume(folder / "async", model, optimizer) for _ in range(rounds))
+    back = median(time_resume(folder / "async", model, optimizer) for _ in range(rounds))
     show({name: median(times) for name, times in seconds.items()}, size, rounds)
     print(f"stall, first async save  {first['async'][0]:8.3f} s")
     print(f"resume, all verified     {back:8.3f} s, {size / back / 2**20:.0f} MiB/s")
@@ -95,14 +95,14 @@ def show(seconds: dict[str, float], size: int, rounds: int) -> None:
     print(f"stall, async             {stall:8.3f} s, {size / stall / 2**30:.1f} GiB/s")
     print(f"async / sync             {stall / sync:8.1%}   (target <= 10 %)")
     print(f"async / save_file        {stall / plain:8.1%}")
-    print(f"async / until on disk    {stall / whole:8.1%}   (sync without its reading back)")
+    print(f"async / until on disk    {stall / whole:8.1%}   (sync without reading it back)")
     print(f"async, until on the disk {whole:8.3f} s, {size / whole / 2**20:.0f} MiB/s")
     print(f"cp and fsync             {copied:8.3f} s, {size / copied / 2**20:.0f} MiB/s")
-    print(f"of cp                    {copied / whole:8.1%}   (target >= 70 %)")
+    print(f"cp / until on the disk   {copied / whole:8.1%}   (target >= 70 %)")
 
 
 def make_model(mib: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """A model whose checkpoint with AdamW's two averages has about so many MiB."""
+    """A model whose checkpoint, with AdamW's two averages, has about this many MiB."""
     layers = max(1, round(mib * 2**20 / (3 * 4 * WIDTH**2)))
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -124,7 +124,7 @@ def make_worker(folder: Path, mode: str) -> Worker:
         checkpoint_async=mode == "async",
         retention=Retention(newest=2),
     )
-    return Worker(job, Silent(), torch.device("cpu"))
+    return Worker(job, NullClient(), torch.device("cpu"))
 
 
 def saver(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) -> SaveFn:
@@ -137,7 +137,7 @@ def saver(worker: Worker, model: nn.Module, optimizer: torch.optim.Optimizer) ->
 
 
 def save(worker: Worker, save: SaveFn, step: int) -> tuple[float, float]:
-    """Seconds that a report takes, and until its checkpoint is on the disk."""
+    """Seconds of a report, and seconds until its checkpoint is on the disk."""
     began = time.perf_counter()
     worker.report(step=step, metrics={}, checkpoint=save)
     stall = time.perf_counter() - began
@@ -148,7 +148,7 @@ def save(worker: Worker, save: SaveFn, step: int) -> tuple[float, float]:
 
 
 def timed(write: Callable[[Path], None], target: Path) -> float:
-    """Seconds of writing into a folder that is not there."""
+    """Seconds to write into a new folder."""
     shutil.rmtree(target, ignore_errors=True)
     began = time.perf_counter()
     write(target)
@@ -156,7 +156,7 @@ def timed(write: Callable[[Path], None], target: Path) -> float:
 
 
 def plain_save(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[Path], None]:
-    """A save as a training script has it: the library's own writer, then an fsync."""
+    """A save as in a plain training script: the library's writer, then an fsync."""
     tensors = copy_tree({"model": model.state_dict(), "optimizer": optimizer.state_dict()}).tensors
 
     def write(folder: Path) -> None:
@@ -178,8 +178,8 @@ def flush(folder: Path) -> None:
             os.fsync(f.fileno())
 
 
-def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
-    """Seconds to verify every byte of the newest checkpoint, and to load it."""
+def time_resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    """Seconds to verify every byte of the newest checkpoint and load it."""
     worker = make_worker(folder, "async")
     began = time.perf_counter()
     found = worker.resume()

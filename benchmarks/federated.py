@@ -1,13 +1,13 @@
-"""Federated averaging, FedAdam and DiLoCo beside one synchronous run, on equally many tokens.
+"""Federated averaging, FedAdam and DiLoCo compared with a synchronous run on equally many tokens.
 
     python -m benchmarks.federated [--clients 4] [--rounds 10] [--local-steps 20] [--seeds 3]
 
-A small language model on the Python standard library's sources, divided by source file: each file
-belongs to one client. Each contender trains on clients x rounds x local_steps x batch_size
-sequences; the synchronous run takes rounds x local_steps steps with all clients' batches together,
-and speaks with the others at each of them. The server's step size is the one of three with the
-least loss on the selection split, for the first seed. Prints the loss on the test split: mean and
-standard deviation over seeds, of initial weights too. Needs no Ray; about five minutes on one core.
+A small language model learns the sources of Python's standard library, where each file belongs to
+one client. Each contender trains on clients x rounds x local_steps x batch_size sequences; the
+synchronous run makes rounds x local_steps steps with the batches of all clients, and exchanges
+gradients at each step. The server's step size is the one of three with the smallest loss on the
+selection split for the first seed. Prints the loss on the test split: mean and standard deviation
+over seeds, which also set the initial weights. Needs no Ray; about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ADAPTIVE, NESTEROV = (0.01, 0.03, 0.1), (0.3, 0.5, 0.7)
 
 @dataclass(frozen=True)
 class Contender:
-    """What is trained, and the server's step sizes that are tried."""
+    """A configuration, and the server's step sizes to try."""
 
     trainable: str
     config: Mapping[str, Any]
@@ -60,15 +60,15 @@ class Outcome:
     test: float
 
 
-class Silent:
-    """Nobody listens, and nobody stops a trial."""
+class NullClient:
+    """Ignores reports and continues every trial."""
 
     def report(self, report: Report) -> Answer:
         return Answer.CONTINUE
 
 
 def train(one: Contender, rate: float | None, seed: int, cache: Path) -> Outcome:
-    """Train once, and judge the last checkpoint."""
+    """Train once, and evaluate the last checkpoint."""
     made = resolve(one.trainable)
     rated = {**one.config, **({} if rate is None else {"server_learning_rate": rate})}
     config = made.Config.with_init_seed(rated, seed)
@@ -83,7 +83,7 @@ def train(one: Contender, rate: float | None, seed: int, cache: Path) -> Outcome
             cache=str(cache),
             checkpoint_every=1_000_000,
         )
-        run_trial(job, Silent(), torch.device("cpu"))
+        run_trial(job, NullClient(), torch.device("cpu"))
         found = newest_intact(TrialPaths(Path(folder)))
         assert found is not None
         checked = made.Config.model_validate(config)
@@ -95,7 +95,7 @@ def train(one: Contender, rate: float | None, seed: int, cache: Path) -> Outcome
 
 
 def contenders(clients: int, rounds: int, local_steps: int) -> dict[str, Contender]:
-    """By name."""
+    """Contenders by name."""
     steps = rounds * local_steps
     alone = {**MODEL, "batch_size": BATCH * clients, "max_steps": steps, "eval_every": steps}
     shared = {
@@ -118,7 +118,7 @@ def contenders(clients: int, rounds: int, local_steps: int) -> dict[str, Contend
 
 
 def contest(one: Contender, seeds: int, cache: Path) -> tuple[float | None, list[float]]:
-    """The step size that was chosen, and the test loss of each seed with it."""
+    """The chosen step size, and the test loss of each seed with it."""
     tried = {rate: train(one, rate, 0, cache) for rate in one.rates or (None,)}
     best = min(tried, key=lambda rate: tried[rate].selection)
     others = [train(one, best, seed, cache).test for seed in range(1, seeds)]

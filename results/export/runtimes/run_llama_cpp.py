@@ -1,7 +1,7 @@
-"""Runs `model.gguf` with llama.cpp alone: FOLDER INPUTS.npz OUTPUTS.npz.
+"""Run `model.gguf` with llama.cpp alone: FOLDER INPUTS.npz OUTPUTS.npz.
 
-llama.cpp's server, inside this process, tells how likely each token is after a text: asked for the
-last token of every input, given those before it. It listens on 127.0.0.1 and wants a key.
+llama.cpp's server, inside this process, returns the log-probabilities of the last token of every
+input, given the tokens before it. It listens on 127.0.0.1 and requires a key.
 """
 
 import json
@@ -27,7 +27,7 @@ server = xllamacpp.Server(params)
 
 
 def ask(path, **body):
-    """What the server answers, as JSON."""
+    """The server's response, from JSON."""
     key = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
     data = json.dumps(body).encode() if body else None
     with urlopen(Request(server.listening_address + path, data, key)) as answer:
@@ -40,15 +40,15 @@ def tokens_of(text):
 
 
 vocabulary = ask("/v1/models")["data"][0]["meta"]["n_vocab"]
-# Any whole letter will do: no probabilities come with a token that is half of one, or that ends
-# the text. They are those before the bias.
-writes = {"n_predict": 1, "temperature": 0, "logit_bias": [[tokens_of("a")[0], 1e4]]}
+# The bias makes the server write the letter a, because it returns no probabilities with a token
+# that is part of a character or ends the text. The probabilities are those before the bias.
+options = {"n_predict": 1, "temperature": 0, "logit_bias": [[tokens_of("a")[0], 1e4]]}
 
 
 def last(row):
     """Log-probabilities [vocabulary] of a row's last token."""
-    said = ask("/completion", prompt=row[:-1].tolist(), n_probs=vocabulary, **writes)
-    by_id = sorted(said["completion_probabilities"][0]["top_logprobs"], key=lambda t: t["id"])
+    answer = ask("/completion", prompt=row[:-1].tolist(), n_probs=vocabulary, **options)
+    by_id = sorted(answer["completion_probabilities"][0]["top_logprobs"], key=lambda t: t["id"])
     return [token["logprob"] for token in by_id]
 
 

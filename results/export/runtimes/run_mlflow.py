@@ -1,4 +1,4 @@
-"""Runs a registered model with mlflow alone: models:/NAME/VERSION INPUTS.npz OUTPUTS.npz."""
+"""Run a registered model with mlflow alone: models:/NAME/VERSION INPUTS.npz OUTPUTS.npz."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs `model.onnx` with onnxruntime alone: FOLDER INPUTS.npz OUTPUTS.npz."""
+"""Run `model.onnx` with onnxruntime alone: FOLDER INPUTS.npz OUTPUTS.npz."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs `model.pt2` with torch alone: FOLDER INPUTS.npz OUTPUTS.npz."""
+"""Run `model.pt2` with torch alone: FOLDER INPUTS.npz OUTPUTS.npz."""
 
 import sys
 

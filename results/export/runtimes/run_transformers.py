@@ -1,7 +1,7 @@
-"""Runs a model with transformers alone: FOLDER INPUTS.npz OUTPUTS.npz.
+"""Run a model with transformers alone: FOLDER INPUTS.npz OUTPUTS.npz.
 
-Reads `model.gguf` where there is one, by transformers' own reader; runs the model's own code where
-the folder has it.
+Reads `model.gguf` if there is one, with the reader of transformers; runs the model code of the
+folder if it has any.
 """
 
 import json

@@ -24,6 +24,9 @@ quick = settings(
 )
 Model = dict[str, NDArray[Any]]
 
+NUM_MODELS = dict.fromkeys(METHODS, 3) | {"slerp": 2}
+DEPENDS_ON_ORDER = ("ema",)
+
 
 def model(seed: int, size: int = 40) -> Model:
     rng = np.random.default_rng(seed)
@@ -61,12 +64,12 @@ def same(a: Model, b: Model) -> bool:
 
 @pytest.mark.parametrize("name", METHODS)
 class TestMethod:
-    """`slerp` takes two models; the other methods are tested with three."""
+    """Every method in `METHODS`, with as many models as `NUM_MODELS` says."""
 
     @quick
     @given(seed=st.integers(0, 1000))
     def test_average_of_copies_is_that_model(self, tmp_path: Path, name: str, seed: int) -> None:
-        one, count = model(seed), 2 if name == "slerp" else 3
+        one, count = model(seed), NUM_MODELS[name]
         assert same(mix(tmp_path, name, [one] * count, base=one), one)
         if make_method(name).idempotent:
             assert same(mix(tmp_path, name, [one] * count, base=model(seed + 1)), one)
@@ -74,9 +77,9 @@ class TestMethod:
     @quick
     @given(seed=st.integers(0, 1000))
     def test_average_does_not_depend_on_order(self, tmp_path: Path, name: str, seed: int) -> None:
-        if name == "ema":
+        if name in DEPENDS_ON_ORDER:
             pytest.skip("depends on order by design")
-        models = [model(seed + i) for i in range(2 if name == "slerp" else 3)]
+        models = [model(seed + i) for i in range(NUM_MODELS[name])]
         base = model(seed + 9)
         made = [mix(tmp_path, name, list(p), base) for p in permutations(models)]
         assert all(same(made[0], other) for other in made[1:])
@@ -84,13 +87,13 @@ class TestMethod:
     def test_average_does_not_depend_on_the_piece_size(
         self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        models = [model(i, 2 * GRAIN + 5) for i in range(2 if name == "slerp" else 3)]
+        models = [model(i, 2 * GRAIN + 5) for i in range(NUM_MODELS[name])]
         whole = mix(tmp_path, name, models, model(9, 2 * GRAIN + 5))
         monkeypatch.setattr(results.averaging.stream, "MAX_PIECE", GRAIN)
         assert same(mix(tmp_path, name, models, model(9, 2 * GRAIN + 5)), whole)
 
     def test_tied_weights_stay_tied(self, tmp_path: Path, name: str) -> None:
-        models = [model(i) for i in range(2 if name == "slerp" else 3)]
+        models = [model(i) for i in range(NUM_MODELS[name])]
         out = mix(tmp_path, name, models, model(9))
         assert (out["embed"] == out["head"]).all()
 
@@ -203,7 +206,7 @@ def test_kth_largest_is_exact(data: st.DataObject) -> None:
 def test_method_gives_the_same_from_arrays_and_from_files(tmp_path: Path, name: str) -> None:
     rows = [np.random.default_rng(i).normal(size=5000) for i in range(3)]
     method = make_method(name)
-    count = 2 if name == "slerp" else 3
+    count = NUM_MODELS[name]
     files = mix(tmp_path, name, [{"w": r} for r in rows[:count]], {"w": rows[0] * 0.5})["w"]
     shares = method.shares(count, None)
     stack = ArrayStack("w", rows[:count], rows[0] * 0.5, shares, GRAIN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,22 @@ from trainables.registry import resolve
 pytestmark = pytest.mark.slow
 
 CARD = ModelCard("sweep", "loss", 1.0, ("t0000",))
-TRAINABLES = {
-    "hf": ("causal_lm", "digits"),
-    "onnx": ("causal_lm", "digits"),
-    "pt2": ("causal_lm", "digits"),
-    "gguf": ("causal_lm",),
+
+
+@dataclass(frozen=True)
+class FormatExample:
+    """Trainables whose models a format takes, and whether it contains the tokenizer."""
+
+    trainables: tuple[str, ...]
+    has_tokenizer: bool = False
+
+
+FORMAT_EXAMPLES = {
+    "hf": FormatExample(("causal_lm", "digits"), has_tokenizer=True),
+    "onnx": FormatExample(("causal_lm", "digits")),
+    "pt2": FormatExample(("causal_lm", "digits")),
+    "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
 }
-"""Format → the trainables whose models it takes. A new format is one line here."""
-WITH_TOKENIZER = ("hf", "gguf")
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +61,12 @@ def model_of(name: str, weights: Path) -> ModelSource:
 
 
 def test_every_format_has_an_example() -> None:
-    assert TRAINABLES.keys() == FORMATS.keys()
+    assert FORMAT_EXAMPLES.keys() == FORMATS.keys()
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [(name, form) for form, names in TRAINABLES.items() for name in names]
+    ("name", "form"),
+    [(name, form) for form, example in FORMAT_EXAMPLES.items() for name in example.trainables],
 )
 class TestConformance:
     """What every format keeps: the copy's outputs are the original's, at every input shape."""
@@ -76,7 +85,7 @@ class TestConformance:
         for one, judge in zip(verifications, report["judges"], strict=True):
             assert one.passed
             assert len({tuple(case["shape"]) for case in judge["cases"]}) == 3
-            has_tokenizer = name == "causal_lm" and form in WITH_TOKENIZER
+            has_tokenizer = name == "causal_lm" and FORMAT_EXAMPLES[form].has_tokenizer
             assert one.tokens_equal is (True if has_tokenizer else None)
         assert {"README.md", REPORT} < set(verify(target).files)
 
