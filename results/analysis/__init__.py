@@ -1,1 +1,1 @@
-"""What the records say: trials in order, the winner, several sweeps side by side."""
+"""Analysis of records: leaderboard, winner, confirmation, comparison of sweeps."""

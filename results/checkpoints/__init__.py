@@ -1,1 +1,1 @@
-"""Checkpoints on disk and in object storage: written whole, verified, kept, removed."""
+"""Checkpoints on disk and in object storage: commit, verification, retention, cleanup."""

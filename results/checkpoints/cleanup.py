@@ -37,10 +37,10 @@ def quarantine_damaged(paths: TrialPaths) -> Checkpoint | None:
     for found in verify_all(paths):
         if isinstance(found, Checkpoint):
             return found
-        aside = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(found.folder, aside)
-        log.warning("checkpoint put aside as %s: %s", aside.name, found.reason)
+        target = found.folder.with_name(f"{found.folder.name}{DAMAGED}")
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(found.folder, target)
+        log.warning("checkpoint renamed to %s: %s", target.name, found.reason)
     return None
 
 
@@ -118,11 +118,11 @@ def _is_intact(folder: Path, *, hashes: bool) -> bool:
 
 def _discard(folder: Path) -> None:
     # renamed first: an interrupted deletion leaves nothing that looks like a checkpoint
-    gone = folder.with_name(f".{folder.name}.pruned")
-    shutil.rmtree(gone, ignore_errors=True)
-    os.rename(folder, gone)
+    target = folder.with_name(f".{folder.name}.pruned")
+    shutil.rmtree(target, ignore_errors=True)
+    os.rename(folder, target)
     fault_point("checkpoint:discarding")
-    shutil.rmtree(gone, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)
 
 
 def _leftovers(paths: TrialPaths) -> list[Path]:

@@ -141,7 +141,7 @@ def newest_intact(paths: TrialPaths) -> Checkpoint | None:
     for found in verify_all(paths):
         if isinstance(found, Checkpoint):
             return found
-        log.warning("checkpoint passed over, %s", found)
+        log.warning("checkpoint skipped, %s", found)
     return None
 
 
@@ -151,8 +151,11 @@ def damaged_checkpoints(paths: TrialPaths) -> list[CheckpointError]:
     Those that a resume has already renamed come last.
     """
     found = [c for c in verify_all(paths) if isinstance(c, CheckpointError)]
-    aside = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
-    return [*found, *(CheckpointError(p, "was damaged, and put aside by a resume") for p in aside)]
+    renamed = sorted(paths.checkpoints.glob(f"*{DAMAGED}"), reverse=True)
+    return [
+        *found,
+        *(CheckpointError(p, "is damaged; renamed by a resume") for p in renamed),
+    ]
 
 
 def _files(folder: Path) -> dict[str, Path]:

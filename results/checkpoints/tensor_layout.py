@@ -107,7 +107,7 @@ def _file(path: Path) -> Layout:
         if path.stat().st_size != end:
             raise ValueError(f"{path.stat().st_size} bytes instead of {end}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        raise UserError(f"{path}: not a whole safetensors file ({e})") from e
+        raise UserError(f"{path}: not a complete safetensors file ({e})") from e
     ordered = dict(sorted(tensors.items(), key=lambda item: (item[1].start, item[0])))
     return Layout(path, ordered, metadata)
 

@@ -258,10 +258,10 @@ class ReportTail:
                 data = f.read()
         except FileNotFoundError:
             return [], self.position
-        whole = data.rfind(b"\n") + 1
-        found = list(_reports(parse_lines(data[:whole])))
+        complete = data.rfind(b"\n") + 1
+        found = list(_reports(parse_lines(data[:complete])))
         kept = [r for r in found if end_step is None or r.step <= end_step]
-        return kept, self.position + whole
+        return kept, self.position + complete
 
 
 def _reports(lines: Iterable[dict[str, Any]]) -> Iterator[Report]:

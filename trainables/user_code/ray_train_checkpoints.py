@@ -111,7 +111,7 @@ def _is_whole(paths: TrialPaths, found: KeptCheckpoint) -> bool:
         aside = paths.ray_train / f"{found.folder.name}{DAMAGED}"
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(found.folder, aside)
-        log.warning("checkpoint put aside as %s: %s", aside.name, e.reason)
+        log.warning("checkpoint renamed to %s: %s", aside.name, e.reason)
         return False
     return True
 

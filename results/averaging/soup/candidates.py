@@ -124,7 +124,7 @@ def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -
         try:
             manifest = verify(folder)
         except CheckpointError as e:
-            log.warning("checkpoint passed over, %s", e)
+            log.warning("checkpoint skipped, %s", e)
             continue
         if WEIGHTS in manifest.files and len(found) < last:
             value = reported.get(step, math.nan)

@@ -162,5 +162,5 @@ def test_average_refuses_overflow(tmp_path: Path) -> None:
 def test_average_refuses_a_torn_file(tmp_path: Path, cut: int) -> None:
     save_file(GOOD, tmp_path / "a")
     (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes()[:cut])
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not a complete safetensors file"):
         average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")

@@ -33,7 +33,7 @@ def test_quarantine_renames_damaged_checkpoints_after_the_newest_intact(
     assert paths.checkpoint_steps() == [1, 2]
     assert (paths.checkpoints / "step_00000003.damaged").is_dir()
     assert "step_00000003.damaged" in caplog.text
-    assert "put aside by a resume" in damaged_checkpoints(paths)[-1].reason
+    assert "renamed by a resume" in damaged_checkpoints(paths)[-1].reason
     assert content(paths) == "old weights!"
     quarantine_damaged(paths)  # checkpoints older than the newest intact one stay
     assert paths.checkpoint_steps() == [1, 2]

@@ -66,7 +66,7 @@ def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
     with caplog.at_level(logging.WARNING):
         assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
     assert (paths.ray_train / f"{newest.name}.damaged").is_dir()
-    assert f"put aside as {newest.name}.damaged" in caplog.text
+    assert f"renamed to {newest.name}.damaged" in caplog.text
     here = paths.ray_train_attempt(2)
     assert reported_checkpoints(here) == [f"checkpoint_2026-11-22_00-00-0{s}" for s in (1, 2)]
     assert paths.newest_checkpoint() == here / "checkpoint_2026-11-22_00-00-02"
