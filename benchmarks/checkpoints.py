@@ -5,8 +5,8 @@
 Saves the same model and AdamW state through `Worker.report` with `checkpoint.mode` sync and async,
 writes the same tensors with safetensors' `save_file` and an fsync, and copies the same bytes with
 `cp` and an fsync of each file. All run in one process and on one file system, in turns, so that
-other load affects all of them; medians over the rounds. The async stall is the duration of `report`;
-before the next save the benchmark waits until the first one is complete, as a sufficiently long
+other load affects all of them; medians over the rounds. The async stall is the duration of
+`report`; before the next save the benchmark waits until the first one is complete, as a long enough
 training step would. The first save of a trial allocates its memory and is shown separately.
 """
 

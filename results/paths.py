@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+LINEAGE = "lineage.json"
+"""File of a checkpoint with the digest of the weights from which the trial started."""
+
 _STEP = re.compile(r"step_(\d{8,})")
 
 

@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from results.paths import TrialPaths
+from results.paths import LINEAGE, TrialPaths
 from results.records import environment
 from results.records.trial import TrialRecord
-
-LINEAGE = "lineage.json"
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from results.paths import LINEAGE
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
 from trainables.checkpointing.training_state import copy_tree, load_tree
 from trainables.client import Rows
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
-
-LINEAGE = "lineage.json"
 
 
 def data_parallel(model: nn.Module, worker: Worker) -> nn.Module:

@@ -19,10 +19,11 @@ from torch import nn
 from results.averaging import Method, make_method
 from results.averaging.mean import Uniform
 from results.averaging.stack import ArrayStack
+from results.paths import LINEAGE
 from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
-from trainables.common.training import LINEAGE, read_lineage, weights_digest
+from trainables.common.training import read_lineage, weights_digest
 from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
 from trainables.federated.partition import deal

@@ -14,8 +14,7 @@ from rich.text import Text
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import rank_candidates, select_winner
-from results.averaging.soup import LINEAGE
-from results.paths import SweepPaths
+from results.paths import LINEAGE, SweepPaths
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec

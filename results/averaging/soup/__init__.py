@@ -6,7 +6,6 @@ members, so a soup is promoted only if its gain is larger than the error of the 
 
 from results.averaging.soup.builder import BaseWeights, Recipe, make_soup
 from results.averaging.soup.candidates import (
-    LINEAGE,
     Candidate,
     best_trials,
     federated_clients,
@@ -18,7 +17,6 @@ from results.averaging.soup.record import SOUP_FILE, Soup, read_soup
 from results.averaging.soup.scoring import Evaluator, ExampleScores, Score
 
 __all__ = [
-    "LINEAGE",
     "SOUP_FILE",
     "BaseWeights",
     "Candidate",

@@ -13,13 +13,13 @@ from typing import Any
 from results.analysis.leaderboard import read_leaderboard
 from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify
 from results.checkpoints.tensor_layout import weights_file
-from results.paths import SweepPaths
+from results.paths import LINEAGE, SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
 
 log = logging.getLogger(__name__)
 
-WEIGHTS, LINEAGE = "model.safetensors", "lineage.json"
+WEIGHTS = "model.safetensors"
 CLIENTS = "clients"
 """Folder in a federated trial's checkpoint, which holds one model folder per client."""
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from results.averaging.soup.candidates import LINEAGE, Candidate
+from results.averaging.soup.candidates import Candidate
 from results.checkpoints.tensor_layout import layout_mismatch, read_layout
+from results.paths import LINEAGE
 from search_spaces.errors import UserError
 
 ADAPTER = "adapter_config.json"
