@@ -50,8 +50,8 @@ def train_fn_per_worker(config: dict[str, Any]) -> None:
     for step in range(1, job.reports + 1):
         work(model, job.step_s)
         loss = loss_at(config["x"], config["learning_rate"], step)
-        said = {"loss": loss, "step": step, "reported_at": time.time(), "group": group}
-        ray.train.report(said)
+        metrics = {"loss": loss, "step": step, "reported_at": time.time(), "group": group}
+        ray.train.report(metrics)
 
 
 class FreeWorkers(ray.tune.Callback):

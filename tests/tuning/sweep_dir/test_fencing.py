@@ -69,20 +69,22 @@ def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         os.waitpid(stopped.pid, os.WUNTRACED)
         with pytest.raises(UserError, match=f"driven by process {stopped.pid} on elsewhere"):
             acquire_lock(paths.lock).__enter__()
-        heard = paths.lock.stat().st_mtime - STALE_S - 1
-        os.utime(paths.lock, (heard, heard))
+        last_heartbeat = paths.lock.stat().st_mtime - STALE_S - 1
+        os.utime(paths.lock, (last_heartbeat, last_heartbeat))
         with acquire_lock(paths.lock) as fence:
             assert fence.number == 2
             run = open_run(paths.root, make_spec())
             run.table.fence = fence
             before = _contents(paths.root)
             stopped.send_signal(signal.SIGCONT)
-            said, _ = stopped.communicate("go on\n", timeout=100)
-            lines = said.splitlines()
+            output, _ = stopped.communicate("go on\n", timeout=100)
+            lines = output.splitlines()
             assert lines[0] == "superseded"
             assert len(lines) == 4
-            told = f"taken over by process {os.getpid()} on "
-            assert all(s.startswith("OwnershipLostError ") and told in s for s in lines[1:]), lines
+            reason = f"taken over by process {os.getpid()} on "
+            assert all(s.startswith("OwnershipLostError ") and reason in s for s in lines[1:]), (
+                lines
+            )
             assert _contents(paths.root) == before
             finish(run)
         assert outcome(run) == outcome(whole)

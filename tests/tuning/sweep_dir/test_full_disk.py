@@ -46,9 +46,9 @@ def limited(what: str, root: Path, size: int) -> str:
 def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "trial.json"
     write_atomic(file, b"good")
-    said = limited("write_atomic(root / 'trial.json', b'x' * 5000)", tmp_path, 1000)
-    assert said.startswith(f"UserError {file}: No space left on device for 5000 bytes (")
-    assert said.endswith("make room, then go on with tune resume")
+    error = limited("write_atomic(root / 'trial.json', b'x' * 5000)", tmp_path, 1000)
+    assert error.startswith(f"UserError {file}: No space left on device for 5000 bytes (")
+    assert error.endswith("make room, then go on with tune resume")
     assert [p.name for p in tmp_path.iterdir()] == ["trial.json"]
     assert file.read_bytes() == b"good"
 
@@ -56,10 +56,10 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
 def test_full_disk_loses_only_the_line_that_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "reports.jsonl"
     append_line(file, '{"a": 1}')
-    said = limited(
+    error = limited(
         "append_line(root / 'reports.jsonl', '{\"b\": \"' + 'x' * 99 + '\"}')", tmp_path, 50
     )
-    assert "No space left on device" in said
+    assert "No space left on device" in error
     assert list(read_lines(file)) == [{"a": 1}]
     append_line(file, '{"c": 3}')
     assert list(read_lines(file)) == [{"a": 1}, {"c": 3}]
@@ -69,8 +69,8 @@ def test_full_disk_keeps_the_older_checkpoint(tmp_path: Path) -> None:
     """The error is classified as a full disk, which ends the session and fails no trial."""
     made = "from tests.tuning.sweep_dir.test_full_disk import save; save(root, {step}, {size})"
     assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
-    said = limited(made.format(step=2, size=5000), tmp_path, 1000)
-    assert classify(f"rank 0: {said}").remedy is Remedy.STOP_SWEEP, said
+    error = limited(made.format(step=2, size=5000), tmp_path, 1000)
+    assert classify(f"rank 0: {error}").remedy is Remedy.STOP_SWEEP, error
     newest = newest_intact(TrialPaths(tmp_path))
     assert newest is not None
     assert newest.step == 1
@@ -90,8 +90,8 @@ def test_sweep_resumes_after_a_full_disk(tmp_path: Path, size: int) -> None:
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     root = tmp_path / "s"
-    said = limited("finish(open_run(root, make_spec()))", root, size)
-    assert said.startswith(("UserError", "OSError")), said
+    error = limited("finish(open_run(root, make_spec()))", root, size)
+    assert error.startswith(("UserError", "OSError")), error
     before = {r.id: r for r in read_trials(SweepPaths(root)) if r.state.finished}
     again = open_run(root, make_spec())
     finish(again)

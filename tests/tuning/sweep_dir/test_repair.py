@@ -100,8 +100,8 @@ def test_study_agrees_with_records_of_transformed_domains(tmp_path: Path) -> Non
     run = open_run(tmp_path, make_spec(space=space))
     for _ in range(3):
         train(run, run.next_trial(), value=lambda config, step: float(config["x"]))
-    study, said = open_study(run.paths, make_spec(space=space))
-    assert said == []
+    study, repairs = open_study(run.paths, make_spec(space=space))
+    assert repairs == []
     known = {r.number: r.params for r in run.records.values()}
     assert [study.recover(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
 

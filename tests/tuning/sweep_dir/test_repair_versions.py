@@ -49,9 +49,9 @@ def test_resume_reports_changed_library_versions(paths: SweepPaths, tmp_path: Pa
     finish(whole)
     run = resumed(paths)
     assert outcome(run) == outcome(whole)
-    [said] = version_changes(paths, run.records)
+    [line] = version_changes(paths, run.records)
     now = dict(library_versions())["torch"]
-    assert said.startswith(f"other versions: torch 1.0 then, {now} now; trials continue")
+    assert line.startswith(f"other versions: torch 1.0 then, {now} now; trials continue")
     assert version_changes(paths, {"t0002": run.records["t0002"]}) == []
 
 

@@ -29,8 +29,8 @@ class Killed(SweepEvents):
         raise KeyboardInterrupt
 
 
-class Told(SweepEvents):
-    """Remembers which trials started, and how they ended."""
+class EventRecorder(SweepEvents):
+    """Records which trials started, and how they ended."""
 
     def __init__(self):
         self.events = []
@@ -53,7 +53,7 @@ def test_trial_cache_copies_an_identical_trial(tmp_path):
     checkpointed(first)
     paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
     run = session(paths)
-    run.observers.add(observer := Told())
+    run.observers.add(observer := EventRecorder())
     assert run.next_trial() is None
     assert run.finished
     assert observer.events[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]

@@ -157,16 +157,16 @@ class CommandTarget(Protocol):
         """Queue a configuration, once for each tag."""
 
     def stop(self, trial_id: str | None) -> bool:
-        """End a trial, or all; False while a running trial has not reported yet."""
+        """Stop a trial, or all; False while a running trial has not reported yet."""
 
     def interrupt(self) -> None:
         """End the session."""
 
 
 class CommandHandler:
-    """Carries out a sweep's commands, in the driver, between events.
+    """Carries out a sweep's commands in the driver, between events.
 
-    Call it often: it looks into the folder every `POLL_S` seconds.
+    Call it often: it reads the inbox every `POLL_S` seconds.
     """
 
     def __init__(self, run: CommandTarget) -> None:
@@ -174,23 +174,23 @@ class CommandHandler:
         self._next = 0.0
 
     def begin(self) -> None:
-        """Carry out what was asked for while nobody drove; a pause then has nothing to pause."""
+        """Carry out the commands that were sent while no driver ran; discard old pauses."""
         for command in pending_commands(self._run.paths):
             if command.do == "pause":
                 self._done(command)
         self.carry_out()
 
     def __call__(self) -> None:
-        """Look whether there is anything to do, when it is time to."""
+        """Carry out all pending commands, if the last time was `POLL_S` seconds ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + POLL_S
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Carry out all commands that wait."""
+        """Carry out all pending commands now."""
         run = self._run
         for command in pending_commands(run.paths):
-            run.fence.check()  # a command is for the sweep's owner alone
+            run.fence.check()  # only the sweep's owner carries out commands
             if command.do == "pause":
                 self._done(command)  # first: it must not pause the session after this one
                 run.interrupt()

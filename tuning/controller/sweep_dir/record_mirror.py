@@ -47,7 +47,7 @@ _Stamp = tuple[int, ...]
 
 
 class OnProblem(Protocol):
-    """Is told what goes wrong, in one line; `fatal` ends the session."""
+    """Receives a problem as one line; `fatal` ends the session."""
 
     def __call__(self, problem: str, *, fatal: bool = False) -> None:
         """Keep or show the problem."""
@@ -59,7 +59,7 @@ class NullMirror:
     place: MirrorLocation | None = None
 
     def watch(self, on_problem: OnProblem) -> None:
-        """Nothing goes wrong."""
+        """Do nothing."""
 
 
 class RecordMirror:
@@ -78,7 +78,7 @@ class RecordMirror:
         self._thread.start()
 
     def watch(self, on_problem: OnProblem) -> None:
-        """Tell from now on what goes wrong."""
+        """Report problems to this function from now on."""
         self._on_problem = on_problem
 
     def close(self) -> None:
