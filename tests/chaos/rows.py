@@ -31,7 +31,7 @@ ROWS = {
         "a rank that hangs, or is frozen (SIGSTOP)",
         f"{FAULTS}[rank_1_hangs]",
         f"{FAULTS}[rank_1_is_frozen]",
-        f"{PREEMPTION}::test_watchdog_writes_stacks_and_ends_a_silent_rank",
+        "tests/trainables/runtime/test_watchdog.py::test_watchdog_writes_stacks_and_ends_a_silent_rank",
     ),
     "3": row_of_tests(
         "a machine lost",
@@ -82,12 +82,12 @@ ROWS = {
     ),
     "10": row_of_tests(
         "MLflow down, slow, failing, locked",
-        f"{TRACKING}::test_a_server_that_is_down_or_fails_and_is_back_later",
-        f"{TRACKING}::test_a_server_that_hangs_delays_nobody",
+        f"{TRACKING}::test_next_session_delivers_what_a_failing_server_did_not_store",
+        f"{TRACKING}::test_hanging_server_does_not_delay_close",
         "tests/tuning/tracking/test_tracking_client.py::test_tracking_client_never_waits_for_a_process_that_does_not_read",
-        "tests/results/tracking/test_server.py::test_a_server_that_is_killed_and_comes_back",
-        f"{TRACKING}::test_a_locked_database_is_waited_for",
-        f"{TRACKING}::test_a_killed_driver_leaves_no_run_and_no_point_behind",
+        "tests/results/tracking/test_server.py::test_delivery_continues_after_a_server_restart",
+        f"{TRACKING}::test_delivery_retries_a_locked_database",
+        f"{TRACKING}::test_delivery_after_a_killed_driver_is_complete_and_ends_all_runs",
         "tests/cli/run/test_transfer.py::test_sync_delivers_once",
     ),
     "11": row_of_tests(
