@@ -1,4 +1,4 @@
-"""Trials played through a scheduler, without books."""
+"""Simulates trials under a scheduler, without a sweep."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def make(name="asha", **kw):
 
 
 class SchedulerSimulator:
-    """Some trials on two lanes, in an order drawn from a seed: what the books do, without books.
+    """Trials on two lanes, in a random order.
 
     Attributes:
-        log: every call that a resumed sweep would repeat, with what was answered.
-        over: how each trial ended that did.
+        log: every call that a resumed sweep repeats, with the answer.
+        over: decision with which each trial ended.
     """
 
     def __init__(self, name, seed, trials=9, score=None):
@@ -72,7 +72,7 @@ class SchedulerSimulator:
             self.scheduler.on_trial_complete(trial)
 
     def killed_and_resumed(self, name):
-        """A new scheduler that knows the reports, and which trials are paused or ended."""
+        """Replace the scheduler by a new one, which gets all reports again."""
         self.scheduler = make(name)
         for entry in self.log:
             if entry[0] != "next":

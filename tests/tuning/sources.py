@@ -8,7 +8,7 @@ from tuning.controller.sweep_dir.folder import create_sweep
 
 
 def sweep(tmp_path, name="mine", run=True, **changes):
-    """A sweep in a storage, run to its end."""
+    """Create a sweep in a storage; with `run`, run it to its end."""
     spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
     loaded = LoadedSweep(spec, Source("simulated.yaml"), tmp_path / "simulated.yaml", ())
     paths = create_sweep(loaded, name, str(tmp_path))
@@ -18,7 +18,7 @@ def sweep(tmp_path, name="mine", run=True, **changes):
 
 
 def session(paths):
-    """A session of a sweep, as the driver begins it."""
+    """Open a session of a sweep, as the driver does."""
     with open_sweep(paths, load_sweep(paths.spec).spec) as run:
         pass
     run.table.fence = NullFence()
@@ -30,5 +30,5 @@ def warm_start(*names, reuse=False, **search):
 
 
 def sampler_findings(run):
-    """Evidence that a sampler sees, oldest first."""
+    """The findings that the sampler sees, oldest first."""
     return [t for t in run.study.sampler_trials if t.number < 0]

@@ -1,5 +1,3 @@
-"""What the scheduler `auto` picks, and that a sweep keeps it."""
-
 import pytest
 
 from search_spaces.errors import UserError
@@ -38,7 +36,7 @@ def freeze(folder, **changes):
         ({"trainable": "loop.py:Own"}, "asha_promote"),
     ],
 )
-def test_it_is_the_default_and_picks_by_what_can_pause(tmp_path, monkeypatch, changes, name):
+def test_auto_scheduler_chooses_by_what_can_pause(tmp_path, monkeypatch, changes, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop.py").write_text(LOOP + OWN)
     choice = choose_scheduler(make_spec(scheduler=AUTO, **changes))
@@ -46,18 +44,18 @@ def test_it_is_the_default_and_picks_by_what_can_pause(tmp_path, monkeypatch, ch
     assert str(choice).startswith(f"{name} (auto: ")
 
 
-def test_one_that_is_named_is_kept():
+def test_named_scheduler_is_kept():
     choice = choose_scheduler(make_spec(scheduler={**AUTO, "name": "hyperband"}))
     assert str(choice) == "hyperband (as the sweep file says)"
 
 
-def test_a_trainable_that_is_not_there_is_a_mistake(tmp_path, monkeypatch):
+def test_auto_scheduler_refuses_missing_trainable(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="no such file"):
         choose_scheduler(make_spec(scheduler=AUTO, trainable="gone.py:train"))
 
 
-def test_the_record_says_what_was_picked_and_why_and_trials_pause(tmp_path):
+def test_spec_file_records_auto_scheduler_and_trials_pause(tmp_path):
     paths = freeze(tmp_path)
     said = paths.spec.read_text()
     assert "# scheduler asha_promote (auto: its trials can pause" in said
@@ -68,7 +66,7 @@ def test_the_record_says_what_was_picked_and_why_and_trials_pause(tmp_path):
     assert any(r.reason.startswith("asha_promote at step") for r in run.records.values())
 
 
-def test_a_longer_sweep_keeps_what_was_picked(tmp_path, monkeypatch):
+def test_extended_sweep_keeps_auto_scheduler(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "loop.py"
     script.write_text(LOOP)

@@ -1,4 +1,4 @@
-"""Spaces whose parameters depend on each other, compiled to Optuna, with every searcher."""
+"""Conditional spaces with every searcher."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def spec_of(**changes: Any) -> SweepSpec:
 
 
 def check(spec: SweepSpec, params: dict[str, Any]) -> None:
-    """A configuration is exactly what is active, each value in its domain, within constraints."""
+    """Check that a configuration holds exactly the active parameters and satisfies constraints."""
     walked = walk_active(spec.space, lambda name, _: params[name])
     domains = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
     assert list(params) == list(domains)
@@ -59,9 +59,9 @@ def check(spec: SweepSpec, params: dict[str, Any]) -> None:
     assert spec.violated_constraint(params) is None
 
 
-@pytest.mark.parametrize("name", sorted({*SEARCHERS, "auto"} - {"grid"}))  # it lists everything
+@pytest.mark.parametrize("name", sorted({*SEARCHERS, "auto"} - {"grid"}))
 class TestEverySearcher:
-    def test_proposals_are_active_in_their_domains_and_within_constraints(
+    def test_proposals_hold_active_parameters_and_satisfy_constraints(
         self, tmp_path: Any, name: str
     ) -> None:
         trials = 6 if name == "gp" else 14  # its proposals take seconds
@@ -74,9 +74,9 @@ class TestEverySearcher:
             assert record.config == spec.nest(record.params)
         assert {r.params["optimizer"] for r in run.records.values()} == {"adam", "sgd"}
 
-    def test_a_kill_changes_nothing(self, tmp_path: Any, name: str) -> None:
+    def test_proposals_are_the_same_after_losing_the_study(self, tmp_path: Any, name: str) -> None:
         if name == "gp":
-            pytest.skip("of a study that was lost and rebuilt, Optuna's GP differs in the last bit")
+            pytest.skip("with a rebuilt study, Optuna's GP differs in the last bit")
         spec = spec_of(search={"name": name, "startup_trials": 3}, budget={"trials": 8})
         whole = open_run(tmp_path / "whole", spec)
         finish(whole)
@@ -102,7 +102,7 @@ def test_proposal_of_a_killed_driver_is_completed(tmp_path: Any) -> None:
     assert [(r.number, r.params) for r in resumed.records.values()] == [proposed]
 
 
-def test_only_the_chosen_option_is_configured() -> None:
+def test_configuration_holds_only_the_chosen_option() -> None:
     spec = spec_of()
     params = {"x": 0.0, "opt.k": 1, "optimizer": "sgd", "momentum": 0.1, "lr": 0.5}
     params |= {"schedule.kind": "step", "schedule.every": 4, "layers": 1, "width": 32}
@@ -115,7 +115,7 @@ def test_only_the_chosen_option_is_configured() -> None:
     assert not config.keys() & {"schedule", "momentum", "twice"}
 
 
-def test_one_name_with_two_domains_is_two_parameters_for_optuna() -> None:
+def test_optuna_space_separates_domains_of_one_name() -> None:
     spec = spec_of()
     space = OptunaSpace(spec)
     base = {"x": 0.0, "opt.k": 1, "layers": 1, "width": 32}
@@ -132,7 +132,7 @@ def test_one_name_with_two_domains_is_two_parameters_for_optuna() -> None:
     assert space.params(values) is None
 
 
-def test_constraints_that_a_sampler_hardly_keeps_are_still_kept(tmp_path: Any) -> None:
+def test_rarely_satisfied_constraints_hold(tmp_path: Any) -> None:
     rare = ["x > 0.99", "layers == 4"]
     run = open_run(tmp_path, make_spec(space=SPACE, constraints=rare, budget={"trials": 3}))
     finish(run)
@@ -140,7 +140,7 @@ def test_constraints_that_a_sampler_hardly_keeps_are_still_kept(tmp_path: Any) -
     assert all(r.params["x"] > 0.99 for r in run.records.values())
 
 
-def test_grids_in_options_are_crossed_and_constraints_leave_points_out(tmp_path: Any) -> None:
+def test_grids_in_options_are_combined_within_constraints(tmp_path: Any) -> None:
     space = {
         "x": {"uniform": [-1.0, 1.0]},
         "opt": {"grid_search": [{"k": 1, "z": {"grid_search": [1, 2]}}, {"k": 2}]},
@@ -157,7 +157,7 @@ def test_grids_in_options_are_crossed_and_constraints_leave_points_out(tmp_path:
 
 
 @pytest.mark.parametrize("mutate", [["x"], ["optimizer", "lr", "momentum", "width"]])
-def test_a_population_keeps_to_the_space_and_its_constraints(tmp_path: Any, mutate: Any) -> None:
+def test_pbt_stays_in_conditional_space_and_constraints(tmp_path: Any, mutate: Any) -> None:
     pbt = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": mutate}
     constraints = [*CONSTRAINTS, "x <= 0.4", "x >= 0.2"]
     spec = spec_of(scheduler=pbt, constraints=constraints, budget={"trials": 9})
@@ -175,7 +175,7 @@ def active_names(spec: SweepSpec, params: dict[str, Any]) -> list[str]:
     return [name for name, leaf, _ in walked if isinstance(leaf, Domain)]
 
 
-def test_tables_leave_blank_what_is_not_active() -> None:
+def test_space_table_leaves_inactive_cells_blank() -> None:
     spec = spec_of(points=[{"optimizer": "adam"}, {"schedule.kind": "step"}])
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(space_table(spec, sample(spec, 2)[:2]))
@@ -234,7 +234,7 @@ TIED = {
     "half": "= 0.5 * x0",
     "twice": "= 2 * m",
 }
-"""In every space: an option, values computed from it and from what is always there."""
+"""Added to every space: an option, and values computed from it and from an unconditional one."""
 TIES = ["x0 < 0.5", "twice + half <= 12.1"]
 
 
@@ -244,7 +244,7 @@ TIES = ["x0 < 0.5", "twice + half <= 12.1"]
     seed=st.integers(0, 2**31),
     search=st.sampled_from(sorted(SEARCHERS.keys() - {"grid", "gp"})),  # gp takes seconds
 )
-def test_whatever_is_sampled_fits_the_space(space: Any, seed: int, search: str) -> None:
+def test_random_conditional_spaces_are_sampled_and_decoded(space: Any, seed: int, search: str) -> None:
     """Options, constraints and computed values together."""
     from tuning.search.searchers import make_sampler
 

@@ -1,5 +1,3 @@
-"""The study's journal: entries that are written together, and what a killed writer leaves."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -36,7 +34,7 @@ def seen(study: optuna.Study) -> list[Any]:
     return [(t.number, t.state, t.params, t.intermediate_values, t.value) for t in study.trials]
 
 
-def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
+def test_batch_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
     plain = study_in(JournalFileBackend(str(tmp_path / "plain")))
     journal = Journal(tmp_path / "together")
     study = study_in(journal)
@@ -53,7 +51,7 @@ def test_together_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "together"))) == seen(plain)
 
 
-def test_a_block_within_another_is_written_with_it(tmp_path: Path) -> None:
+def test_nested_batch_is_written_with_the_outer_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
     with costs() as cost, journal.batched():
@@ -65,7 +63,7 @@ def test_a_block_within_another_is_written_with_it(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
 
 
-def test_what_was_done_before_a_failure_is_written(tmp_path: Path) -> None:
+def test_batch_is_written_after_an_exception(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
     with pytest.raises(ZeroDivisionError), journal.batched():
@@ -73,7 +71,7 @@ def test_what_was_done_before_a_failure_is_written(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
 
 
-def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
+def test_empty_batch_writes_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study_in(journal)
     before = (tmp_path / "j").read_bytes()
@@ -82,7 +80,7 @@ def test_nothing_to_write_writes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "j").read_bytes() == before
 
 
-def test_a_killed_writer_costs_the_torn_line_only(tmp_path: Path) -> None:
+def test_killed_writer_loses_only_the_torn_line(tmp_path: Path) -> None:
     file = tmp_path / "j"
     study = study_in(Journal(file))
     a_trial(study)
@@ -95,7 +93,7 @@ def test_a_killed_writer_costs_the_torn_line_only(tmp_path: Path) -> None:
     assert [t.state.name for t in again.trials] == ["COMPLETE", "COMPLETE"]
 
 
-def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
+def test_next_read_starts_at_the_end_of_the_file(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
     for _ in range(3):
@@ -104,7 +102,7 @@ def test_reading_on_does_not_begin_at_the_beginning(tmp_path: Path) -> None:
         assert max(journal.offsets.values()) == (tmp_path / "j").stat().st_size
 
 
-def test_of_what_was_read_nothing_is_kept(tmp_path: Path) -> None:
+def test_offsets_of_read_entries_are_dropped(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
     kept = []

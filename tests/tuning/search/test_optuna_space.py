@@ -1,5 +1,3 @@
-"""Every domain, compiled and sampled, gives values that the domain allows."""
-
 import math
 import random
 from statistics import NormalDist
@@ -51,7 +49,7 @@ def test_samples_are_in_the_domain(form):
     low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99)
 )
 @settings(max_examples=60, deadline=None)
-def test_quantised_and_logarithmic_at_once(low, steps, q, seed):
+def test_qlograndint_samples_are_multiples(low, steps, q, seed):
     domain = Domain.model_validate({"qlograndint": [low * q, (low + steps) * q, q]})
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
     value = decode(domain, study.ask({"x": distribution(domain)}).params["x"])
@@ -60,7 +58,7 @@ def test_quantised_and_logarithmic_at_once(low, steps, q, seed):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
-def test_a_value_survives_encoding(form):
+def test_decode_inverts_encode(form):
     domain = Domain.model_validate(form)
     values = domain.categories or [domain.lower, domain.high]
     for value in values:
@@ -74,7 +72,7 @@ NORMAL = [("randn", [1.5, 0.5]), ("qrandn", [-3.0, 2.0, 0.1])]
 
 @pytest.mark.parametrize(("kind", "arguments"), NORMAL)
 @pytest.mark.parametrize("by", ["searcher", "draw", "share"])
-def test_normal_domains_are_drawn_normally(kind, arguments, by):
+def test_normal_domains_are_sampled_normally(kind, arguments, by):
     domain = Domain.model_validate({kind: arguments})
     rng, even = random.Random(0), distribution(domain)
     draws = {
@@ -92,7 +90,7 @@ def test_normal_domains_are_drawn_normally(kind, arguments, by):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
-def test_a_perturbed_value_stays_in_the_domain(form):
+def test_perturbed_value_stays_in_the_domain(form):
     domains = {"x": Domain.model_validate(form)}
     rng, params = np.random.default_rng(0), {"x": value_at_share(domains["x"], 0.5)}
     for _ in range(100):
@@ -102,14 +100,14 @@ def test_a_perturbed_value_stays_in_the_domain(form):
 
 @given(mean=st.integers(-99, 99), sd=st.integers(1, 99), z=st.integers(-400, 400))
 @settings(max_examples=100, deadline=None)
-def test_a_round_value_of_a_normal_domain_comes_back_exactly(mean, sd, z):
+def test_round_value_of_normal_domain_round_trips_exactly(mean, sd, z):
     domain = Domain.model_validate({"randn": [mean / 100, sd / 100]})
     value = round((100 * mean + z * sd) / 10_000, 4)
     assert decode(domain, encode(domain, value)) == value
     assert value_at_share(domain, share_of(domain, value)) == pytest.approx(value, abs=1e-9)
 
 
-def test_the_bounds_of_a_normal_domain_come_from_the_ends_of_its_distribution():
+def test_ends_of_normal_distribution_decode_to_bounds():
     for form in ({"randn": []}, {"qrandn": [3.0, 1.0, 8.0]}):
         domain = Domain.model_validate(form)
         even = distribution(domain)
@@ -117,7 +115,7 @@ def test_the_bounds_of_a_normal_domain_come_from_the_ends_of_its_distribution():
         assert decode(domain, even.high) == domain.upper == value_at_share(domain, 1.0)
 
 
-def test_a_sample_agrees_with_what_it_was_decoded_to():
+def test_agrees_compares_decoded_values():
     forms = {"a": {"qlograndint": [8, 128, 8]}, "b": {"randn": []}, "c": {"choice": ["x", [1]]}}
     space = OptunaSpace(make_spec(space=forms))
     sampled = {"a": 37, "b": 0.8, "c": "[1]"}

@@ -1,4 +1,4 @@
-"""Points that are tried first, and constraints on what trials report."""
+"""Points to try first, and outcome constraints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPACE = {
 POINTS = [{"x": 0, "opt": {"k": 2}, "optimizer": "adam"}, {"momentum": 0.3}, {"opt.k": 1}]
 
 
-def test_points_are_made_whole_and_flat() -> None:
+def test_points_get_dotted_names_and_options() -> None:
     spec = make_spec(space=SPACE, points=POINTS)
     assert spec.points == [
         {"x": 0.0, "opt.k": 2, "optimizer": "adam"},
@@ -35,7 +35,7 @@ def test_points_are_made_whole_and_flat() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("killed_after", [0, 1, 2, 4])
-def test_points_come_first_once_also_after_a_kill(
+def test_points_are_tried_first_and_once_despite_kills(
     tmp_path: Path, killed_after: int, lost: bool
 ) -> None:
     spec = make_spec(space=SPACE, points=POINTS)
@@ -53,14 +53,14 @@ def test_points_come_first_once_also_after_a_kill(
     assert outcome(resumed) == outcome(whole)
 
 
-def test_a_grid_goes_on_with_what_the_points_left(tmp_path: Path) -> None:
+def test_grid_skips_tried_points(tmp_path: Path) -> None:
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
     run = open_run(tmp_path, make_spec(space=space, points=[{"x": 0.5, "opt.k": 3}]))
     finish(run)
     assert [r.params["opt.k"] for r in run.records.values()] == [3, 1, 2, 1, 2, 3]
 
 
-def test_by_how_much_a_constraint_is_broken() -> None:
+def test_violations_of_outcome_constraints() -> None:
     texts = ["a <= 3", "a * 2 > b", "a == 1 or b < 0", "missing < 3", "a / 0 < 1", "a < b"]
     told = violations(texts, {"a": 5.0, "b": 10.0})
     assert list(told.values()) == [2.0, 1.0, 1.0, 1.0, 1.0, -5.0]
@@ -72,7 +72,7 @@ def infeasible_below(limit: float) -> dict[str, Any]:
     return {"outcome_constraints": [f"loss >= {limit}"], "scheduler": {"name": "none", "max_t": 9}}
 
 
-def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path) -> None:
+def test_infeasible_trial_cannot_win_and_searcher_sees_violation(tmp_path: Path) -> None:
     plain = open_run(tmp_path / "plain", make_spec(scheduler={"name": "none", "max_t": 9}))
     finish(plain)
     values = sorted(line.value for line in read_leaderboard(plain.paths, "loss", "min"))
@@ -96,7 +96,7 @@ def test_an_infeasible_trial_never_wins_and_the_searcher_is_told(tmp_path: Path)
     assert {t.state for t in rebuilt} == {OptunaState.COMPLETE}
 
 
-def test_where_all_are_infeasible_nobody_wins(tmp_path: Path) -> None:
+def test_no_winner_if_all_trials_are_infeasible(tmp_path: Path) -> None:
     run = open_run(tmp_path, make_spec(outcome_constraints=["los < 3"], budget={"trials": 2}))
     finish(run)
     assert all(r.state is not TrialState.FAILED for r in run.records.values())

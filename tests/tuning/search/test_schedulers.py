@@ -1,4 +1,4 @@
-"""Schedulers: one conformance class for all."""
+"""Conformance tests of all schedulers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from tuning.search.schedulers import Decision
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 class TestConformance:
-    """What every scheduler must do, whatever it decides."""
-
     @given(seed=st.integers(0, 10**6))
     @settings(max_examples=15, deadline=None)
-    def test_replay_gives_the_same_answers(self, name, seed):
+    def test_replay_gives_the_same_decisions(self, name, seed):
         assert SchedulerSimulator(name, seed).run().log == SchedulerSimulator(name, seed).run().log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=40, deadline=None)
-    def test_resumed_after_any_report_decides_as_uninterrupted(self, name, seed, moves):
+    def test_resumed_scheduler_decides_as_uninterrupted(self, name, seed, moves):
         whole = SchedulerSimulator(name, seed).run()
         killed = SchedulerSimulator(name, seed).run(moves).killed_and_resumed(name).run()
         assert killed.log == whole.log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=15, deadline=None)
-    def test_so_with_two_objectives(self, name, seed, moves):
+    def test_resumed_scheduler_with_two_objectives_decides_as_uninterrupted(self, name, seed, moves):
         if name in ("median", "pb2"):  # the schema refuses them
             return
         score = two_objectives(seed)
@@ -44,7 +42,7 @@ class TestConformance:
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=15, deadline=None)
-    def test_a_step_told_twice_changes_nothing(self, name, seed, moves):
+    def test_repeated_step_changes_nothing(self, name, seed, moves):
         whole = SchedulerSimulator(name, seed).run()
         half = SchedulerSimulator(name, seed).run(moves)
         for entry in half.log[-3:]:
@@ -54,24 +52,23 @@ class TestConformance:
 
     @given(seed=st.integers(0, 10**6))
     @settings(max_examples=15, deadline=None)
-    def test_nobody_starves(self, name, seed):
-        """Every trial got to its first decision, and one at least to the end."""
+    def test_every_trial_gets_a_decision_and_one_completes(self, name, seed):
         play = SchedulerSimulator(name, seed).run()
         assert not play.left
         assert set(play.steps) == {f"t{i}" for i in range(9)}
         assert Decision.COMPLETE in play.over.values()
 
-    def test_a_trial_is_complete_at_max_t(self, name):
+    def test_trial_is_complete_at_max_t(self, name):
         assert make(name).decide("a", MAX_T, (0.0,)) is Decision.COMPLETE
 
-    def test_ties_stop_nobody(self, name):
+    def test_ties_stop_no_trial(self, name):
         decisions = {make(name).decide(f"t{i}", 1, (1.0,)) for i in range(9)}
         assert decisions <= {Decision.CONTINUE, Decision.PAUSE}
         play = SchedulerSimulator(name, 0, score=lambda t, s: (1.0,)).run()
         assert Decision.COMPLETE in play.over.values()
 
     @pytest.mark.parametrize("bad", [math.nan, -math.inf])
-    def test_what_is_no_number_is_the_worst(self, name, bad):
+    def test_score_that_is_not_a_number_is_the_worst(self, name, bad):
         play = SchedulerSimulator(
             name, 1, score=lambda t, s: (bad if t in ("t0", "t4") else 1.0 + s,)
         ).run()
@@ -79,7 +76,7 @@ class TestConformance:
         assert Decision.COMPLETE in others
         assert Decision.STOP not in others
 
-    def test_without_max_t_it_is_refused_or_runs_on(self, name):
+    def test_missing_max_t_is_refused_or_never_completes(self, name):
         if name in ("none", "median"):
             assert make(name, max_t=None).decide("a", 10**6, (0.0,)) is Decision.CONTINUE
         else:

@@ -1,5 +1,3 @@
-"""The search benchmark on a task of its own: budgets, seeds, and this platform's classes in it."""
-
 from __future__ import annotations
 
 import pytest
@@ -32,7 +30,7 @@ class Counting(Contender):
         self.closed = True
 
 
-def test_the_budget_is_spent_and_no_more():
+def test_simulation_spends_exactly_the_budget():
     (task,) = misleading(1)
     contender = Counting(task)
     outcome = run(task, contender, seed=0)
@@ -44,7 +42,7 @@ def test_the_budget_is_spent_and_no_more():
     assert contender.closed
 
 
-def test_the_baseline_trains_the_best_after_one_epoch_of_each():
+def test_baseline_trains_the_best_after_one_epoch_of_each():
     (task,) = misleading(1)
     baseline, epochs = OneEpoch(task, seed=0), {}
     reported = baseline.report
@@ -71,7 +69,7 @@ def test_the_baseline_trains_the_best_after_one_epoch_of_each():
     ids=["ours", "ray", "optuna"],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_the_seed_decides(make):
+def test_same_seed_gives_the_same_result(make):
     (task,) = misleading(1)
     best = [run(task, make(task, seed), seed).best for seed in (1, 1, 2)]
     assert best[0] == best[1] != best[2]
@@ -96,7 +94,7 @@ def row(text, name):
     return [part.strip() for part in line.strip("|").split("|")]
 
 
-def test_the_table_pairs_and_ranks():
+def test_tables_pair_and_rank_contenders():
     cells = [
         cell(name, task, [0.1 + regret] * 20 + [0.1 + regret / 2] * 20)
         for task in range(3)
@@ -111,7 +109,7 @@ def test_the_table_pairs_and_ranks():
     assert "bad: 2%" in text
 
 
-def test_the_tables_go_between_the_marks_of_a_page(tmp_path):
+def test_tables_are_written_between_the_marks_of_a_page(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}old\n{END}after\n")
     write_page(page, "| new |")
@@ -124,7 +122,7 @@ def test_regret_is_never_negative():
     assert row(text, "other")[4] == "0.048 [0.048, 0.048]"
 
 
-def test_who_ran_less_is_compared_where_it_ran():
+def test_contender_with_fewer_sweeps_is_compared_on_common_ones():
     both = [cell(n, task, [best] * 40) for n, best in (("a", 0.2), ("b", 0.3)) for task in range(4)]
     fewer = [cell("slow", task, [0.1] * 40) for task in (1, 2)]
     slower = [cell("slower", 1, [0.4] * 40)]
@@ -138,13 +136,13 @@ def test_who_ran_less_is_compared_where_it_ran():
     assert row(one, "slower")[5] == "4.0"
 
 
-def test_the_last_proposals_of_a_large_sweep_are_timed():
+def test_proposals_of_a_large_sweep_are_timed():
     seconds = proposals(30)
     assert len(seconds) == ASKS
     assert min(seconds) > 0
 
 
-def test_low_rungs_mislead_in_the_family_that_is_made_for_it():
+def test_low_rungs_mislead_in_misleading_tasks():
     for task in misleading(3):
         low, high = scale(task)
         assert low < high

@@ -1,4 +1,4 @@
-"""What every searcher must do: stay in the space, repeat itself by seed, and go on after a kill."""
+"""Conformance tests of all searchers, and tests of single ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestConformance:
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
         assert len({str(r.params) for r in run.records.values()}) == 8
 
-    def test_every_domain(self, tmp_path, name):
+    def test_proposals_are_in_every_kind_of_domain(self, tmp_path, name):
         space = dict(EVERY_DOMAIN)
         if name == "grid":  # what can be listed
             space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("h", "i", "j", "m", "opt")}
@@ -69,7 +69,7 @@ class TestConformance:
         for record in run.records.values():
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
 
-    def test_the_seed_decides(self, tmp_path, name):
+    def test_same_seed_gives_the_same_result(self, tmp_path, name):
         runs = [
             open_run(tmp_path / str(i), self.spec(name, seed=seed))
             for i, seed in enumerate((1, 1, 2))
@@ -83,7 +83,7 @@ class TestConformance:
         assert same == (name == "grid")
 
     @pytest.mark.parametrize("asked", [False, True], ids=["between trials", "ask and tell"])
-    def test_proposals_go_on_after_a_kill(self, tmp_path, name, asked):
+    def test_proposals_are_the_same_after_a_kill(self, tmp_path, name, asked):
         whole = open_run(tmp_path / "whole", self.spec(name))
         finish(whole)
         killed = open_run(tmp_path / "killed", self.spec(name))
@@ -101,7 +101,7 @@ class TestConformance:
         jobs = [run.next_trial() for _ in range(6)]
         assert len({str(j.config) for j in jobs}) == 6
 
-    def test_failures_and_values_that_never_come_are_survived(self, tmp_path, name):
+    def test_search_survives_failures_and_missing_values(self, tmp_path, name):
         run = open_run(tmp_path, self.spec(name, failure={"max_retries": 0}))
         for _ in range(3):
             run.on_failed(run.next_trial().trial_id, "boom")
@@ -116,7 +116,7 @@ class TestConformance:
 
 
 class TestGrid:
-    def test_every_point_once_even_after_a_kill(self, tmp_path):
+    def test_grid_tries_every_point_once_despite_a_kill(self, tmp_path):
         spec = make_spec(search={"name": "grid"}, space=FINITE, budget={})
         run = open_run(tmp_path, spec)
         for _ in range(7):
@@ -126,7 +126,7 @@ class TestGrid:
         points = [str(r.params) for r in run.records.values()]
         assert len(points) == len(set(points)) == spec.budget.trials == 3 * 2 * 3
 
-    def test_over_a_part_of_the_space(self, tmp_path):
+    def test_grid_over_a_part_of_the_space(self, tmp_path):
         space = {**SPACE, "opt": {"k": {"grid_search": [1, 2, 3]}}}
         run = open_run(tmp_path, make_spec(space=space, search={"name": "sobol"}))
         finish(run)
@@ -134,7 +134,7 @@ class TestGrid:
         assert [r.params["opt.k"] for r in records] == [1, 2, 3, 1, 2, 3]
         assert len({r.params["x"] for r in records}) == 6
 
-    def test_what_cannot_be_listed_is_refused(self):
+    def test_grid_refuses_continuous_domains(self):
         with pytest.raises(ValueError, match=r"x is uniform; write \{grid_search"):
             make_spec(search={"name": "grid"})
         with pytest.raises(ValueError, match=r"x is randn; write \{grid_search"):
@@ -144,7 +144,7 @@ class TestGrid:
 
 class TestMultiFidelity:
     @pytest.mark.parametrize(("name", "near"), [("mfgp", 1.0), ("tpe", 2.5), ("cmaes", 2.5)])
-    def test_learns_from_trials_that_are_paused(self, tmp_path, name, near):
+    def test_searcher_learns_from_paused_trials(self, tmp_path, name, near):
         """Of 27 trials, 18 get no further than the first rung; the model still finds x = 0.3."""
         changes = {"space": {"x": {"uniform": [-9.0, 9.0]}, "opt": {"k": {"choice": [1, 2]}}}}
         spec = make_spec(
@@ -174,7 +174,7 @@ class TestMultiFidelity:
         ({"scheduler": {"name": "pbt", "max_t": 9}}, "sobol"),
     ],
 )
-def test_auto_picks_by_space_budget_and_objectives(changes, name):
+def test_auto_searcher_chooses_by_space_budget_and_objectives(changes, name):
     choice = choose_searcher(make_spec(search={"name": "auto"}, **changes))
     assert choice.name == name
     assert str(choice).startswith(f"{name} (auto: ")

@@ -1,5 +1,3 @@
-"""Values of different rungs made comparable: moved by what others gained, trusted as it varied."""
-
 from __future__ import annotations
 
 import numpy as np
@@ -19,7 +17,7 @@ def curves(gain):
     ]
 
 
-def test_moved_by_what_the_others_gained():
+def test_values_are_shifted_by_the_median_gain():
     known = comparable(curves(lambda i: 0.5), LEVELS)
     index, value = known.newest()
     assert index.tolist() == list(range(12))
@@ -27,14 +25,14 @@ def test_moved_by_what_the_others_gained():
     assert (known.target, known.misleads) == (1, False)
 
 
-def test_every_level_that_a_trial_reached_is_there():
+def test_comparable_holds_every_reached_level():
     known = comparable(curves(lambda i: 0.5), LEVELS)
     assert known.level[known.index == 0].tolist() == [0]
     assert known.level[known.index == 11].tolist() == [0, 1]
     assert known.value[known.index == 11] == pytest.approx([1.6, 1.6])
 
 
-def test_a_rung_that_contradicts_the_next_is_not_believed():
+def test_misleading_rung_is_dropped():
     known = comparable(curves(lambda i: -0.3 * i), LEVELS)
     assert known.misleads
     assert known.index.tolist() == list(range(4, 12))
@@ -47,10 +45,10 @@ def test_without_levels_the_last_value_counts():
     assert value.tolist() == [0.4, 0.3]
 
 
-def test_nothing_is_known_of_nothing():
+def test_comparable_of_empty_curves_is_empty():
     assert [len(part) for part in comparable([{}], LEVELS).newest()] == [0, 0]
 
 
-def test_ranks_correlate_as_spearman_has_it():
+def test_rank_correlation_equals_scipy():
     a, b = np.random.default_rng(0).integers(0, 9, (2, 40)).astype(float)
     assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)

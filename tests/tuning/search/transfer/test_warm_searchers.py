@@ -1,6 +1,4 @@
-"""Warm starts through every searcher: who can learn from other sweeps does, and the rest go on as
-they would have; with one objective and with several.
-"""
+"""Warm starts with every searcher, with one objective and with several."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from tuning.search.schedulers import Decision
 SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
 NONE = {"name": "none", "max_t": 2}
 LEARN = ("cmaes", "gp", "mfgp", "nsga2", "nsga3", "tpe")
+LEARN_NOTHING = ("grid", "random", "sobol")
 EACH = [pytest.param(n, marks=pytest.mark.slow) if n == "gp" else n for n in LEARN]
 OF_SEVERAL = ("gp", "nsga2", "nsga3", "tpe")
 TRADE_OFF = {"metric": ["loss", "size"], "mode": ["min", "min"]}
@@ -86,16 +85,14 @@ def distance(run: SweepController) -> float:
 @pytest.mark.parametrize("fixed", [{}, {"width": 3}], ids=["same task", "another task"])
 @pytest.mark.parametrize("name", EACH)
 class TestConformance:
-    """What every searcher does that can learn from other sweeps."""
-
-    def test_it_proposes_nearer_from_the_first_trial_on(
+    def test_warm_start_proposes_nearer_to_the_optimum(
         self, tmp_path: Path, name: str, fixed: dict[str, Any]
     ) -> None:
         explored(tmp_path)
         warm_one = begun(tmp_path, "hot", name, "first", fixed=fixed)
         assert distance(warm_one) < distance(begun(tmp_path, "cold", name, fixed=fixed))
 
-    def test_so_it_does_with_several_objectives(
+    def test_warm_start_with_several_objectives_proposes_nearer(
         self, tmp_path: Path, name: str, fixed: dict[str, Any]
     ) -> None:
         if name not in OF_SEVERAL:  # refused
@@ -105,7 +102,7 @@ class TestConformance:
         warm_one = begun(tmp_path, "hot", name, "first", **changes)
         assert distance(warm_one) < distance(begun(tmp_path, "cold", name, **changes))
 
-    def test_killed_between_any_two_proposals_it_goes_on_as_if_it_had_not_been(
+    def test_warm_started_proposals_are_the_same_after_kills(
         self, tmp_path: Path, name: str, fixed: dict[str, Any]
     ) -> None:
         explored(tmp_path)
@@ -118,8 +115,8 @@ class TestConformance:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name: str) -> None:
-    """And from what another searcher proposed: `auto` may pick another for a longer budget."""
+def test_searcher_learns_from_compatible_trials_of_a_changed_space(tmp_path: Path, name: str) -> None:
+    """Also from trials of another searcher: `auto` may choose another for a larger budget."""
     several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
     loop = tmp_path / "loop.py"
     loop.write_text("def train(config): ...\n")
@@ -135,19 +132,19 @@ def test_of_a_changed_space_it_learns_from_what_still_fits(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("name", ["random", "sobol"])
-def test_what_learns_nothing_proposes_the_same(tmp_path: Path, name: str) -> None:
+def test_searcher_without_model_ignores_warm_start(tmp_path: Path, name: str) -> None:
     explored(tmp_path)
     hot, cold = begun(tmp_path, "hot", name, "first"), begun(tmp_path, "cold", name)
     assert proposed(hot) == proposed(cold)
 
 
-def test_every_searcher_is_one_or_the_other() -> None:
-    assert {*LEARN, "random", "sobol", "grid"} == SEARCHERS.keys()
+def test_every_searcher_learns_or_not() -> None:
+    assert {*LEARN, *LEARN_NOTHING} == SEARCHERS.keys()
 
 
 class TestSeveral:
-    def test_values_count_where_the_task_is_the_same(self, tmp_path: Path) -> None:
-        """Also those of a metric that the other sweep reported, and did not search by."""
+    def test_findings_of_the_same_task_keep_their_values(self, tmp_path: Path) -> None:
+        """Also values of a metric that the other sweep reported, but did not optimise."""
         first = explored(tmp_path)
         run = begun(tmp_path, "mine", "tpe", "first", **TRADE_OFF)
         assert (
@@ -159,7 +156,7 @@ class TestSeveral:
             expected = [loss(record.config) + 0.5, size(record.config) + 0.5]
             assert values[record.params["x"]] == pytest.approx(expected)
 
-    def test_of_another_task_each_objective_counts_by_its_own_ranks(self, tmp_path: Path) -> None:
+    def test_findings_of_another_task_count_by_rank_per_objective(self, tmp_path: Path) -> None:
         first = explored(tmp_path, fixed={"width": 3})
         modes = {**TRADE_OFF, "mode": ["min", "max"]}
         run = begun(tmp_path, "mine", "tpe", "first", **modes)
@@ -177,10 +174,10 @@ class TestSeveral:
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)
 
-    def test_what_the_other_sweep_does_not_know_counts_as_in_the_middle(
+    def test_unknown_objective_counts_as_the_middle_rank(
         self, tmp_path: Path
     ) -> None:
-        """For the first objective what it searched by stands in, in its own direction."""
+        """The first objective is replaced by the one that the other sweep optimised."""
         first = explored(tmp_path)
         goals = {"metric": ["error", "latency"], "mode": ["max", "min"]}
         run = begun(tmp_path, "mine", "tpe", "first", **goals)
@@ -190,7 +187,7 @@ class TestSeveral:
         assert [f.curve[-1][1] for f in found] == sorted(f.curve[-1][1] for f in found)
         assert len({t.values[1] for t in sampler_findings(run)}) == 1
 
-    def test_one_objective_learns_from_a_sweep_of_several(self, tmp_path: Path) -> None:
+    def test_single_objective_learns_from_several(self, tmp_path: Path) -> None:
         first = explored(tmp_path, **TRADE_OFF)
         run = begun(tmp_path, "mine", "tpe", "first", metric="size", mode="min")
         assert describe_source(first, run.spec).endswith("(values count)")

@@ -1,5 +1,3 @@
-"""Warm starts: what other sweeps found out, frozen at the start."""
-
 import pytest
 from pydantic import ValidationError
 
@@ -16,7 +14,7 @@ from tuning.controller.sweep_dir.warm_start import (
 from tuning.search.transfer.findings import value_of_rank
 
 
-def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
+def test_sampler_sees_findings_before_own_trials(tmp_path):
     first = sweep(tmp_path, "first", budget={"trials": 8})
     run = session(sweep(tmp_path, run=False, **warm_start("first")))
     known = sampler_findings(run)
@@ -34,8 +32,7 @@ def test_the_sampler_sees_their_trials_before_its_own(tmp_path):
     assert len(run.study.trials) == 1
 
 
-def test_it_makes_a_difference(tmp_path):
-    """With enough evidence the model proposes from the first trial on, and near the optimum."""
+def test_warm_start_improves_first_proposals(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
     changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
     cold = session(sweep(tmp_path, "cold", **changes))
@@ -47,7 +44,7 @@ def test_it_makes_a_difference(tmp_path):
     assert miss(hot) < miss(cold)
 
 
-def test_what_they_find_out_later_changes_nothing(tmp_path):
+def test_evidence_is_fixed_at_the_first_session(tmp_path):
     first = sweep(tmp_path, "first", run=False)
     early = session(first)
     for _ in range(3):
@@ -67,7 +64,7 @@ def test_what_they_find_out_later_changes_nothing(tmp_path):
     assert outcome(again) == outcome(session(whole))
 
 
-def test_spaces_may_differ(tmp_path):
+def test_findings_from_a_different_space(tmp_path):
     space = {"x": {"uniform": [-1.0, 0.5]}, "opt": {"k": {"choice": [1, 2]}}}
     searched = {**space, "old": {"uniform": [0.0, 1.0]}}
     first = sweep(tmp_path, "first", space=searched, budget={"trials": 20})
@@ -92,7 +89,7 @@ def test_spaces_may_differ(tmp_path):
     )
 
 
-def test_of_another_task_only_the_order_counts(tmp_path):
+def test_findings_of_another_task_count_by_rank(tmp_path):
     sweep(tmp_path, "first", budget={"trials": 8}, fixed={"data": "a"})
     paths = sweep(tmp_path, run=False, fixed={"data": "b"}, **warm_start("first", name="tpe"))
     run = session(paths)
@@ -114,7 +111,7 @@ def test_of_another_task_only_the_order_counts(tmp_path):
     assert min(own) <= min(values) <= max(values) <= max(own)
 
 
-def test_a_rank_has_a_value_among_ones_own():
+def test_value_of_rank():
     assert value_of_rank(0.0, [3.0, 1.0, 2.0], "min") == 1.0
     assert value_of_rank(1.0, [3.0, 1.0, 2.0], "min") == 3.0
     assert value_of_rank(0.0, [3.0, 1.0, 2.0], "max") == 3.0
@@ -122,7 +119,7 @@ def test_a_rank_has_a_value_among_ones_own():
     assert value_of_rank(0.25, [7.0], "max") > 7.0 > value_of_rank(0.75, [7.0], "max")
 
 
-def test_what_makes_a_task():
+def test_same_task_compares_data_metrics_and_length():
     spec = make_spec(fixed={"data": "a", "deep": {"er": 1}})
     assert is_same_task(spec, make_spec(fixed={"data": "a", "deep": {"er": 1}}, seed=9))
     assert not is_same_task(spec, make_spec(fixed={"data": "b", "deep": {"er": 1}}))
@@ -139,7 +136,7 @@ def test_what_makes_a_task():
     assert is_same_task(spec, searched)
 
 
-def test_sources_are_named_or_refused(tmp_path):
+def test_warm_start_sources_are_found_or_refused(tmp_path):
     paths = sweep(tmp_path, "first", run=False)
     elsewhere = str(tmp_path / "first")
     spec = make_spec(**warm_start("first", elsewhere))
@@ -150,7 +147,7 @@ def test_sources_are_named_or_refused(tmp_path):
         make_spec(search={"reuse": True})
 
 
-def test_a_relative_folder_is_frozen_as_an_absolute_one(tmp_path, monkeypatch):
+def test_relative_source_folder_is_stored_as_absolute(tmp_path, monkeypatch):
     sweep(tmp_path / "there", "first")
     monkeypatch.chdir(tmp_path)
     paths = sweep(tmp_path / "here", run=False, **warm_start("there/first"))
@@ -158,7 +155,7 @@ def test_a_relative_folder_is_frozen_as_an_absolute_one(tmp_path, monkeypatch):
     assert len(sampler_findings(session(paths))) == 6
 
 
-def test_a_damaged_file_of_evidence_is_told(tmp_path):
+def test_damaged_evidence_file_is_refused(tmp_path):
     sweep(tmp_path, "first")
     paths = sweep(tmp_path, run=False, **warm_start("first"))
     session(paths)

@@ -1,5 +1,3 @@
-"""What each scheduler decides."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -20,7 +18,7 @@ class TestAsha:
         st.sampled_from([2, 3, 4]),
     )
     @settings(deadline=None)
-    def test_decides_as_ray_tune_does(self, history, reduction_factor):
+    def test_asha_decides_like_ray_tune(self, history, reduction_factor):
         ours = make(reduction_factor=reduction_factor)
         rays = AsyncHyperBandScheduler(
             time_attr="step",
@@ -44,7 +42,7 @@ class TestAsha:
             assert (said == "CONTINUE") == (decision is Decision.CONTINUE), (trial, steps[trial])
             over |= set() if decision is Decision.CONTINUE else {trial}
 
-    def test_stops_what_is_not_in_the_best_third(self):
+    def test_asha_stops_all_but_the_best_third(self):
         asha = make()
         assert [asha.decide(f"t{i}", 1, (float(9 - i),)) for i in range(3)] == [
             Decision.CONTINUE,
@@ -52,7 +50,7 @@ class TestAsha:
             Decision.STOP,
         ]
 
-    def test_keeps_the_front_of_two_objectives(self):
+    def test_asha_keeps_the_pareto_front(self):
         asha = make(reduction_factor=2)
         front = [(0.0, 4.0), (4.0, 0.0)]
         assert {asha.decide(f"f{i}", 1, s) for i, s in enumerate(front)} == {Decision.CONTINUE}
@@ -61,7 +59,7 @@ class TestAsha:
 
 
 class TestPromote:
-    def test_a_trial_is_called_when_its_rung_has_room(self):
+    def test_promotes_when_enough_trials_reached_the_rung(self):
         asha = make("asha_promote")
         for i, score in enumerate([0.3, 0.9]):
             assert asha.decide(f"t{i}", 1, (score,)) is Decision.PAUSE
@@ -74,7 +72,7 @@ class TestPromote:
             asha.decide(f"t{i}", 1, (0.2,))
         assert asha.next_to_resume(more=True, idle=True) == "t0"
 
-    def test_the_highest_rung_comes_first(self):
+    def test_promotes_from_the_highest_rung_first(self):
         asha = make("asha_promote")
         for i in range(9):
             asha.decide(f"t{i}", 1, (float(i),))
@@ -83,16 +81,16 @@ class TestPromote:
             asha.decide(f"t{i}", 3, (float(i),))
         assert asha.next_to_resume(more=True, idle=False) == "t8"
 
-    def test_too_few_for_a_promotion_still_give_a_complete_one(self):
+    def test_short_sweep_completes_one_trial(self):
         play = SchedulerSimulator("asha_promote", 3, trials=2).run()
         assert Counter(play.over.values()) == {Decision.COMPLETE: 1}
 
-    def test_checkpoints_are_due_at_the_rungs(self):
+    def test_rungs_are_whole_steps(self):
         assert make("asha_promote", reduction_factor=2.5).rungs == (1, 3, 7, 16)
 
 
 class TestHyperband:
-    def test_brackets_begin_to_stop_at_different_steps(self):
+    def test_hyperband_brackets_have_different_first_rungs(self):
         stopped = Counter()
         hyperband = make("hyperband")
         for i in range(60):
@@ -105,7 +103,7 @@ class TestHyperband:
 
 
 class TestMedian:
-    def test_stops_below_the_median_of_averages(self):
+    def test_median_stops_below_the_median_of_averages(self):
         median = make("median", grace_period=2)
         for i in range(3):
             for step in (1, 2, 3):
@@ -126,7 +124,7 @@ class TestPopulation:
                     population.on_trial_resume(f"t{i}")
         return population
 
-    def test_the_worst_take_weights_from_the_best_before_anybody_goes_on(self, name):
+    def test_worst_copy_the_best_before_others_continue(self, name):
         population, eras = self.generation(name), SchedulerSimulator(name, 0).histories()
         order, exploits = [], {}
         while (called := population.next_to_resume(more=False, idle=False)) is not None:
@@ -141,7 +139,7 @@ class TestPopulation:
             assert exploit.params["lr"] != PARAMS["lr"]
             assert all(DOMAINS[k].contains(v) for k, v in exploit.params.items())
 
-    def test_nobody_goes_on_before_the_last_has_come(self, name):
+    def test_population_waits_for_the_last_trial(self, name):
         population = self.generation(name)
         population.on_trial_resume("late")
         assert population.next_to_resume(more=False, idle=False) is None
@@ -149,7 +147,7 @@ class TestPopulation:
         assert population.next_to_resume(more=True, idle=False) is None
         assert population.next_to_resume(more=False, idle=False) == "t0"
 
-    def test_only_named_parameters_change(self, name):
+    def test_only_parameters_of_mutate_change(self, name):
         population, eras = (
             self.generation(name, mutate=["momentum"]),
             SchedulerSimulator(name, 0).histories(),

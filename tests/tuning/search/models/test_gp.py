@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import create_trial
+
+from tuning.search.models.gp import GaussianProcess, expected_improvement, standardise
+from tuning.search.models.unit_cube import Cube
+
+
+def surface(x):
+    return np.sin(3 * x[:, 0]) + x[:, 1] ** 2
+
+
+class TestGaussianProcess:
+    @pytest.mark.parametrize("count", [30, 200], ids=["few", "more than decide on the kernel"])
+    def test_predicts_held_out_points(self, count):
+        x = np.random.default_rng(1).random((count, 3))
+        y, _ = standardise(surface(x))
+        process = GaussianProcess.fit(x[:-10], y[:-10])
+        mean, deviation = process.predict(x[-10:])
+        assert np.abs(mean - y[-10:]).max() < 0.35
+        assert (np.abs(mean - y[-10:]) < 4 * deviation + 0.05).all()
+        assert process.predict(x[:1])[1] < deviation.max()
+
+    def test_believed_points_become_certain(self):
+        x = np.random.default_rng(1).random((20, 2))
+        process = GaussianProcess.fit(x, standardise(surface(x))[0])
+        far = np.array([[3.0, 3.0]])
+        mean, deviation = process.predict(far)
+        believed, less = process.with_believed(far).predict(far)
+        assert believed == pytest.approx(mean, abs=1e-3)
+        assert less < deviation / 3
+
+    def test_expected_improvement_prefers_high_mean_and_deviation(self):
+        merit = expected_improvement(np.array([0, 1, 0]), np.array([0.1, 0.1, 1.0]), best=1.0)
+        assert merit.argsort().tolist() == [0, 1, 2]
+
+    def test_standardise_clips_a_diverged_value(self):
+        values, _ = standardise(np.array([0.0, 0.1, 0.2, 0.3, -1e6]))
+        assert values[3] - values[0] > 0.3
