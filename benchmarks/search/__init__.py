@@ -1,1 +1,1 @@
-"""Searchers and schedulers in simulated time, beside those of other projects."""
+"""Compares searchers and schedulers with those of other projects, in simulated time."""

@@ -1,9 +1,10 @@
 """python -m benchmarks.search LCBENCH_FOLDER [--seeds 5] [--slow] [--out FILE]
 
-Searchers and schedulers in simulated time over learning curves: this platform's, Ray's, Optuna's
-and, with --slow, Syne Tune's. Cells that are in FILE are not run again, so that it can be killed
-and started again. Defaults were chosen on every other task (`--half choose`); what is reported is
-the rest (`--half show`).
+Compares searchers and schedulers in simulated time over learning curves: this platform's, Ray's,
+Optuna's and, with --slow, Syne Tune's. Cells in FILE are not run again, so the benchmark can be
+killed and restarted. Defaults were chosen on every other task (`--half choose`); the report uses
+the others (`--half show`).
+
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, left: list[Key], done: dict[Key, Cell]) -> None:
-    """Run what is left, and write each cell as it ends."""
+    """Run the missing cells, and write each one when it ends."""
     with ProcessPoolExecutor(args.processes) as pool, args.out.open("a") as out:
         running = {pool.submit(_cell, args.lcbench, cell): cell for cell in left}
         for ended in as_completed(running):
@@ -101,7 +102,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Put the tables between the marks of a page."""
+    """Replace the tables between the marks of a page."""
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     page.write_text(f"{before}{begin}\n{text}\n\n{end}{after}")
@@ -113,7 +114,7 @@ def _families(folder: Path) -> tuple[list[Task], list[Task]]:
 
 
 def _tasks(folder: Path, half: str, count: int) -> list[Task]:
-    """Every other task of each family."""
+    """One half of the tasks of each family: every other one."""
     first = 0 if half == "choose" else 1
     return [task for family in _families(folder) for task in family[first::2][:count]]
 

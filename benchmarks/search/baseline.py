@@ -1,4 +1,4 @@
-"""The baseline that every multi-fidelity method should beat: one epoch of each, then the best."""
+"""A baseline that every multi-fidelity method should beat: one epoch each, then the best."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from benchmarks.search.tasks import Task, draw
 
 
 class OneEpoch(Contender):
-    """Random configurations, half of the budget on one epoch of each; then the best of them are
-    trained to the end, one after another (Bohdal et al., arXiv 2307.15422, with a fixed budget).
+    """Half of the budget trains random configurations for one epoch each. The rest trains the best
+    of them to the end, one after another (Bohdal et al., arXiv 2307.15422, with a fixed budget).
     """
 
     def __init__(self, task: Task, seed: int) -> None:
@@ -22,7 +22,7 @@ class OneEpoch(Contender):
         self._first: dict[str, float] = {}
 
     def next(self) -> Attempt | None:
-        """Another configuration; later the best one that was not continued."""
+        """A new configuration; later the best one that was not continued yet."""
         if self._left:
             self._left -= 1
             name = f"t{len(self.configs):04d}"
@@ -35,7 +35,7 @@ class OneEpoch(Contender):
         return Attempt(best, self.configs[best], 1)
 
     def report(self, trial: str, epoch: int, error: float) -> bool:
-        """After its first epoch a trial waits."""
+        """A trial pauses after its first epoch."""
         if epoch == 1:
             self._first[trial] = error
         return epoch > 1

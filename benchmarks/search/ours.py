@@ -1,4 +1,4 @@
-"""This platform's own study and schedulers, driven by the simulation."""
+"""This platform's searchers and schedulers in the simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuning.search.study import SweepStudy
 
 
 class Ours(Contender):
-    """A searcher and a scheduler by name, as a sweep has them."""
+    """A searcher and a scheduler by name, combined as in a sweep."""
 
     def __init__(self, task: Task, seed: int, searcher: str, scheduler: str) -> None:
         self._spec = SweepSpec.model_validate(
@@ -38,7 +38,7 @@ class Ours(Contender):
         self._curves: dict[int, dict[int, float]] = {}
 
     def next(self) -> Attempt:
-        """The paused trial that is called, else a new one."""
+        """The paused trial that should continue, else a new one."""
         called = self._scheduler.next_to_resume(more=True, idle=False)
         if called is None:
             number, params = self._study.ask(self._curves)
@@ -52,7 +52,7 @@ class Ours(Contender):
         return Attempt(called, record.params, max(self._curves[record.number], default=0))
 
     def report(self, trial: str, epoch: int, error: float) -> bool:
-        """Decide as the books of a sweep do."""
+        """Decide as a sweep does."""
         record = self._records[trial]
         self._curves[record.number][epoch] = -error
         decision = self._scheduler.decide(trial, epoch, (-error,))
@@ -76,5 +76,5 @@ class Ours(Contender):
 
 
 def _memory() -> str | None:
-    """A folder in memory, where there is one: the disk's speed is not what is measured."""
+    """A folder in memory if there is one, so that the disk does not affect the timing."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None

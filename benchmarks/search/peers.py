@@ -1,4 +1,4 @@
-"""Other projects' searchers and schedulers, as they come."""
+"""Other projects' searchers and schedulers with their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asynchronous simulated time: a number of workers, trials whose epochs differ in length."""
+"""Simulates asynchronous workers and trials with epochs of different lengths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARES = [i / 40 for i in range(1, 41)]
 
 @dataclass
 class Attempt:
-    """What a contender wants to be run: a trial, and from which epoch on."""
+    """A trial that a contender wants to run, and the epoch from which it continues."""
 
     trial: str
     config: dict[str, Any]
@@ -31,14 +31,14 @@ class Contender(ABC):
 
     @abstractmethod
     def next(self) -> Attempt | None:
-        """What a free worker should run; a paused trial goes on after its last epoch."""
+        """What a free worker should run; a paused trial continues after its last epoch."""
 
     @abstractmethod
     def report(self, trial: str, epoch: int, error: float) -> bool:
-        """Take an epoch's validation error; whether the trial goes on."""
+        """Take an epoch's validation error; returns whether the trial continues."""
 
     def clock(self) -> float:
-        """CPU seconds spent so far, in whichever process it thinks."""
+        """CPU seconds spent so far by the process that makes the decisions."""
         return time.process_time()
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
@@ -47,10 +47,10 @@ class Contender(ABC):
 
 @dataclass
 class Outcome:
-    """What came of it.
+    """The result of one simulated sweep.
 
     Attributes:
-        best: the lowest error seen until each of `SHARES` of the budget.
+        best: the lowest error up to each of `SHARES` of the budget.
         asks: CPU seconds of each proposal.
     """
 
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def run(task: Task, contender: Contender, seed: int) -> Outcome:
-    """Spend a budget of `FULL_TRAININGS`, shared by `WORKERS`."""
+    """Simulate one sweep with a budget of `FULL_TRAININGS` on `WORKERS` workers."""
     simulation = _Simulation(task, contender, seed)
     for _ in range(WORKERS):
         simulation.begin()
@@ -81,7 +81,7 @@ class _Simulation:
         self.outcome = Outcome()
 
     def begin(self) -> None:
-        """A free worker takes what the contender wants."""
+        """Start the contender's next attempt on a free worker."""
         started = self._contender.clock()
         attempt = self._contender.next()
         spent = self._contender.clock() - started
@@ -94,7 +94,7 @@ class _Simulation:
         self._train(attempt)
 
     def step(self) -> bool:
-        """The next epoch of any trial ends; False when the budget is spent."""
+        """Advance to the end of the next epoch; False when the budget is spent."""
         over = not self._due
         if not over:
             self._now, _, attempt = heapq.heappop(self._due)

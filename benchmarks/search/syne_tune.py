@@ -1,7 +1,7 @@
-"""Syne Tune's multi-fidelity methods, in an environment of their own.
+"""Syne Tune's multi-fidelity methods, in a separate environment.
 
-`$SYNE_TUNE_PYTHON` is a Python with `syne-tune[gpsearchers]==0.13.0`; it runs
-`syne_tune_server.py`, and both speak in lines of JSON.
+`$SYNE_TUNE_PYTHON` is a Python with `syne-tune[gpsearchers]==0.13.0`. It runs
+`syne_tune_server.py`; the two processes exchange lines of JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.search.tasks import Task
 
 
 class SyneTune(Contender):
-    """One of its schedulers, which decides on proposals, pauses and promotions."""
+    """One of Syne Tune's schedulers; it makes proposals, pauses and promotes trials."""
 
     def __init__(self, task: Task, seed: int, method: str) -> None:
         python = os.environ.get("SYNE_TUNE_PYTHON")

@@ -1,4 +1,4 @@
-"""Runs in Syne Tune's own environment, and imports nothing of this project: see `syne_tune.py`."""
+"""Runs in Syne Tune's environment and imports nothing from this project: see `syne_tune.py`."""
 
 import datetime
 import json

@@ -1,4 +1,4 @@
-"""From cells to tables: regret, ranks, and how sure one can be of them."""
+"""Makes tables from cells: regret and ranks with confidence intervals."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Ran:
 
 
 Regret = dict[str, dict[Sweep, Ran]]
-"""Contender to sweep to what came of it."""
+"""Contender to sweep to its result."""
 
 
 def tables(cells: Sequence[Cell], reference: str) -> str:
-    """Markdown: a table for each family, and more with those that ran in fewer and fewer sweeps, on
-    those that all have in common.
+    """Markdown: a table for each family, and further ones that include contenders with fewer sweeps,
+    on the sweeps that all of them have.
 
-    Regret is 0 at the best that is known of a task, by a sample or by any contender, and 1 at the
-    median of random full trainings; the intervals are 95 % of bootstrap samples over tasks. The
-    last column is the contender's final regret less that of `reference`, paired by sweep.
+    Regret is 0 for the best known value of a task, from a sample or by any contender, and 1 for the
+    median of random full trainings; intervals are 95 % of bootstrap samples over tasks. The last
+    column is the contender's final regret minus that of `reference`, paired by sweep.
     """
     parts = []
     for family in dict.fromkeys(c["family"] for c in cells):
@@ -55,7 +55,7 @@ def tables(cells: Sequence[Cell], reference: str) -> str:
 
 
 def _groups(regret: Regret) -> Iterator[Regret]:
-    """Those of about the most sweeps, then these and those of about the next most, and so on."""
+    """Groups of contenders: those with about the most sweeps, then also those with fewer."""
     shown = 0
     for count in sorted((len(found) for found in regret.values()), reverse=True):
         group = {name: f for name, f in regret.items() if len(f) >= _WHOLE * count}
@@ -65,7 +65,7 @@ def _groups(regret: Regret) -> Iterator[Regret]:
 
 
 def _regret(cells: Sequence[Cell]) -> Regret:
-    """Contender to sweep to what came of it."""
+    """Contender to sweep to its result."""
     least: dict[str, float] = {}
     for c in cells:
         least[c["task"]] = min(c["low"], c["best"][-1], least.get(c["task"], np.inf))
@@ -80,7 +80,7 @@ def _regret(cells: Sequence[Cell]) -> Regret:
 
 
 def _table(family: str, ran: Regret, reference: str) -> str:
-    """Of the sweeps that all of these contenders have."""
+    """The table of the sweeps that all of these contenders have."""
     sweeps = sorted(set.intersection(*(set(found) for found in ran.values())))
     if not sweeps:
         return ""
@@ -112,7 +112,7 @@ def _ranks(shown: Array) -> Array:
 
 
 def _interval(values: Array, tasks: NDArray[np.str_]) -> str:
-    """Mean, and the 95 % interval over tasks drawn with replacement."""
+    """Mean and 95 % bootstrap interval over tasks."""
     means = np.array([values[tasks == t].mean() for t in dict.fromkeys(tasks.tolist())])
     rng = np.random.default_rng(0)
     drawn = means[rng.integers(0, len(means), (_SAMPLES, len(means)))].mean(axis=1)
@@ -121,7 +121,7 @@ def _interval(values: Array, tasks: NDArray[np.str_]) -> str:
 
 
 def _catching_up(regret: Array, names: Sequence[str], reference: str) -> list[str]:
-    """At which share of its budget the reference has the final regret of each other one."""
+    """The share of its budget at which the reference reaches each contender's final regret."""
     if reference not in names:
         return []
     mine = regret[names.index(reference)].mean(axis=0)

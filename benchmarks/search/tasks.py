@@ -1,4 +1,4 @@
-"""What is searched: learning curves that cost nothing."""
+"""Tasks of the search benchmark: precomputed or synthetic learning curves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Task(Protocol):
 
 
 def scale(task: Task) -> tuple[float, float]:
-    """Best known error and the median of random full trainings: regret 0 and 1."""
+    """Errors with regret 0 and 1: the best known, and the median of random full trainings."""
     rng = np.random.default_rng(0)
     best = task.curves([draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
     return float(best.min()), float(np.median(best))
@@ -105,8 +105,8 @@ def lcbench(folder: Path) -> list[Task]:
 
 
 class Misleading:
-    """A space in which low rungs mislead: what learns fast ends badly, and the good region is a
-    needle. Made up: the error falls from 1 to `floor` with a time constant that is long where the
+    """A synthetic task in which low rungs mislead: configurations that learn fast end badly, and
+    the good region is small. The error falls from 1 to `floor`, with a long time constant if the
     floor is low.
     """
 
@@ -134,5 +134,6 @@ class Misleading:
 
 
 def misleading(count: int) -> list[Task]:
-    """So many tasks of the made-up family."""
+    """Tasks of the synthetic family."""
+
     return [Misleading(i) for i in range(count)]

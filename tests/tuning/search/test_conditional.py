@@ -244,7 +244,9 @@ TIES = ["x0 < 0.5", "twice + half <= 12.1"]
     seed=st.integers(0, 2**31),
     search=st.sampled_from(sorted(SEARCHERS.keys() - {"grid", "gp"})),  # gp takes seconds
 )
-def test_random_conditional_spaces_are_sampled_and_decoded(space: Any, seed: int, search: str) -> None:
+def test_random_conditional_spaces_are_sampled_and_decoded(
+    space: Any, seed: int, search: str
+) -> None:
     """Options, constraints and computed values together."""
     from tuning.search.searchers import make_sampler
 

@@ -29,7 +29,9 @@ class TestConformance:
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
     @settings(max_examples=15, deadline=None)
-    def test_resumed_scheduler_with_two_objectives_decides_as_uninterrupted(self, name, seed, moves):
+    def test_resumed_scheduler_with_two_objectives_decides_as_uninterrupted(
+        self, name, seed, moves
+    ):
         if name in ("median", "pb2"):  # the schema refuses them
             return
         score = two_objectives(seed)

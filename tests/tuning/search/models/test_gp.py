@@ -2,11 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import create_trial
 
 from tuning.search.models.gp import GaussianProcess, expected_improvement, standardise
-from tuning.search.models.unit_cube import Cube
 
 
 def surface(x):

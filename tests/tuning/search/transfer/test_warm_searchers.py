@@ -115,7 +115,9 @@ class TestConformance:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_searcher_learns_from_compatible_trials_of_a_changed_space(tmp_path: Path, name: str) -> None:
+def test_searcher_learns_from_compatible_trials_of_a_changed_space(
+    tmp_path: Path, name: str
+) -> None:
     """Also from trials of another searcher: `auto` may choose another for a larger budget."""
     several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
     loop = tmp_path / "loop.py"
@@ -174,9 +176,7 @@ class TestSeveral:
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)
 
-    def test_unknown_objective_counts_as_the_middle_rank(
-        self, tmp_path: Path
-    ) -> None:
+    def test_unknown_objective_counts_as_the_middle_rank(self, tmp_path: Path) -> None:
         """The first objective is replaced by the one that the other sweep optimised."""
         first = explored(tmp_path)
         goals = {"metric": ["error", "latency"], "mode": ["max", "min"]}
