@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuning.cli import main as tune
-from tuning.controller import worker_manager
+from tuning.controller.ray_tune import runner
 from tuning.controller.resources.placement import Placement
 from tuning.controller.sweep import SweepController
 
@@ -46,7 +46,7 @@ def measured(
 def main() -> None:
     """Run `tune` in this process, and write the delays."""
     file, delays = Path(sys.argv.pop(1)), list[tuple[float, float]]()
-    worker_manager.run_trials = measured(delays, worker_manager.run_trials)
+    runner.run_trials = measured(delays, runner.run_trials)
     try:
         tune()
     finally:

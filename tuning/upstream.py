@@ -5,7 +5,7 @@ each part on the installed classes, and that no other is used.
 """
 
 PRIVATE: dict[str, str] = {
-    # controller/ray_tune/actor_reuse.py keeps every free actor, and survives killed ones.
+    # controller/ray_tune/patches.py keeps every free actor, and survives killed ones.
     "ray.tune.execution.tune_controller:TuneController._actor_cache": "attribute",
     "ray.tune.execution.tune_controller:TuneController._actor_manager": "attribute",
     "ray.tune.execution.tune_controller:TuneController._actor_to_trial": "attribute",
@@ -15,7 +15,7 @@ PRIVATE: dict[str, str] = {
         "(self, tracked_actor_task, exception)"
     ),
     "ray.air.execution._internal.tracked_actor_task:TrackedActorTask._tracked_actor": "attribute",
-    # controller/ray_tune/evict_finished.py removes finished trials from these.
+    # controller/ray_tune/patches.py removes finished trials from these.
     "ray.tune.execution.tune_controller:TuneController._failed_trials": "attribute",
     "ray.tune.execution.tune_controller:TuneController._live_trials": "attribute",
     "ray.tune.execution.tune_controller:TuneController._pending_trials_list": "attribute",

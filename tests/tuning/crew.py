@@ -68,8 +68,8 @@ class Sweep:
         self.workers = WorkerManager(self.run, self.lanes, None, self.cluster.capacity)
 
     def begin(self) -> TrialJob:
-        assert self.workers.allocation() is not None
-        job = self.run.next_trial(self.workers.allocation)
+        assert self.workers.find_allocation() is not None
+        job = self.run.next_trial(self.workers.find_allocation)
         assert job is not None
         self.workers.start(job)
         return job

@@ -179,17 +179,17 @@ def _report_changes(run: SweepController) -> None:
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Where trials run while the block does, on a Ray cluster; None if none is left to run."""
+    from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.cluster import ray_cluster
     from tuning.controller.resources.placement import compute_placement
-    from tuning.controller.worker_manager import imported_meanwhile
 
     if run.finished:
         yield None
         return
     with ExitStack() as stack:
         run.observers.message("starting Ray")
-        with imported_meanwhile():
+        with import_in_background():
             nodes = stack.enter_context(ray_cluster(address))
         placement = compute_placement(run.spec.resources, nodes)
         check_gpu_budget(run.spec.budget, placement)
@@ -198,7 +198,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
 
 
 def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
-    from tuning.controller.worker_manager import run_trials
+    from tuning.controller.ray_tune.runner import run_trials
 
     run.observers.message(f"starting workers: {placement.request_summary} for each trial")
     run_trials(run, placement, between)

@@ -56,9 +56,9 @@ def test_it_waits_for_another_machine_while_others_run(two: Sweep) -> None:
 def test_where_nobody_knows_who_runs_where_it_waits(two: Sweep) -> None:
     job, other = two.begin(), two.begin()
     fail(two, job, SICK)
-    assert two.workers.allocation([SICK]) is None
+    assert two.workers.find_allocation([SICK]) is None
     two.end(other)
-    assert two.workers.allocation([SICK]) is not None
+    assert two.workers.find_allocation([SICK]) is not None
 
 
 def test_where_there_is_no_other_machine_it_is_tried_there_again(two: Sweep) -> None:

@@ -23,7 +23,7 @@ def sweep(tmp_path: Path) -> Sweep:
 
 def test_lanes_wait_for_trials_and_are_given_back_after_a_while(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
-    assert sweep.workers.allocation() is None
+    assert sweep.workers.find_allocation() is None
     sweep.cluster.seconds += IDLE_S
     sweep.end(first)  # after long trials a lane is not idle at once
     sweep.workers.poll()
@@ -40,11 +40,11 @@ def test_a_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
     sweep.cluster.later(1)
     sweep.workers.poll()
     assert sweep.lanes.free == 0
-    assert sweep.workers.allocation() is None
+    assert sweep.workers.find_allocation() is None
     sweep.end(job)
     sweep.workers.poll()
     assert sweep.lanes.free == 1
-    assert sweep.workers.allocation() is not None
+    assert sweep.workers.find_allocation() is not None
 
 
 def test_a_trial_without_processes_waits_while_others_have_theirs(sweep: Sweep) -> None:
@@ -52,7 +52,7 @@ def test_a_trial_without_processes_waits_while_others_have_theirs(sweep: Sweep) 
     sweep.lanes.there = 1
     sweep.workers.on_start_failed(job, "timed out")
     sweep.workers.release(job, unusable=False)
-    assert sweep.workers.allocation() is None
+    assert sweep.workers.find_allocation() is None
     assert not sweep.run.interrupted
     sweep.end(other)
     assert sweep.begin().key == f"{job.trial_id}.2"
@@ -141,7 +141,7 @@ def test_what_waits_for_room_that_is_gone_is_called_back(tmp_path: Path) -> None
 
 def test_who_loses_its_listener_is_tried_again(sweep: Sweep) -> None:
     job = sweep.begin()
-    remedy = sweep.workers.on_listener_died(job)
+    remedy = sweep.workers.on_actor_died(job)
     sweep.workers.release(job, unusable=False)
     assert remedy is Remedy.RETRY
     assert not sweep.workers.broker_lost
@@ -155,10 +155,10 @@ def test_what_a_trials_processes_say_counts_where_its_listener_was_killed_for_me
     sweep = Sweep(tmp_path / "sweep", failure={"on_oom": "fail_trial"})
     killed, alone = sweep.begin(), sweep.begin()
     sweep.lanes.failed = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"
-    assert sweep.workers.on_listener_died(killed, for_memory=True) is Remedy.FAIL_TRIAL
+    assert sweep.workers.on_actor_died(killed, for_memory=True) is Remedy.FAIL_TRIAL
     assert sweep.run.records[killed.trial_id].attempts[0].error == sweep.lanes.failed
     sweep.lanes.failed = None
-    assert sweep.workers.on_listener_died(alone, for_memory=True) is Remedy.RETRY
+    assert sweep.workers.on_actor_died(alone, for_memory=True) is Remedy.RETRY
     assert sweep.run.records[alone.trial_id].attempts[0].cause is Cause.INFRASTRUCTURE
 
 
@@ -166,9 +166,9 @@ def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> 
     first, second = sweep.begin(), sweep.begin()
     sweep.lanes.mailbox_died = True
     for job in (first, second):
-        assert sweep.workers.on_listener_died(job) is None
+        assert sweep.workers.on_actor_died(job) is None
     assert sweep.workers.broker_lost
-    assert sweep.workers.allocation() is None
+    assert sweep.workers.find_allocation() is None
     assert not sweep.run.interrupted
     records = [sweep.run.records[job.trial_id] for job in (first, second)]
     assert [(r.state, r.attempts[0].error) for r in records] == [(TrialState.PENDING, None)] * 2

@@ -1,4 +1,4 @@
-"""Ray Tune's handle on an attempt. Light to import: it starts while the workers come up."""
+"""The actor that stands for an attempt in Ray Tune. Light to import: it starts with the workers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up
 _MACHINES, _BY_RANK = "machines", TypeAdapter(dict[int, Machine])
 
 
-def machines(result: Mapping[str, Any]) -> dict[int, Machine]:
-    """Where each rank of an attempt that failed was, as far as that is known."""
+def machines_of(result: Mapping[str, Any]) -> dict[int, Machine]:
+    """The machine of each rank of an attempt that failed, as far as known."""
     return _BY_RANK.validate_json(result[_MACHINES])
 
 
 class TrialActor(tune.Trainable):
-    """One `step` is the next event of the attempt: a report, its end or its failure.
+    """Waits for the events of an attempt: one `step` returns a report, its end or its failure.
 
-    The answer to a report goes from the driver to the broker directly, and so does a stop: there
-    is nothing here to save, reset or clean up.
+    The driver sends answers and stops to the broker itself, so that this actor has no state.
     """
 
     def setup(self, config: dict[str, Any], **given: Any) -> None:
-        """Listen to an attempt."""
+        """Wait for events of an attempt."""
         self._broker, self._key = given["broker"], config[KEY]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Listen to another."""
+        """Wait for events of another attempt."""
         self._key = new_config[KEY]
         return True
 
@@ -41,8 +40,8 @@ class TrialActor(tune.Trainable):
         """Wait for the attempt's next event."""
         event = ray.get(self._broker.next_event.remote(self._key))
         if isinstance(event, Failed):
-            said = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
-            return {**said, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
+            failed = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
+            return {**failed, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
         if isinstance(event, Ended):
             return {"done": True}
         return {REPORT: event.report.model_dump_json()}  # text: Tune flattens mappings

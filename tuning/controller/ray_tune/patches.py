@@ -1,0 +1,103 @@
+"""Changes to Ray Tune's controller for which there is no public setting.
+
+It keeps actors between trials, survives actors that were killed for memory, and forgets finished
+trials. `tuning.upstream` lists the private names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune.progress_reporter import TrialProgressCallback
+
+_UNLIMITED = 1_000
+"""More actors than there are ever trials at once."""
+
+
+def keep_actors(controller: Any, resources: Any, killed: set[str]) -> None:
+    """Keep every free actor for the next trial, and survive actors that were killed for memory.
+
+    By default Ray Tune keeps one actor: if two trials end at once, the second next trial waits for
+    a new process. It also starts no trial while another one waits for its actor.
+
+    Args:
+        controller: Ray Tune's `TuneController`.
+        resources: of an actor, as in `Trial.placement_group_factory`.
+        killed: gets the ids (Ray Tune's) of trials whose actors Ray's memory monitor killed.
+    """
+    controller._actor_cache.increase_max(resources, _UNLIMITED)
+    controller.update_max_pending_trials(_UNLIMITED)
+    controller._maybe_reuse_cached_actor = _ReuseActor(controller)
+    controller._actor_manager._actor_task_failed = _ActorTaskFailed(controller, killed)
+
+
+class _ReuseActor:
+    """Replaces `_maybe_reuse_cached_actor`: a trial whose actor is starting gets no other actor.
+
+    Ray Tune would give it a free actor and cancel the start. If trials are shorter than a start,
+    no start ever completes, and one actor runs all trials.
+    """
+
+    def __init__(self, controller: Any) -> None:
+        self._trial_to_actor = controller._trial_to_actor
+        self._original = controller._maybe_reuse_cached_actor
+
+    def __call__(self, trial: Any) -> bool:
+        return trial not in self._trial_to_actor and self._original(trial)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Ray Tune pickles its controller for a restore that is never done
+
+
+class _ActorTaskFailed:
+    """Replaces `_actor_task_failed` of the actor manager, which raises on an out-of-memory kill."""
+
+    def __init__(self, controller: Any, killed: set[str]) -> None:
+        self._actor_to_trial, self._killed = controller._actor_to_trial, killed
+        self._original = controller._actor_manager._actor_task_failed
+
+    def __call__(self, tracked_actor_task: Any, exception: Exception) -> None:
+        from ray.exceptions import OutOfMemoryError, RayActorError
+
+        if isinstance(exception, OutOfMemoryError):
+            trial = self._actor_to_trial.get(tracked_actor_task._tracked_actor)
+            self._killed |= set() if trial is None else {trial.trial_id}
+            exception = RayActorError(error_msg=str(exception))
+        self._original(tracked_actor_task, exception)
+
+
+def evict_finished(controller: Any) -> None:
+    """Remove finished trials from Ray Tune's lists, which otherwise grow with the sweep.
+
+    The newest trial stays: without any, Ray Tune's summary would look for trials on the disk.
+
+    Args:
+        controller: Ray Tune's `TuneController`, or what it shows of itself to a scheduler.
+    """
+    trials: list[Any] = controller.get_trials()
+    finished = {t for t in trials[:-1] if t.is_finished()}
+    trials[:] = [t for t in trials if t not in finished]
+    for group in (
+        controller._stopped_trials,
+        controller._failed_trials,
+        controller._trials_to_cache,  # to be written to a state that is never read
+    ):
+        group.difference_update(finished)
+    for trial in finished:
+        controller._trial_metadata.pop(trial.trial_id, None)
+        controller._live_trials.discard(trial)
+    pending = controller._pending_trials_list
+    pending[:] = [t for t in pending if t not in finished]
+
+
+class NoProgress(TrialProgressCallback):
+    """Replaces Ray Tune's progress callback, which keeps every trial that ended."""
+
+    def on_trial_result(self, *args: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_error(self, *args: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_complete(self, *args: Any, **info: Any) -> None:
+        """Nothing."""

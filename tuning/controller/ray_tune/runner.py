@@ -1,0 +1,77 @@
+"""Runs the trials of a sweep on a Ray cluster: starts workers, then Ray Tune.
+
+Processes start while this one imports, so the slow imports are inside functions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from tuning.controller.resources.capacity import Capacity
+from tuning.controller.resources.placement import Placement
+from tuning.controller.sweep import SweepController
+from tuning.controller.worker_manager import WorkerManager
+
+_MAX_BROKERS = 5
+"""A session starts so many brokers before it gives up."""
+_SLOW_IMPORTS = ("torch", "pandas")
+"""What takes long to import and does not use Ray: two threads must not import the same module."""
+
+
+@contextmanager
+def import_in_background() -> Iterator[None]:
+    """Import in a thread what Ray Train needs, while the block starts Ray's processes."""
+    thread = threading.Thread(target=lambda: [import_module(m) for m in _SLOW_IMPORTS])
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
+    """Run a sweep's trials. If the broker dies, start a new one: trials resume from checkpoints.
+
+    Args:
+        run: the sweep.
+        placement: of its trials.
+        between: called often, between the trials' events.
+    """
+    for _ in range(_MAX_BROKERS):
+        with _start_workers(run, placement) as workers:
+            from tuning.controller.ray_tune.driver import drive  # while the workers start
+
+            drive(run, workers, between)
+        if not workers.broker_lost:
+            return
+    run.give_up(f"the broker of the trials died {_MAX_BROKERS} times")
+
+
+@contextmanager
+def _start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
+    """Start the workers of a sweep in the background, and end them after the block."""
+    from trainables.launch.broker import start_broker
+    from trainables.launch.ray_train import WorkerGroupSpec
+    from trainables.launch.worker_pool import Isolation, launch
+    from tuning.controller.resources.cluster import available_nodes, cluster_nodes
+
+    broker, resources = start_broker(), run.spec.resources
+    group = WorkerGroupSpec(
+        placement.workers_per_trial[0],
+        resources.cpus_per_worker,
+        placement.gpus_per_worker,
+        run.spec.failure.start_timeout,
+        str(run.paths.ray / "train"),
+    )
+    isolation = Isolation(
+        resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
+    )
+    pool = launch(run.spec.trainable, isolation, group, placement.workers_per_trial, broker)
+    workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
+    try:
+        yield workers
+    finally:
+        workers.close()
