@@ -40,7 +40,7 @@ Regret = dict[str, dict[Sweep, Ran]]
 
 
 def tables(cells: Sequence[Cell], reference: str) -> str:
-    """Markdown: a table for each family, and further ones that include contenders with fewer sweeps,
+    """Markdown: a table for each family, and further ones with contenders that have fewer sweeps,
     on the sweeps that all of them have.
 
     Regret is 0 for the best known value of a task, from a sample or by any contender, and 1 for the
