@@ -53,7 +53,7 @@ def test_add_in_a_conditional_space(tune: Tune) -> None:
         "momentum: not active in this configuration; choose its option too: opt=sgd\n"
     )
     assert tune.refused("add", "mine", "double=1") == "double: it is computed from the others\n"
-    assert "breaks x <= 0.9" in tune.refused("add", "mine", "x=0.95", "opt=adam")
+    assert "violates x <= 0.9" in tune.refused("add", "mine", "x=0.95", "opt=adam")
     tune("add", "mine", "opt=sgd", "momentum=0.5")
     run = open_run(paths.root, read_spec(paths))
     CommandHandler(run).begin()
