@@ -1,6 +1,6 @@
 """Whether any configuration of a space satisfies its constraints.
 
-Interval arithmetic proves that there is none; random draws look for one.
+Random draws look for one; interval arithmetic proves what a constraint excludes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,7 @@ from search_spaces.formulas.constraints import (
     parse_constraints,
     resolve_values,
 )
-from search_spaces.formulas.intervals import (
-    Interval,
-    evaluate_range,
-    interval,
-    partition,
-    side_ranges,
-)
+from search_spaces.formulas.intervals import evaluate_range, interval, left_side_range
 from search_spaces.nested import show
 
 DRAWS, MIN_DRAWS = 10_000, 64
@@ -63,12 +57,12 @@ def _check_feasible(
     constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
 ) -> None:
     """Refuse constraints that no configuration satisfies, with the reason."""
-    parts = [_with_computed(box, space, fixed) for box in partition(_unconditional_domains(space))]
+    ranges = _known_ranges(space, fixed, {})
     for i, expression in enumerate(constraints):
-        if all(evaluate_range(expression, part) is False for part in parts):
-            errors.add((i,), f"never holds{_left_side_range(expression, parts)}: {expression.text}")
-    if not errors and all(any(evaluate_range(e, p) is False for e in constraints) for p in parts):
-        errors.add((), "no configuration satisfies all of them together")
+        if evaluate_range(expression, ranges) is False:
+            left = left_side_range(expression, ranges)
+            where = f" (the left side is from {left.low:g} to {left.high:g})" if left else ""
+            errors.add((i,), f"never holds{where}: {expression.text}")
     if not errors:
         _check_by_sampling(constraints, space, fixed, errors)
 
@@ -87,40 +81,22 @@ def excluded_by(
     constraints: Sequence[Expression], space: Tree, fixed: Tree, given: Mapping[str, Any]
 ) -> str | None:
     """The first constraint that the given values violate whatever the other parameters are."""
-    ranges = {name: interval(domain) for name, domain in _unconditional_domains(space).items()}
-    part = _with_computed({**ranges, **given}, space, fixed)
-    return next((e.text for e in constraints if evaluate_range(e, part) is False), None)
+    known = _known_ranges(space, fixed, given)
+    return next((e.text for e in constraints if evaluate_range(e, known) is False), None)
 
 
-def _unconditional_domains(space: Tree) -> dict[str, Domain]:
-    leaves = (leaf for leaf in parameters(space) if not leaf.when)
-    return {leaf.name: leaf.leaf for leaf in leaves if isinstance(leaf.leaf, Domain)}
-
-
-def _with_computed(part: Mapping[str, Any], space: Tree, fixed: Tree) -> dict[str, Any]:
-    """A part of the space with its fixed and computed values added."""
-    known = {**dict(fixed_values(fixed)), **part}
-    waiting = dict(fixed_formulas(fixed))
-    for leaf in parameters(space):
-        if isinstance(leaf.leaf, ComputedValue) and not leaf.when:
-            waiting[leaf.name] = leaf.leaf
+def _known_ranges(space: Tree, fixed: Tree, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Name to value or range: given, fixed and computed values, and all unconditional domains."""
+    known, waiting = dict(fixed_values(fixed)), dict(fixed_formulas(fixed))
+    for parameter in parameters(space):
+        if not parameter.when and isinstance(parameter.leaf, Domain):
+            known[parameter.name] = interval(parameter.leaf)
+        elif not parameter.when and isinstance(parameter.leaf, ComputedValue):
+            waiting[parameter.name] = parameter.leaf
+    known |= given
     for name in evaluation_order(waiting):
         known[name] = evaluate_range(waiting[name].expression, known)
     return known
-
-
-def _left_side_range(expression: Expression, parts: Sequence[Mapping[str, Any]]) -> str:
-    """The range of a comparison's left side, where it is known."""
-    lefts = [(side_ranges(expression, part) or (None,))[0] for part in parts]
-    ranges = [v if isinstance(v, Interval) else Interval(v, v) for v in lefts if _is_number(v)]
-    if len(ranges) < len(lefts):
-        return ""
-    low, high = min(r.low for r in ranges), max(r.high for r in ranges)
-    return f" (the left side is from {low:g} to {high:g})"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, Interval))
 
 
 def _check_by_sampling(

@@ -1,7 +1,7 @@
 """Interval arithmetic: the values that a formula can take over whole domains.
 
-It proves that no configuration satisfies a constraint, where samples can only suggest it, and finds
-the grid points and partial points that a constraint excludes whatever the other values are.
+It finds the grid points and partial points that a constraint excludes whatever the other values
+are. Random configurations could only suggest that.
 """
 
 from __future__ import annotations
@@ -9,22 +9,13 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from search_spaces.domains.domain import Domain
-from search_spaces.expressions import (
-    ARITHMETIC,
-    COMPARISONS,
-    FUNCTIONS,
-    Expression,
-    dotted_name,
-)
-
-MAX_COMBINATIONS = 512
-"""Combinations of values that are enumerated; further domains become intervals."""
+from search_spaces.expressions import ARITHMETIC, COMPARISONS, FUNCTIONS, Expression, dotted_name
 
 
 class Unknown(Enum):
@@ -58,29 +49,6 @@ def interval(domain: Domain) -> Any:
     return UNKNOWN
 
 
-def partition(domains: Mapping[str, Domain]) -> list[dict[str, Any]]:
-    """Parts that cover a space: small domains value by value, the others as intervals."""
-    listed: dict[str, Sequence[Any]] = {}
-    combinations = 1
-    for name, domain in sorted(domains.items(), key=lambda item: _count(item[1])):
-        combinations *= _count(domain)
-        if combinations <= MAX_COMBINATIONS:
-            listed[name] = domain.categories or range(int(domain.lower), int(domain.high) + 1)
-    rest = {name: interval(domain) for name, domain in domains.items() if name not in listed}
-    return [
-        {**rest, **dict(zip(listed, values, strict=True))}
-        for values in itertools.product(*listed.values())
-    ]
-
-
-def _count(domain: Domain) -> int:
-    """Number of a domain's values; more than `MAX_COMBINATIONS` if they cannot be enumerated."""
-    if domain.is_categorical:
-        return len(domain.categories)
-    whole = domain.integer and domain.q is None
-    return int(domain.high - domain.lower + 1) if whole else MAX_COMBINATIONS + 1
-
-
 def evaluate_range(expression: Expression, known: Known) -> Any:
     """The formula's value for all of `known`, an `Interval` that contains it, or UNKNOWN."""
     try:
@@ -89,13 +57,12 @@ def evaluate_range(expression: Expression, known: Known) -> Any:
         return UNKNOWN
 
 
-def side_ranges(expression: Expression, known: Known) -> tuple[Any, ...]:
-    """`evaluate_range` of each side of a comparison; empty for other formulas."""
+def left_side_range(expression: Expression, known: Known) -> Interval | None:
+    """The range of a comparison's left side; None for other formulas or if it is unknown."""
     tree = expression.tree
     if not isinstance(tree, ast.Compare):
-        return ()
-    parts = (tree.left, *tree.comparators)
-    return tuple(evaluate_range(Expression(expression.text, part, ()), known) for part in parts)
+        return None
+    return _as_interval(evaluate_range(Expression(expression.text, tree.left, ()), known))
 
 
 def _bound(node: ast.expr, known: Known) -> Any:
@@ -158,14 +125,14 @@ def _arithmetic(op: ast.operator, left: Any, right: Any) -> Any:
     if divides and b.low <= 0 <= b.high:
         return UNKNOWN
     if divides or safe_power or isinstance(op, (ast.Add, ast.Sub, ast.Mult)):
-        return _corner_range(lambda x, y: ARITHMETIC[type(op)](x, y), a, b)
+        corners = _at_corners(ARITHMETIC[type(op)], a, b)
+        return Interval(min(corners), max(corners))
     return UNKNOWN
 
 
-def _corner_range(function: Callable[[float, float], float], a: Interval, b: Interval) -> Interval:
-    """The range of a function that is monotonic in each argument: its extremes are at corners."""
-    corners = [function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-    return Interval(min(corners), max(corners))
+def _at_corners(function: Callable[[Any, Any], Any], a: Interval, b: Interval) -> list[Any]:
+    """Values of a function that is monotonic in each argument: its extremes are among them."""
+    return [function(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
 
 
 def _call(name: str, values: list[Any]) -> Any:
@@ -212,13 +179,10 @@ def _pair(op: ast.cmpop, left: Any, right: Any) -> Any:
     a, b = _as_interval(left), _as_interval(right)
     if a is None or b is None:
         return UNKNOWN
-    if isinstance(op, (ast.Gt, ast.GtE)):
-        a, b, op = b, a, ast.Lt() if isinstance(op, ast.Gt) else ast.LtE()
     apart = a.high < b.low or b.high < a.low
-    if isinstance(op, ast.Lt):
-        return True if a.high < b.low else False if a.low >= b.high else UNKNOWN
-    if isinstance(op, ast.LtE):
-        return True if a.high <= b.low else False if a.low > b.high else UNKNOWN
-    if apart and isinstance(op, (ast.Eq, ast.NotEq)):
-        return isinstance(op, ast.NotEq)
+    if isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) or (
+        apart and isinstance(op, (ast.Eq, ast.NotEq))
+    ):
+        outcomes = set(_at_corners(COMPARISONS[type(op)], a, b))
+        return outcomes.pop() if len(outcomes) == 1 else UNKNOWN
     return UNKNOWN
