@@ -12,7 +12,7 @@ from results.paths import TrialPaths
 from results.records.spec_file import read_spec
 from tests.ray.conftest import Tune
 from tests.trainables.local import run_trial
-from tuning.controller.trial_jobs import started
+from tuning.controller.trial_jobs import with_init_seed
 
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "federated.yaml"
 SMALL = ("budget.trials=2", "fixed.rounds=3", "scheduler.max_t=3", "space.server=fedadam")
@@ -43,7 +43,7 @@ def test_two_workers_train_the_same_model_as_one_process(tune: Tune, tmp_path: P
         alone = run_trial(
             tmp_path / record.id,
             "federated",
-            started(spec, record.config, record.seed),
+            with_init_seed(spec, record.config, record.seed),
             seed=record.seed,
         )
         for report in tune.curve("federated", record.id):

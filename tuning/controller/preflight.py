@@ -1,4 +1,4 @@
-"""What can be known to be wrong before anything starts: hyperparameters, code, metric, budgets."""
+"""Checks before anything starts: secrets, scheduler, workers, and sampled configurations."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ from search_spaces.redaction import holds_secret
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
 
-SAMPLES, _DRAWS = 64, 1000
+SAMPLES = 64
+_MAX_DRAWS = 1000
+"""Draws until the search for a configuration that keeps the constraints is given up."""
 
 
 def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
-    """Sample configurations and check each against the trainable; gives the sampled parameters.
+    """Sample configurations and check each against the trainable.
+
+    Returns:
+        The sampled parameters.
 
     Raises:
-        UserError: all mistakes at once, each with the line of the sweep file that it comes from.
+        UserError: all mistakes at once, each with its line of the sweep file.
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
     try:
         found = [
             *_secrets(spec),
-            *_populations(spec),
-            *_workers(spec, sampled),
-            *_mistakes(spec, sampled),
+            *_population_problems(spec),
+            *_worker_problems(spec, sampled),
+            *_config_problems(spec, sampled),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
@@ -45,7 +50,7 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
 
 
 def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
-    """What would be written down, in the sweep folder and in MLflow, and should not be."""
+    """Values that look like secrets: they would be written to the sweep folder and to MLflow."""
     data = spec.model_dump(mode="json")
     advice: dict[KeyPath, str] = dict.fromkeys(
         ENV_FIELDS, "write ${NAME} in its place, and set that variable"
@@ -58,8 +63,8 @@ def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     ]
 
 
-def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
-    """A scheduler that copies weights needs checkpoints that can be copied."""
+def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """Population based training copies checkpoints, which not every trainable and mirror allows."""
     name = spec.scheduler.name
     if name not in ("pbt", "pb2"):
         return []
@@ -75,29 +80,29 @@ def _populations(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     return found
 
 
-def _workers(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
-    """What cannot be shared by the workers, by any number of them that a trial may have."""
+def _worker_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Parameters that cannot be shared by each number of workers that a trial may have."""
     asked = spec.resources
     counts = range(asked.min_workers, asked.max_workers + 1)
     trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
     for params in sampled:
         for path, problem in trainable.worker_problems(spec.nest(params), counts):
-            place = _in_file(spec, path, params)[0] if path else ("resources", "workers")
+            place = _locate(spec, path, params)[0] if path else ("resources", "workers")
             seen.setdefault(place, problem)
     return list(seen.items())
 
 
-def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+def _config_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
     """Every mistake once, by its place in the file.
 
-    A rule that a range breaks is told with one value: the bound, as it stands in the file.
+    If a range breaks a rule, the message has one value: the bound, as written in the file.
     """
     seen: dict[tuple[KeyPath, str], str] = {}
     model = resolve(spec.trainable).Config
     for params in reversed(sampled):
         config = spec.nest(params)
         for path, problem in model.problems(config):
-            place, leaf = _in_file(spec, path or _named(problem, config), params)
+            place, leaf = _locate(spec, path or _first_named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
             if isinstance(leaf, ComputedValue) and "whole number" in problem:
@@ -109,18 +114,18 @@ def _mistakes(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyP
 
 
 def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
-    """The points to try first, then configurations as random search would draw them, with every
-    bound and category among them.
+    """Sample configurations that keep the constraints.
 
-    Each keeps the constraints; bounds and categories that none could be found for are left out.
+    First the `points`, then `count` random ones, then one with each bound and each category, if
+    there is one that keeps the constraints.
     """
     rng = random.Random(spec.seed)
     given = [*spec.points, *({} for _ in range(count))]
-    sampled = [p for point in given if (p := _drawn(spec, rng, point)) is not None]
+    sampled = [p for point in given if (p := _draw_with(spec, rng, point)) is not None]
     for leaf in parameters(spec.space):
         if isinstance(leaf.leaf, Domain):
             for extreme in _extremes(leaf.leaf):
-                found = _drawn(spec, rng, {**dict(leaf.when), leaf.name: extreme})
+                found = _draw_with(spec, rng, {**dict(leaf.when), leaf.name: extreme})
                 sampled += [] if found is None else [found]
     lowest = draw(spec.space, lambda _, domain: _extremes(domain)[0])
     highest = draw(spec.space, lambda _, domain: _extremes(domain)[-1])
@@ -129,14 +134,14 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _drawn(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A random configuration that has the given values and keeps the constraints."""
+def _draw_with(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
+    """A random configuration that has the given values and keeps the constraints, if found."""
 
     def pick(name: str, domain: Domain) -> Any:
         return given[name] if name in given else draw_value(domain, rng)
 
-    drawn = (draw(spec.space, pick) for _ in range(_DRAWS))
-    return next((params for params in drawn if spec.violated_constraint(params) is None), None)
+    candidates = (draw(spec.space, pick) for _ in range(_MAX_DRAWS))
+    return next((params for params in candidates if spec.violated_constraint(params) is None), None)
 
 
 def _extremes(domain: Domain) -> list[Any]:
@@ -145,15 +150,15 @@ def _extremes(domain: Domain) -> list[Any]:
     return [domain.lower, domain.high]
 
 
-def _named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
-    """The first hyperparameter that a problem with several of them speaks of."""
+def _first_named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
+    """The first hyperparameter that a message names."""
     return tuple(word for word in re.findall(r"\w+", problem) if word in config)[:1]
 
 
-def _in_file(
+def _locate(
     spec: SweepSpec, path: tuple[str, ...], params: dict[str, Any]
 ) -> tuple[KeyPath, Leaf | None]:
-    """Where a hyperparameter stands in the sweep file, and the leaf of the space or formula."""
+    """The place of a hyperparameter in the sweep file, and its leaf of the space or formula."""
     name = dotted(path)
     for leaf in parameters(spec.space):
         if all(params.get(chooser) == label for chooser, label in leaf.when) and (

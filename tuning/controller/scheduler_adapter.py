@@ -1,4 +1,4 @@
-"""Between the books and the scheduler: records and reports go in, decisions come out."""
+"""Connects a sweep to its scheduler: records and reports go in, decisions come out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tuning.search.schedulers import Decision, Era, Exploit, History, make_sched
 
 
 class SchedulerAdapter:
-    """Asks the sweep's scheduler about trials, in its own terms.
+    """Translates between records and reports and the scheduler's steps and scores.
 
     Attributes:
         rungs: steps of the scheduler's clock at which a trial may be paused.
-        curves: by the trial's number, each step of that clock with the first objective's score.
+        curves: by number of the configuration, the first objective's score at each step of that
+            clock.
     """
 
     def __init__(self, spec: SweepSpec) -> None:
@@ -29,7 +30,7 @@ class SchedulerAdapter:
         self._stopped: set[str] = set()
 
     def fault(self, report: Report) -> str | None:
-        """What shows in a report's objectives that the model diverged, in a few words."""
+        """Why a report shows that the model diverged, in a few words; None if it does not."""
         limit = self._spec.failure.diverged_above
         for name in (o.metric for o in self._spec.objectives):
             value = report.metrics.get(name, 0.0)
@@ -39,7 +40,7 @@ class SchedulerAdapter:
         return None
 
     def decide(self, record: TrialRecord, report: Report) -> Decision:
-        """What becomes of a trial; one that did not report every objective just goes on."""
+        """The decision about a trial; CONTINUE if a report lacks an objective."""
         values = self._values(report)
         if values is None:
             return Decision.CONTINUE
@@ -47,10 +48,15 @@ class SchedulerAdapter:
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
-        return self._together(record, clock, scores)
+        return self._decide_jointly(record, clock, scores)
 
-    def _together(self, record: TrialRecord, clock: int, scores: tuple[float, ...]) -> Decision:
-        """Ask about the mean of all replicates, when the last of them has come to a step."""
+    def _decide_jointly(
+        self, record: TrialRecord, clock: int, scores: tuple[float, ...]
+    ) -> Decision:
+        """Ask the scheduler about the mean of all replicates, once all reached a step.
+
+        If the mean is stopped, all replicates are.
+        """
         first, joint = base_trial_id(record.id), self._joint.add(record.id, clock, scores)
         decision = Decision.CONTINUE
         if joint is not None:
@@ -66,12 +72,12 @@ class SchedulerAdapter:
     def replay(
         self, history: Iterable[tuple[TrialRecord, Report]]
     ) -> dict[str, tuple[Report, Decision]]:
-        """Bring the scheduler back to where the recorded reports left it.
+        """Bring the scheduler to the state after the recorded reports.
 
         Returns:
-            Of each trial that is not finished, nor begun anew since: its last report and the
-            decision upon it, which a killed driver may not have lived to act on. Of a paused trial
-            only where it is not to pause: its scheduler was changed since.
+            The last report of a trial and the decision about it, by id, if a killed driver may not
+            have acted on the decision: the trial is unfinished and no later attempt started. Also
+            of paused trials that the scheduler, which was changed since, would not pause.
         """
         last: dict[str, tuple[Report, Decision]] = {}
         records: dict[str, TrialRecord] = {}
@@ -79,26 +85,26 @@ class SchedulerAdapter:
             if self.fault(report) is None:
                 records[record.id] = record
                 last[record.id] = report, self.decide(record, report)
-        return {i: d for i, d in last.items() if _undecided(records[i], *d)}
+        return {i: d for i, d in last.items() if _is_unapplied(records[i], *d)}
 
     def on_trial_resume(self, trial_id: str) -> None:
-        """The trial was begun, or is no longer paused."""
+        """An attempt of the trial starts."""
         self._scheduler.on_trial_resume(trial_id)
 
     def on_trial_complete(self, trial_id: str) -> None:
-        """The trial ended."""
+        """The trial has ended."""
         self._scheduler.on_trial_complete(trial_id)
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
-        """The paused trial that should go on now: see `Scheduler.next_to_resume`."""
+        """The paused trial that continues now; see `Scheduler.next_to_resume`."""
         return self._scheduler.next_to_resume(more=more, idle=idle)
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
-        """Whether the trial that was called goes on from another's weights."""
+        """Whose weights the resumed trial continues from; None for its own."""
         return self._scheduler.exploit(trial_id, _Histories(records))
 
     def finals(self, trial_id: str) -> list[float] | None:
-        """The objectives' values in the trial's last report of all of them."""
+        """The objectives' values in the last report that has all of them."""
         return self._finals.get(trial_id)
 
     def _values(self, report: Report) -> list[float] | None:
@@ -109,7 +115,7 @@ class SchedulerAdapter:
 
 
 class _Histories(Mapping[str, History]):
-    """Of each trial when it is asked for: most schedulers never do."""
+    """The history of each trial, made when it is read: most schedulers read none."""
 
     def __init__(self, records: Mapping[str, TrialRecord]) -> None:
         self._records = records
@@ -124,11 +130,11 @@ class _Histories(Mapping[str, History]):
         return len(self._records)
 
 
-def _undecided(record: TrialRecord, report: Report, decision: Decision) -> bool:
-    if record.attempts and record.attempts[-1].number > report.attempt:  # begun since
+def _is_unapplied(record: TrialRecord, report: Report, decision: Decision) -> bool:
+    if record.attempts and record.attempts[-1].number > report.attempt:  # a later attempt started
         return False
-    called_off = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
-    return record.state.active or called_off
+    no_longer_paused = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
+    return record.state.active or no_longer_paused
 
 
 def _history(record: TrialRecord) -> History:
@@ -140,7 +146,7 @@ def _history(record: TrialRecord) -> History:
 def _in_order(
     history: Iterable[tuple[TrialRecord, Report]],
 ) -> list[tuple[TrialRecord, Report]]:
-    """By time; each trial by its steps, in which it comes, even if a clock was set back."""
+    """Reports of all trials by time; those of one trial in their order, whatever their times."""
     newest: dict[str, float] = {}
     timed = []
     for record, report in history:

@@ -1,4 +1,4 @@
-"""One session of a sweep, from `tune run` or `tune resume` to its end."""
+"""One session of a sweep: open its folder, run what is left, write the results."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def run_session(
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with interrupt or Interrupt() as stop, open_sweep(paths, spec, observers) as run:
-        ending, tracking = None, TrackerObserver(make_tracker(spec, paths, run.table.fence))
+        ending = None
         try:
+            tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
             _report_changes(run)
             stop.watch(run.interrupt)
             commands = CommandHandler(run)
@@ -74,7 +75,7 @@ def run_session(
 def open_sweep(
     paths: SweepPaths, spec: SweepSpec, observers: Iterable[SweepEvents] = ()
 ) -> Iterator[SweepController]:
-    """Own a sweep's folder while the block runs: repair it, read it back, count the seconds.
+    """Own a sweep's folder while the block runs: repair it, read it, count the session's seconds.
 
     Args:
         paths, spec: of the sweep.
@@ -98,8 +99,8 @@ def open_sweep(
         repaired = [*repair_spec(paths), *repair_state(paths)]
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
         spent = stack.enter_context(record_session_time(paths, fence))
-        study, said = open_study(paths, spec)
-        repaired += [*said, *repair_trials(paths, spec, study)]
+        study, messages = open_study(paths, spec)
+        repaired += [*messages, *repair_trials(paths, spec, study)]
         run = SweepController(
             spec,
             paths,
@@ -160,7 +161,7 @@ def _start(
     spent_s: float,
     observers: Iterable[SweepEvents],
 ) -> None:
-    """Tell observers what the folder has: a killed session may not have told all."""
+    """Tell observers what earlier sessions recorded."""
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
@@ -178,7 +179,7 @@ def _report_changes(run: SweepController) -> None:
 
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
-    """Where trials run while the block does, on a Ray cluster; None if none is left to run."""
+    """Join or start a Ray cluster while the block runs; None if no trial is left to run."""
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.cluster import ray_cluster
@@ -205,11 +206,11 @@ def _run_trials(run: SweepController, placement: Placement, between: Callable[[]
 
 
 def _hide_secrets(run: SweepController) -> None:
-    """Remove secrets from the logs of attempts whose processes had no time to do so."""
+    """Remove secrets from the logs of attempts whose processes were killed before they did."""
     for record in run.records.values():
         for attempt in record.attempts:
-            ended_it = record.state.finished and attempt is record.attempts[-1]
-            if attempt.error or not ended_it:  # others may have been cut off without an error
+            ended_trial = record.state.finished and attempt is record.attempts[-1]
+            if attempt.error or not ended_trial:  # a killed attempt may have no error
                 for log in run.paths.trial(record.id).attempt(attempt.number).glob("*.log"):
                     redact_file(log)
 

@@ -1,4 +1,4 @@
-"""What a worker is told of a trial, from the sweep's spec."""
+"""The jobs that workers get: how to train one attempt of a trial, from the sweep's spec."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tuning.controller.resources.placement import Allocation
 
 
 def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
-    """The digest of all that decides how a trial of a sweep comes out."""
+    """A digest of everything that determines the result of a trial: code, data, config, seed."""
     clock = spec.scheduler.time_attr, spec.scheduler.max_t
-    begun = started(spec, config, seed)
+    full = with_init_seed(spec, config, seed)
     asked = spec.resources
     workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
-    return identity(resolve(spec.trainable).source(), begun, seed, workers, *clock)
+    return identity(resolve(spec.trainable).source(), full, seed, workers, *clock)
 
 
 def make_job(
@@ -36,12 +36,21 @@ def make_job(
     attempt: int,
     cache: str,
 ) -> TrialJob:
-    """One attempt of a trial."""
+    """One attempt of a trial, on one worker.
+
+    Args:
+        spec: of the sweep.
+        trial_id, folder: of the trial.
+        config: of the trial, before its initial weights are chosen.
+        seed: of the trial.
+        attempt: number of the attempt, from 1.
+        cache: folder of prepared data.
+    """
     return TrialJob(
         trial_id=trial_id,
         folder=str(folder),
         trainable=spec.trainable,
-        config=started(spec, config, seed),
+        config=with_init_seed(spec, config, seed),
         seed=seed,
         attempt=attempt,
         cache=cache,
@@ -51,7 +60,7 @@ def make_job(
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
         hang_timeout_s=spec.failure.hang_timeout,
-        # a rank that waits is silent: it must not be taken for one that hangs
+        # a rank that waits for disk space is silent, and must not count as hanging
         wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
     )
 
@@ -65,7 +74,7 @@ def make_attempt_job(
     rungs: tuple[int, ...],
     mirror: MirrorLocation | None,
 ) -> TrialJob:
-    """The newest attempt of a trial.
+    """The job of a trial's newest attempt.
 
     Args:
         spec: of the sweep.
@@ -88,8 +97,8 @@ def make_attempt_job(
     return replace(job, workers=workers, avoid=avoid, rungs=rungs, mirror=mirror)
 
 
-def started(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A trial's configuration with its initial weights settled, see `search.shared_init`."""
+def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A trial's configuration with the seed of its initial weights; see `search.shared_init`."""
     shared = spec.search.shared_init
     return resolve(spec.trainable).Config.with_init_seed(config, spec.seed if shared else seed)
 
@@ -104,14 +113,15 @@ def make_rerun_job(
     seed: int | None = None,
     config: dict[str, Any] | None = None,
 ) -> TrialJob:
-    """A trial once more, in files of its own, with a checkpoint at its end only.
+    """A job that repeats a trial in a folder of its own, with one checkpoint at the end.
 
     Args:
-        spec, record: of the trial.
-        files: where the repetition is kept.
+        spec: of the sweep.
+        record: of the trial.
+        files: of the repetition.
         cache: folder of prepared data.
         until: the step at which it ends.
-        seed, config: where they are not the trial's own.
+        seed, config: default: the trial's.
     """
     job = make_job(
         spec,

@@ -104,27 +104,30 @@ class TrialSource:
 def inherit(
     record: TrialRecord, step: int, exploit: Exploit, spec: SweepSpec, paths: SweepPaths
 ) -> TrialRecord:
-    """Put the donor's newest checkpoint into the trial's folder; gives its record with the new
-    parameters, which the caller writes. Done again after a crash in between, it does the same.
+    """Copy the donor's newest checkpoint to a paused trial.
+
+    If the new parameters are not in the space (they break a constraint, or belong to another
+    option), the donor's parameters are used. A repetition after a crash gives the same result.
 
     Args:
-        record: of a trial of which nothing runs.
-        step: the trial's own last one.
+        record: of the trial.
+        step: the trial's last one.
         exploit: what the scheduler decided.
         spec, paths: of the sweep.
 
-    Where the new parameters are none that the space can give (they break a constraint, or belong to
-    another option), those of the donor are taken unchanged.
+    Returns:
+        The record with the new parameters, which is not written; unchanged if the donor has no
+        checkpoint.
     """
     found = newest_intact(paths.trial(exploit.donor))
     if found is None:
-        log.warning("%s goes on by itself: %s has no checkpoint", record.id, exploit.donor)
+        log.warning("%s keeps its own weights: %s has no checkpoint", record.id, exploit.donor)
         return record
     copy_checkpoint(paths.trial(record.id), found)
     after = exploit.params
     if not is_complete(spec, after):
         after = read_trial(paths.trial(exploit.donor)).params
-    taken = InheritedWeights(
+    inherited = InheritedWeights(
         step=step,
         donor=exploit.donor,
         donor_step=found.step,
@@ -134,6 +137,6 @@ def inherit(
     update = {
         "params": after,
         "config": spec.nest(after),
-        "lineage": (*record.lineage, taken),
+        "lineage": (*record.lineage, inherited),
     }
     return record.model_copy(update=update)

@@ -47,14 +47,14 @@ def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -
         UserError: the configuration is no longer valid.
     """
     from search_spaces.errors import UserError
-    from tuning.controller.trial_jobs import started
+    from tuning.controller.trial_jobs import with_init_seed
 
     if problems := trainable.Config.problems(record.config):
         lines = (
             f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
         )
         raise UserError(*lines)
-    return trainable.Config.model_validate(started(spec, record.config, record.seed))
+    return trainable.Config.model_validate(with_init_seed(spec, record.config, record.seed))
 
 
 def cache_of(paths: SweepPaths) -> Path:
