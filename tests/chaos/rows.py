@@ -77,7 +77,7 @@ ROWS = {
         f"{FULL}::test_full_disk_loses_only_the_line_that_does_not_fit",
         f"{FULL}::test_full_disk_keeps_the_older_checkpoint",
         f"{FULL}::test_sweep_resumes_after_a_full_disk",
-        f"{FAILING}::test_a_full_disk_stops_the_sweep_and_loses_no_trial",
+        f"{FAILING}::test_full_disk_stops_the_sweep_and_loses_no_trial",
         "tests/cli/look/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
     ),
     "10": row_of_tests(
@@ -103,15 +103,15 @@ ROWS = {
     "12": row_of_tests(
         "out of memory: a process's limit, a GPU's",
         f"{FAULTS}[needs_much_memory]",
-        f"{FAILING}::test_a_smaller_micro_batch_until_there_is_none",
-        f"{FAILING}::test_what_follows_a_lack_of_memory_is_chosen",
+        f"{FAILING}::test_shrink_halves_the_micro_batch_down_to_one",
+        f"{FAILING}::test_on_oom_chooses_the_remedy",
     ),
     "machine": Row("a machine's memory used up", machine_memory.cases, machine_memory.exhausted),
     "13": row_of_tests(
         "a model that diverges",
         "tests/ray/test_faults.py::test_diverged_trial_never_wins",
-        f"{FAILING}::test_a_bound_of_divergence",
-        f"{SWEEP}::test_a_metric_that_is_no_number_fails_the_trial",
+        f"{FAILING}::test_diverged_above_fails_the_trial",
+        f"{SWEEP}::test_metric_that_is_not_finite_fails_the_trial",
         "tests/trainables/checkpointing/test_saver.py::test_diverged_model_is_not_saved",
     ),
     "14": row_of_tests(
@@ -140,22 +140,22 @@ ROWS = {
     "17": row_of_tests(
         "a poison configuration",
         "tests/ray/test_faults.py::test_repeated_error_ends_the_trial",
-        f"{FAILING}::test_a_poison_configuration_is_given_up_with_one_line",
-        f"{FAILING}::test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck",
+        f"{FAILING}::test_same_error_fails_the_trial_with_one_line",
+        f"{FAILING}::test_repeated_loss_at_the_same_step_counts_as_a_bug",
     ),
     "18": row_of_tests(
         "late and duplicate reports, a clock set back",
         f"{SWEEP}::test_late_reports_change_nothing",
-        f"{SWEEP}::test_told_twice_is_told_once",
-        "tests/tuning/controller/test_late.py::test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing",
-        "tests/tuning/controller/test_late.py::test_a_clock_that_is_set",
+        f"{SWEEP}::test_outcome_told_twice_counts_once",
+        "tests/tuning/controller/test_late_reports.py::test_late_reports_of_a_superseded_attempt_are_ignored",
+        "tests/tuning/controller/test_late_reports.py::test_changed_clock_changes_no_decision",
     ),
     "19": row_of_tests(
         "the study lost or damaged",
         f"{REPAIR}::test_lost_study_is_rebuilt",
         f"{SWEEP}::test_resume_without_the_study_rebuilds_it",
-        f"{SWEEP}::test_a_torn_journal_line_is_cut_off",
-        f"{SWEEP}::test_killed_between_proposal_and_record",
+        f"{SWEEP}::test_torn_journal_line_is_dropped",
+        f"{SWEEP}::test_proposal_without_a_record_is_resumed",
     ),
     "20": row_of_tests(
         "resumed under other versions",

@@ -1,4 +1,4 @@
-"""A sweep's books driven by hand: no Ray, the trials are functions of their configuration."""
+"""Sweeps without Ray: trials are functions of their configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def train(
     upto: int = STEPS,
     value: Callable[[dict[str, Any], int], float] = loss,
 ) -> Decision:
-    """Report steps as a trial would, from where it left off; ends it when the books say so."""
+    """Report steps as a trial would, from its last one, until the sweep stops it."""
     for step in range((run.table.last_step(job.trial_id) or 0) + 1, upto + 1):
         report = Report(
             step=step,
@@ -71,12 +71,12 @@ def train(
 
 
 def save(job: TrialJob, step: int) -> None:
-    """A checkpoint that says whose it is."""
+    """Commit a checkpoint that names its trial and step."""
     write_checkpoint(job.paths, step, {"weights.txt": f"{job.trial_id} at {step}"}, job.attempt)
 
 
 def finish(run: SweepController) -> None:
-    """Run trial after trial until nothing is left."""
+    """Run all trials, one after another."""
     while not run.finished:
         job = run.next_trial()
         assert job is not None

@@ -1,4 +1,4 @@
-"""Sweeps for other sweeps to learn from."""
+"""Sweeps in a storage, which other sweeps learn from."""
 
 from results.storage.fencing import NullFence
 from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep

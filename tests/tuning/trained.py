@@ -1,4 +1,4 @@
-"""A sweep whose trials really train, in this process and without Ray."""
+"""Sweeps whose trials train, in this process and without Ray."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tuning.search.schedulers import Decision
 
 
 @dataclass(frozen=True)
-class TrialTable:
-    """Passes reports to the books, as the driver does."""
+class DirectChannel:
+    """Passes reports to the sweep, as the driver does."""
 
     run: SweepController
     trial: str
 
     def report(self, report: Report) -> Answer:
-        going_on = self.run.on_report(self.trial, report) is Decision.CONTINUE
-        return Answer.CONTINUE if going_on else Answer.STOP
+        continues = self.run.on_report(self.trial, report) is Decision.CONTINUE
+        return Answer.CONTINUE if continues else Answer.STOP
 
 
 def train_all(run: SweepController) -> None:
-    """Train what is left of a sweep, trial after trial."""
+    """Train the remaining trials of a sweep, one after another."""
     while not run.finished:
         job = run.next_trial()
         assert job is not None
-        run_local(job, TrialTable(run, job.trial_id))
+        run_local(job, DirectChannel(run, job.trial_id))
         run.on_ended(job.trial_id)

@@ -1,4 +1,4 @@
-"""What the books do about failures: budgets, shrinking, divergence, what is told."""
+"""What follows failures: retries by cause, smaller micro-batches, divergence, full disks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OOM = "rank 0: OutOfMemoryError: CUDA out of memory"
 
 
 def fail(run: SweepController, error: str, times: int, upto: int | None = None) -> str:
-    """Fail the same trial so often, each time a step further where `upto` is given."""
+    """Fail the same trial `times` times, each time one step later if `upto` is given."""
     job = run.next_trial()
     assert job is not None
     for number in range(times):
@@ -39,7 +39,7 @@ def state_of(run: SweepController, trial_id: str) -> TrialState:
     return run.records[trial_id].state
 
 
-def test_each_cause_has_its_own_budget(tmp_path: Path) -> None:
+def test_each_cause_has_its_own_retries(tmp_path: Path) -> None:
     limits = {"max_retries": 1, "max_preemptions": 3, "max_infrastructure": 2}
     run = open_run(tmp_path / "s", make_spec(failure=limits, scheduler={"name": "none"}))
     trial = fail(run, PREEMPTED, 3)
@@ -61,7 +61,7 @@ def test_each_cause_has_its_own_budget(tmp_path: Path) -> None:
     assert causes == [Cause.PREEMPTION] * 3 + [Cause.INFRASTRUCTURE] * 2 + [Cause.BUG] * 2
 
 
-def test_a_poison_configuration_is_given_up_with_one_line(tmp_path: Path) -> None:
+def test_same_error_fails_the_trial_with_one_line(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 2}))
     trial = fail(run, "rank 1: ValueError: bad shape 17", 3)
     assert run.records[trial].reason == "rank 1: ValueError: bad shape 17 (the same error 3 times)"
@@ -69,7 +69,7 @@ def test_a_poison_configuration_is_given_up_with_one_line(tmp_path: Path) -> Non
     assert [r.state for r in run.records.values()].count(TrialState.FAILED) == 1
 
 
-def test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck(tmp_path: Path) -> None:
+def test_repeated_loss_at_the_same_step_counts_as_a_bug(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 1}))
     trial = fail(run, DIED, 3)
     assert state_of(run, trial) is TrialState.FAILED
@@ -82,7 +82,7 @@ def test_a_process_that_dies_at_the_same_step_again_is_no_bad_luck(tmp_path: Pat
     assert state_of(run, other) is TrialState.PENDING
 
 
-def test_a_smaller_micro_batch_until_there_is_none(tmp_path: Path) -> None:
+def test_shrink_halves_the_micro_batch_down_to_one(tmp_path: Path) -> None:
     spec = make_spec(
         space={"batch_size": {"choice": [8, 12]}},
         resources={"workers": 2},
@@ -115,14 +115,14 @@ def test_a_smaller_micro_batch_until_there_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["infeasible", "fail_trial"])
-def test_what_follows_a_lack_of_memory_is_chosen(tmp_path: Path, policy: str) -> None:
+def test_on_oom_chooses_the_remedy(tmp_path: Path, policy: str) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"on_oom": policy}))
     trial = fail(run, OOM, 1)
     assert state_of(run, trial) is TrialState.FAILED
     assert run.records[trial].attempts[0].remedy == policy
 
 
-def test_a_bound_of_divergence(tmp_path: Path) -> None:
+def test_diverged_above_fails_the_trial(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"diverged_above": 50.0}))
     job = run.next_trial()
     assert job is not None
@@ -131,7 +131,7 @@ def test_a_bound_of_divergence(tmp_path: Path) -> None:
     assert (record.reason, record.end_step) == ("diverged: loss is 100.0", 2)
 
 
-def test_a_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
+def test_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
     trial = fail(run, "rank 0: OSError: [Errno 28] No space left on device", 1)
     assert run.gave_up
@@ -144,7 +144,7 @@ def test_a_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
     assert again.trial_id == trial
 
 
-def test_a_pattern_in_the_log_decides(tmp_path: Path) -> None:
+def test_on_log_pattern_chooses_the_remedy(tmp_path: Path) -> None:
     failure = {"on_log": {"ECC error": "retry_elsewhere", "no licence": "fail_trial"}}
     run = open_run(tmp_path / "s", make_spec(failure=failure))
     for said, remedy in (("an ECC error", Remedy.RETRY_ELSEWHERE), ("no licence", "fail_trial")):
@@ -165,7 +165,7 @@ def test_a_pattern_in_the_log_decides(tmp_path: Path) -> None:
         ("rank 0: ValueError: no", {}, []),
     ],
 )
-def test_the_machine_to_blame_is_the_one_whose_rank_said_so(
+def test_blamed_machine_is_of_the_rank_that_failed(
     tmp_path: Path, error: str, logs: dict[int, str], blamed: list[str]
 ) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"on_log": {"ECC error": "retry_elsewhere"}}))

@@ -1,4 +1,4 @@
-"""Trials that are paused in the books: continued when called, cloned, and never forgotten."""
+"""Paused trials: promoted, cloned by populations, and kept over sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def weights(run, trial_id, step):
     return (run.paths.trial(trial_id).checkpoint(step) / "weights.txt").read_text()
 
 
-def test_the_best_are_continued_and_the_rest_keep_waiting(tmp_path):
+def test_best_trials_are_promoted_and_others_stay_paused(tmp_path):
     run = open_run(tmp_path, spec())
     finish(run)
     ends = Counter((r.state, r.reason) for r in run.records.values())
@@ -35,8 +35,7 @@ def test_the_best_are_continued_and_the_rest_keep_waiting(tmp_path):
 
 
 @pytest.mark.parametrize("searcher", ["random", "mfgp"])
-def test_a_longer_sweep_decides_as_if_it_had_been_so_long_from_the_start(tmp_path, searcher):
-    """One after another, and the short one brought a trial to its end without being hurried."""
+def test_extended_sweep_promotes_as_a_longer_one(tmp_path, searcher):
     search = {"name": searcher, "startup_trials": 3}
     short, long = (spec(search=search, trials=n) for n in (9, 15))
     whole = open_run(tmp_path / "whole", long)
@@ -48,23 +47,23 @@ def test_a_longer_sweep_decides_as_if_it_had_been_so_long_from_the_start(tmp_pat
     assert outcome(grown) == outcome(whole)
     promoted = [grown.records[i] for i in paused if len(grown.records[i].attempts) > 1]
     assert promoted
-    for record in promoted:  # from its checkpoint: no step is done twice
+    for record in promoted:  # continues from its checkpoint: no step is repeated
         files = grown.paths.trial(record.id)
         assert [line.attempt for line in read_reports(files)][:2] == [1, 2]
         assert weights(grown, record.id, 1) == f"{record.id} at 1"
 
 
-def test_a_sweep_that_was_too_short_for_any_promotion_differs_by_that_one(tmp_path):
-    """Its best trial was hurried to the end, ahead of what the longer one would have done."""
+def test_short_sweep_completes_its_best_trial(tmp_path):
+    """The best trial completes, although a longer sweep would have proposed more first."""
     finish(open_run(tmp_path / "grown", spec(trials=2)))
     grown = open_run(tmp_path / "grown", spec(trials=9))
-    (hurried,) = (r for r in grown.records.values() if r.state is TrialState.COMPLETED)
+    (completed,) = (r for r in grown.records.values() if r.state is TrialState.COMPLETED)
     finish(grown)
-    assert grown.records[hurried.id] == hurried
+    assert grown.records[completed.id] == completed
     assert len(grown.records) == 9
 
 
-def test_a_hard_limit_leaves_paused_trials_to_a_longer_budget(tmp_path):
+def test_hard_limit_leaves_paused_trials_paused(tmp_path):
     short = make_spec(scheduler=PROMOTE, budget={"trials": 9, "target": 0.1})
     run = open_run(tmp_path, short)
     while not run.finished:
@@ -86,7 +85,7 @@ def test_a_hard_limit_leaves_paused_trials_to_a_longer_budget(tmp_path):
     ],
     ids=["none", "shorter", "asha"],
 )
-def test_another_scheduler_decides_about_what_was_paused(tmp_path, scheduler, ends):
+def test_changed_scheduler_decides_about_paused_trials(tmp_path, scheduler, ends):
     first = open_run(tmp_path, spec())
     for _ in range(3):
         train(first, first.next_trial())
@@ -97,7 +96,7 @@ def test_another_scheduler_decides_about_what_was_paused(tmp_path, scheduler, en
     assert not any(r.state is TrialState.PAUSED for r in run.records.values())
 
 
-def test_a_paused_trial_that_breaks_an_outcome_constraint_cannot_win(tmp_path):
+def test_paused_trial_that_breaks_an_outcome_constraint_is_not_eligible(tmp_path):
     run = open_run(tmp_path, spec(search={"name": "random"}, outcome_constraints=["size <= 0.5"]))
     finish(run)
     rests = [r for r in run.records.values() if r.state is TrialState.PAUSED]
@@ -107,7 +106,7 @@ def test_a_paused_trial_that_breaks_an_outcome_constraint_cannot_win(tmp_path):
         assert record.eligible or "breaks size <= 0.5" in record.reason
 
 
-def test_a_paused_trial_waits_with_its_checkpoint(tmp_path):
+def test_paused_trial_keeps_its_checkpoint(tmp_path):
     run = open_run(tmp_path, spec())
     job = run.next_trial()
     assert train(run, job) is Decision.PAUSE
@@ -122,7 +121,7 @@ def test_a_paused_trial_waits_with_its_checkpoint(tmp_path):
 @pytest.mark.parametrize("moves", [1, 8, 14])
 @pytest.mark.parametrize("lost", [False, True], ids=["decided", "undecided"])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, lost):
-    """The driver dies between two attempts, or before it acted on the last report."""
+    """The driver dies between two attempts, or before it acts on the last report."""
     whole = open_run(tmp_path / "whole", spec(scheduler))
     finish(whole)
     killed = open_run(tmp_path / "killed", spec(scheduler))
@@ -138,7 +137,7 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, los
     assert outcome(resumed) == outcome(whole)
 
 
-def test_an_interrupted_sweep_keeps_its_paused_trials(tmp_path):
+def test_interrupted_sweep_keeps_paused_trials(tmp_path):
     run = open_run(tmp_path, spec())
     for _ in range(2):
         train(run, run.next_trial())
@@ -147,7 +146,7 @@ def test_an_interrupted_sweep_keeps_its_paused_trials(tmp_path):
     assert {r.state for r in read_trials(run.paths)} == {TrialState.PAUSED}
 
 
-def test_a_population_takes_over_weights_and_parameters(tmp_path):
+def test_population_inherits_weights_and_parameters(tmp_path):
     run = open_run(tmp_path, spec(PBT))
     finish(run)
     records = read_trials(run.paths)
@@ -168,7 +167,7 @@ def test_a_population_takes_over_weights_and_parameters(tmp_path):
         assert not weights(run, record.id, inherited.step).startswith(record.id)
 
 
-def test_several_objectives_are_told_and_stopped_by(tmp_path):
+def test_several_objectives_stop_trials_and_reach_the_study(tmp_path):
     several = make_spec(
         metric=["loss", "size"],
         mode=["min", "max"],

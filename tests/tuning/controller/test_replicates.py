@@ -1,4 +1,4 @@
-"""Each configuration under several seeds: judged, told and compared by the mean."""
+"""Configurations under several seeds: scheduler, study and leaderboard see the mean."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def noisy(run: SweepController, job: Any) -> Value:
 
 
 def run_all(run: SweepController, at_once: int = 3) -> None:
-    """Trials side by side, a step of each in turn, as they would run on a cluster."""
+    """Run trials at once, one step of each in turn."""
     live: dict[str, Any] = {}
     while not run.finished:
         while len(live) < at_once and (job := run.next_trial()) is not None:
@@ -58,7 +58,7 @@ def told(run: SweepController) -> Any:
     return run.study.trials
 
 
-def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path: Path) -> None:
+def test_study_gets_the_mean_of_all_replicates(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of())
     run_all(run)
     groups = groups_of(run)
@@ -76,7 +76,7 @@ def test_a_configuration_has_its_seeds_and_the_searcher_hears_the_mean(tmp_path:
     assert len(told(run)) == 4
 
 
-def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: Path) -> None:
+def test_winner_has_the_best_mean(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of())
     run_all(run)
     board = read_leaderboard(run.paths, "loss", "min")
@@ -102,7 +102,9 @@ def test_the_winner_has_the_best_mean_and_the_table_says_by_how_much(tmp_path: P
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("killed_after", [1, 2, 3, 5])
-def test_a_kill_changes_nothing(tmp_path: Path, killed_after: int, lost: bool) -> None:
+def test_killed_and_resumed_equals_uninterrupted(
+    tmp_path: Path, killed_after: int, lost: bool
+) -> None:
     whole = open_run(tmp_path / "whole", spec_of(budget={"trials": 6}))
     finish(whole)
     killed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
@@ -116,7 +118,7 @@ def test_a_kill_changes_nothing(tmp_path: Path, killed_after: int, lost: bool) -
     assert [t.values for t in told(resumed)] == [t.values for t in told(whole)]
 
 
-def test_the_scheduler_judges_the_mean_and_stops_every_seed(tmp_path: Path) -> None:
+def test_scheduler_stops_all_replicates_by_their_mean(tmp_path: Path) -> None:
     asha = {"name": "asha", "grace_period": 2, "max_t": STEPS}
     run = open_run(tmp_path, spec_of(scheduler=asha, budget={"trials": 30}))
     run_all(run)
@@ -130,7 +132,7 @@ def test_the_scheduler_judges_the_mean_and_stops_every_seed(tmp_path: Path) -> N
     assert outcome(again) == outcome(run)
 
 
-def test_one_failed_seed_fails_the_configuration(tmp_path: Path) -> None:
+def test_failed_replicate_fails_the_configuration(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of(failure={"max_retries": 0}, budget={"trials": 3}))
     jobs = [run.next_trial() for _ in range(2)]
     train(run, jobs[0])
@@ -140,13 +142,13 @@ def test_one_failed_seed_fails_the_configuration(tmp_path: Path) -> None:
     assert (run.next_trial().trial_id, len(told(run))) == ("t0001", 2)
 
 
-def test_a_configuration_that_was_begun_gets_all_its_seeds(tmp_path: Path) -> None:
+def test_started_configuration_gets_all_replicates(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of(budget={"trials": 4}))
     finish(run)
     assert [len(g) for g in groups_of(run).values()] == [3, 3]
 
 
-def test_schedulers_that_pause_take_no_replicates(tmp_path: Path) -> None:
+def test_pausing_scheduler_refuses_replicates(tmp_path: Path) -> None:
     from search_spaces.errors import UserError
 
     path = tmp_path / "small.yaml"

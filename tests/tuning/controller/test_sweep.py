@@ -1,4 +1,4 @@
-"""The books of a sweep: proposals, outcomes, retries, and what a killed driver leaves behind."""
+"""A sweep without Ray: proposals, outcomes, retries, and resume after a killed driver."""
 
 import math
 
@@ -14,7 +14,7 @@ from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
 
-def test_a_sweep_runs_to_its_budget(tmp_path):
+def test_sweep_runs_to_its_budget(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     finish(run)
     states = [r.state for r in run.records.values()]
@@ -28,7 +28,7 @@ def test_a_sweep_runs_to_its_budget(tmp_path):
     ]
 
 
-def test_same_seed_same_sweep(tmp_path):
+def test_same_seed_gives_the_same_sweep(tmp_path):
     runs = [open_run(tmp_path / n, make_spec()) for n in "ab"]
     for run in runs:
         finish(run)
@@ -41,7 +41,7 @@ def test_same_seed_same_sweep(tmp_path):
 @pytest.mark.parametrize("killed_after", range(6))
 @pytest.mark.parametrize("at_step", [0, 2, 5])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, killed_after, at_step):
-    """The driver dies in mid-trial: nothing but the folder remains."""
+    """The driver dies within a trial: only the folder remains."""
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     killed = open_run(tmp_path / "killed", make_spec())
@@ -76,7 +76,7 @@ def test_resume_without_the_study_rebuilds_it(tmp_path):
     assert len(resumed.study.trials) == 6
 
 
-def test_a_torn_journal_line_is_cut_off(tmp_path):
+def test_torn_journal_line_is_dropped(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     for _ in range(3):
         train(run, run.next_trial())
@@ -87,7 +87,7 @@ def test_a_torn_journal_line_is_cut_off(tmp_path):
     assert len(read_trials(resumed.paths)) == 6
 
 
-def test_killed_between_proposal_and_record(tmp_path):
+def test_proposal_without_a_record_is_resumed(tmp_path):
     spec = make_spec()
     run = open_run(tmp_path / "s", spec)
     number, params = run.study.ask()
@@ -101,7 +101,7 @@ def test_killed_between_proposal_and_record(tmp_path):
     assert len(resumed.records) == 6
 
 
-def test_a_crash_is_retried_then_fails(tmp_path):
+def test_crash_is_retried_until_retries_are_spent(tmp_path):
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 1}))
     job = run.next_trial()
     train(run, job, upto=2)
@@ -118,7 +118,7 @@ def test_a_crash_is_retried_then_fails(tmp_path):
     assert run.next_trial().trial_id != job.trial_id
 
 
-def test_an_interruption_is_no_failure(tmp_path):
+def test_interruption_is_not_a_failure(tmp_path):
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
     job = run.next_trial()
     train(run, job, upto=2)
@@ -135,7 +135,7 @@ def test_an_interruption_is_no_failure(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_metric_that_is_no_number_fails_the_trial(tmp_path, bad):
+def test_metric_that_is_not_finite_fails_the_trial(tmp_path, bad):
     run = open_run(tmp_path / "s", make_spec())
     job = run.next_trial()
     assert train(run, job, value=lambda c, s: bad if s == 3 else 1.0) is Decision.STOP
@@ -149,7 +149,7 @@ def test_a_metric_that_is_no_number_fails_the_trial(tmp_path, bad):
     assert len(run.records) == 6
 
 
-def test_a_metric_that_never_comes_fails_the_trial(tmp_path):
+def test_missing_metric_fails_the_trial(tmp_path):
     run = open_run(tmp_path / "s", make_spec(metric="los"))
     job = run.next_trial()
     assert train(run, job) is Decision.CONTINUE
@@ -170,7 +170,7 @@ def test_late_reports_change_nothing(tmp_path):
     assert outcome(run) == before
 
 
-def test_grid_values_are_all_tried(tmp_path):
+def test_grid_tries_every_value(tmp_path):
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
     run = open_run(tmp_path / "s", make_spec(space=space))
     finish(run)
@@ -178,7 +178,7 @@ def test_grid_values_are_all_tried(tmp_path):
     assert tried == [1, 2, 3, 1, 2, 3]
 
 
-def test_the_time_budget_counts_earlier_sessions(tmp_path):
+def test_time_budget_counts_earlier_sessions(tmp_path):
     spec = make_spec(budget={"time": 100.0})
     run = open_run(tmp_path / "s", spec)
     job = run.next_trial()
@@ -187,7 +187,7 @@ def test_the_time_budget_counts_earlier_sessions(tmp_path):
     assert job is not None
 
 
-def test_the_study_opens_as_an_optuna_study(tmp_path):
+def test_study_is_readable_by_optuna(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     finish(run)
     storage = optuna.storages.JournalStorage(
@@ -198,7 +198,7 @@ def test_the_study_opens_as_an_optuna_study(tmp_path):
     assert study.best_trial.params["opt.k"] in (1, 2)
 
 
-def test_told_twice_is_told_once(tmp_path):
+def test_outcome_told_twice_counts_once(tmp_path):
     run = open_run(tmp_path / "s", make_spec())
     train(run, run.next_trial())
     record = run.records["t0000"]
@@ -207,7 +207,7 @@ def test_told_twice_is_told_once(tmp_path):
     assert len(study.trials) == 1
 
 
-def test_a_trial_that_had_not_begun_is_not_to_blame(tmp_path):
+def test_failure_before_the_trial_began_does_not_count(tmp_path):
     run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
     job = run.next_trial()
     run.on_failed(job.trial_id, "the lane went", began=False)

@@ -1,4 +1,4 @@
-"""Processes are let go of when no trial needs them, and what becomes of trials without any."""
+"""Lanes follow the trials and the cluster; trials whose workers or broker died are retried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from results.records.failures import Cause, Remedy
 from results.records.trial import TrialState
-from tests.tuning.crew import ELASTIC, Sweep
+from tests.tuning.fake_pool import ELASTIC, Sweep
 from tests.tuning.simulate import train
 from trainables.job import Answer
 from trainables.launch.events import Leak
@@ -21,35 +21,35 @@ def sweep(tmp_path: Path) -> Sweep:
     return Sweep(tmp_path / "sweep")
 
 
-def test_lanes_wait_for_trials_and_are_given_back_after_a_while(sweep: Sweep) -> None:
+def test_idle_lanes_are_retired_after_a_while(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
     assert sweep.workers.find_allocation() is None
     sweep.cluster.seconds += IDLE_S
-    sweep.end(first)  # after long trials a lane is not idle at once
+    sweep.end(first)  # a lane is not idle right after a trial
     sweep.workers.poll()
-    assert sweep.lanes.free == 1
+    assert sweep.pool.free == 1
     sweep.cluster.seconds += IDLE_S
     sweep.workers.poll()
-    assert (sweep.lanes.free, sweep.lanes.busy) == (0, [second.key])
+    assert (sweep.pool.free, sweep.pool.busy) == (0, [second.key])
 
 
-def test_a_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
+def test_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
     job = sweep.begin()
     sweep.workers.poll()
-    assert sweep.lanes.free == 1
+    assert sweep.pool.free == 1
     sweep.cluster.later(1)
     sweep.workers.poll()
-    assert sweep.lanes.free == 0
+    assert sweep.pool.free == 0
     assert sweep.workers.find_allocation() is None
     sweep.end(job)
     sweep.workers.poll()
-    assert sweep.lanes.free == 1
+    assert sweep.pool.free == 1
     assert sweep.workers.find_allocation() is not None
 
 
-def test_a_trial_without_processes_waits_while_others_have_theirs(sweep: Sweep) -> None:
+def test_failed_start_waits_while_other_trials_run(sweep: Sweep) -> None:
     other, job = sweep.begin(), sweep.begin()
-    sweep.lanes.there = 1
+    sweep.pool.up = 1
     sweep.workers.on_start_failed(job, "timed out")
     sweep.workers.release(job, unusable=False)
     assert sweep.workers.find_allocation() is None
@@ -58,28 +58,28 @@ def test_a_trial_without_processes_waits_while_others_have_theirs(sweep: Sweep) 
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
-def test_where_no_trial_has_any_the_session_ends(sweep: Sweep) -> None:
+def test_failed_start_without_other_workers_ends_the_session(sweep: Sweep) -> None:
     job = sweep.begin()
-    sweep.lanes.there = 0
+    sweep.pool.up = 0
     sweep.workers.on_start_failed(job, "timed out")
     assert sweep.run.gave_up
     assert sweep.run.problem == "no trial can start: timed out"
 
 
-def test_leaks_are_in_the_records(sweep: Sweep) -> None:
+def test_leaks_are_recorded(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
-    sweep.lanes.left = [Leak(first.key, "rank 0: 700 MiB")]
-    sweep.workers.poll()  # before the driver has heard of its end
+    sweep.pool.unread_leaks = [Leak(first.key, "rank 0: 700 MiB")]
+    sweep.workers.poll()
     sweep.end(first)
     sweep.end(second)
-    sweep.lanes.left = [Leak(second.key, "rank 1: 800 MiB")]
+    sweep.pool.unread_leaks = [Leak(second.key, "rank 1: 800 MiB")]
     sweep.workers.close()
     records = [sweep.run.records[job.trial_id] for job in (first, second)]
     assert [r.attempts[0].leak for r in records] == ["rank 0: 700 MiB", "rank 1: 800 MiB"]
     assert all(r.state in (TrialState.COMPLETED, TrialState.STOPPED) for r in records)
 
 
-def test_a_trial_grows_into_room_that_came_back(tmp_path: Path) -> None:
+def test_elastic_trial_grows_into_free_slots(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", resources=ELASTIC, scheduler={"name": "none", "max_t": 9})
     sweep.cluster.later(1)
     job = sweep.begin()
@@ -104,7 +104,7 @@ def test_a_trial_grows_into_room_that_came_back(tmp_path: Path) -> None:
     assert [(a.workers, a.cpus, a.error) for a in record.attempts] == [(1, 1, None), (2, 2, None)]
 
 
-def test_a_trial_shrinks_when_its_workers_are_lost(tmp_path: Path) -> None:
+def test_elastic_trial_shrinks_when_workers_are_lost(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
     job = sweep.begin()
     assert job.workers == 2
@@ -112,34 +112,34 @@ def test_a_trial_shrinks_when_its_workers_are_lost(tmp_path: Path) -> None:
     sweep.cluster.nodes = [Node(1, 0)]
     sweep.run.on_failed(job.trial_id, "rank 1: ActorDiedError: its node has died")
     sweep.workers.release(job, unusable=False)
-    again = sweep.begin()  # at once, before anybody looked at the cluster again
+    again = sweep.begin()  # before the cluster is read again
     assert (again.trial_id, again.workers) == (job.trial_id, 1)
 
 
-def test_fewer_workers_are_tried_where_so_many_do_not_come_up(tmp_path: Path) -> None:
+def test_failed_start_is_retried_with_fewer_workers(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
     job = sweep.begin()
-    sweep.lanes.there = 0
+    sweep.pool.up = 0
     sweep.workers.on_start_failed(job, "timed out")
     sweep.workers.release(job, unusable=False)
     again = sweep.begin()
     assert (again.workers, sweep.run.gave_up) == (1, False)
-    assert sweep.run.records[job.trial_id].attempts[0].error is None, "not to blame"
+    assert sweep.run.records[job.trial_id].attempts[0].error is None
     sweep.workers.on_start_failed(again, "timed out")
     assert sweep.run.gave_up
 
 
-def test_what_waits_for_room_that_is_gone_is_called_back(tmp_path: Path) -> None:
+def test_starts_without_room_are_cancelled(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", resources=ELASTIC)
     sweep.begin()
     sweep.workers.poll()
-    assert not sweep.lanes.recalled
+    assert not sweep.pool.cancelled
     sweep.cluster.later(1)
     sweep.workers.poll()
-    assert sweep.lanes.recalled
+    assert sweep.pool.cancelled
 
 
-def test_who_loses_its_listener_is_tried_again(sweep: Sweep) -> None:
+def test_trial_is_retried_when_its_actor_died(sweep: Sweep) -> None:
     job = sweep.begin()
     remedy = sweep.workers.on_actor_died(job)
     sweep.workers.release(job, unusable=False)
@@ -149,22 +149,22 @@ def test_who_loses_its_listener_is_tried_again(sweep: Sweep) -> None:
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
-def test_what_a_trials_processes_say_counts_where_its_listener_was_killed_for_memory(
+def test_memory_kill_of_the_actor_takes_the_workers_error(
     tmp_path: Path,
 ) -> None:
     sweep = Sweep(tmp_path / "sweep", failure={"on_oom": "fail_trial"})
     killed, alone = sweep.begin(), sweep.begin()
-    sweep.lanes.failed = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"
+    sweep.pool.failure = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"
     assert sweep.workers.on_actor_died(killed, for_memory=True) is Remedy.FAIL_TRIAL
-    assert sweep.run.records[killed.trial_id].attempts[0].error == sweep.lanes.failed
-    sweep.lanes.failed = None
+    assert sweep.run.records[killed.trial_id].attempts[0].error == sweep.pool.failure
+    sweep.pool.failure = None
     assert sweep.workers.on_actor_died(alone, for_memory=True) is Remedy.RETRY
     assert sweep.run.records[alone.trial_id].attempts[0].cause is Cause.INFRASTRUCTURE
 
 
-def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> None:
+def test_lost_broker_starts_and_charges_no_trial(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
-    sweep.lanes.mailbox_died = True
+    sweep.pool.broker_died = True
     for job in (first, second):
         assert sweep.workers.on_actor_died(job) is None
     assert sweep.workers.broker_lost
@@ -174,9 +174,9 @@ def test_without_a_mailbox_no_trial_begins_and_none_is_charged(sweep: Sweep) -> 
     assert [(r.state, r.attempts[0].error) for r in records] == [(TrialState.PENDING, None)] * 2
 
 
-def test_without_a_mailbox_nobody_knows_what_came_up(sweep: Sweep) -> None:
+def test_failed_start_notices_a_lost_broker(sweep: Sweep) -> None:
     job = sweep.begin()
-    sweep.lanes.there, sweep.lanes.mailbox_died = 0, True
+    sweep.pool.up, sweep.pool.broker_died = 0, True
     sweep.workers.on_start_failed(job, "timed out")
     assert sweep.workers.broker_lost
     assert not sweep.run.gave_up

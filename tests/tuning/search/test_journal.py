@@ -8,7 +8,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from tests.tuning.hot_path import costs
+from tests.tuning.call_costs import costs
 from tuning.search.journal import Journal
 
 

@@ -1,4 +1,4 @@
-"""A sweep whose lanes and whose machines are only remembered."""
+"""A sweep with a worker pool and a cluster that only record what they are told."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tuning.controller.worker_manager import WorkerManager
 ELASTIC = {"workers": {"min": 1, "max": 2, "grow_after": 30.0}}
 
 
-class Lanes:
-    """A crew that only remembers."""
+class FakePool:
+    """A worker pool without processes."""
 
     def __init__(self, size: int) -> None:
-        self.free, self.there, self.left = size, size, list[Leak]()
+        self.free, self.up, self.unread_leaks = size, size, list[Leak]()
         self.busy: list[str] = []
-        self.recalled, self.at = 0, dict[str, list[str]]()
-        self.mailbox_died = False
-        self.failed: str | None = None
+        self.cancelled, self.machine_ids = 0, dict[str, list[str]]()
+        self.broker_died = False
+        self.failure: str | None = None
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -36,22 +36,22 @@ class Lanes:
         self.free = min(self.free, keep)
 
     def workers_up(self) -> int:
-        return self.there
+        return self.up
 
     def cancel_starts(self) -> None:
-        self.recalled += 1
+        self.cancelled += 1
 
     def is_alive(self) -> bool:
-        return not self.mailbox_died
+        return not self.broker_died
 
     def failure_reason(self, key: str, wait_s: float) -> str | None:
-        return self.failed
+        return self.failure
 
     def machines(self) -> dict[str, list[str]]:
-        return self.at
+        return self.machine_ids
 
     def take_leaks(self) -> list[Leak]:
-        found, self.left = self.left, []
+        found, self.unread_leaks = self.unread_leaks, []
         return found
 
     def close(self) -> None:
@@ -59,13 +59,13 @@ class Lanes:
 
 
 class Sweep:
-    """Two trials at once fit."""
+    """A sweep on a cluster with room for two trials at once."""
 
     def __init__(self, root: Path, **spec: object) -> None:
         self.run: SweepController = open_run(root, make_spec(**spec))
         self.cluster = Cluster(self.run.spec.resources, 2)
-        self.lanes = Lanes(2)
-        self.workers = WorkerManager(self.run, self.lanes, None, self.cluster.capacity)
+        self.pool = FakePool(2)
+        self.workers = WorkerManager(self.run, self.pool, None, self.cluster.capacity)
 
     def begin(self) -> TrialJob:
         assert self.workers.find_allocation() is not None

@@ -1,4 +1,4 @@
-"""What comes late, twice, or from another clock: the newest attempt's word counts, once."""
+"""Reports that come late, twice, or from another clock: the newest attempt counts, once."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 
 
-def test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing(tmp_path: Path) -> None:
+def test_late_reports_of_a_superseded_attempt_are_ignored(tmp_path: Path) -> None:
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     run = open_run(tmp_path / "s", make_spec())
@@ -22,7 +22,7 @@ def test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing(tmp_path: Pat
     again = open_run(tmp_path / "s", make_spec())
     finish(again)
     said = read_reports(job.paths)
-    for step in (2, 3, 5):  # an orphan that was cut off, and wakes up
+    for step in (2, 3, 5):  # an orphan that was cut off, and is connected again
         for _ in range(2):
             append_report(job.paths, Report(step=step, metrics={"loss": 9.9}, attempt=1, time=9e9))
     newer = [r for r in read_reports(job.paths) if r.attempt == 2]
@@ -33,8 +33,10 @@ def test_what_a_dead_attempt_says_late_or_twice_counts_for_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_clock_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
-    """Between two sessions, and within the second."""
+def test_changed_clock_changes_no_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """The clock changes between two sessions, and within the second one."""
     whole = open_run(tmp_path / "whole", make_spec())
     finish(whole)
     spec = make_spec(budget={"trials": 6, "time": 3600.0})

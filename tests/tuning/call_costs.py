@@ -1,4 +1,4 @@
-"""Counts what a piece of code costs, in things that do not depend on the machine's mood."""
+"""Counts the calls, opened files and syncs of a block: costs that do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _audit(event: str, given: Any) -> None:
 
 @contextmanager
 def costs() -> Iterator[Cost]:
-    """What the block costs."""
+    """The cost of the block."""
     if not _hooked:  # a hook stays for good
         sys.addaudithook(_audit)
         _hooked.append(True)

@@ -1,4 +1,4 @@
-"""A trial keeps off the machines on which it failed, where there are others."""
+"""Retries exclude the machines on which the trial failed, if there are others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from results.records.machines import Machine
 from results.records.trial import TrialState
-from tests.tuning.crew import ELASTIC, Sweep
+from tests.tuning.fake_pool import ELASTIC, Sweep
 from trainables.job import TrialJob
 from tuning.controller.resources.placement import Node
 
@@ -18,7 +18,7 @@ ECC = {"on_log": {"ECC error": "retry_elsewhere"}}
 
 @pytest.fixture
 def two(tmp_path: Path) -> Sweep:
-    """A machine for one trial, and another."""
+    """Two machines with room for one trial each."""
     found = Sweep(tmp_path / "sweep", failure=ECC)
     found.cluster.nodes = [Node(1, 0, SICK.id), Node(1, 0, WELL.id)]
     return found
@@ -30,7 +30,7 @@ def fail(sweep: Sweep, job: TrialJob, *machines: Machine) -> None:
     sweep.workers.release(job, unusable=True)
 
 
-def test_a_trial_keeps_off_the_machine_on_which_it_failed(two: Sweep) -> None:
+def test_retry_excludes_the_machine_that_failed(two: Sweep) -> None:
     job = two.begin()
     fail(two, job, SICK)
     record = two.run.records[job.trial_id]
@@ -41,19 +41,21 @@ def test_a_trial_keeps_off_the_machine_on_which_it_failed(two: Sweep) -> None:
     assert (attempt.kept_off, attempt.where) == ((SICK,), "kept off alpha (a)")
 
 
-def test_it_waits_for_another_machine_while_others_run(two: Sweep) -> None:
+def test_retry_waits_for_another_machine_while_trials_run(two: Sweep) -> None:
     job, other = two.begin(), two.begin()
-    two.lanes.at = {other.key: [WELL.id]}
+    two.pool.machine_ids = {other.key: [WELL.id]}
     fail(two, job, SICK)
     third = two.begin()
-    assert third.trial_id not in (job.trial_id, other.trial_id), "the sick machine is not idle"
-    two.lanes.at[third.key] = [SICK.id]
+    assert third.trial_id not in (job.trial_id, other.trial_id), (
+        "the excluded machine is used by another trial"
+    )
+    two.pool.machine_ids[third.key] = [SICK.id]
     two.end(other)
     again = two.begin()
     assert (again.trial_id, again.avoid) == (job.trial_id, (SICK.id,))
 
 
-def test_where_nobody_knows_who_runs_where_it_waits(two: Sweep) -> None:
+def test_retry_waits_while_placements_are_unknown(two: Sweep) -> None:
     job, other = two.begin(), two.begin()
     fail(two, job, SICK)
     assert two.workers.find_allocation([SICK]) is None
@@ -61,7 +63,7 @@ def test_where_nobody_knows_who_runs_where_it_waits(two: Sweep) -> None:
     assert two.workers.find_allocation([SICK]) is not None
 
 
-def test_where_there_is_no_other_machine_it_is_tried_there_again(two: Sweep) -> None:
+def test_retry_uses_an_excluded_machine_if_there_is_no_other(two: Sweep) -> None:
     job = two.begin()
     fail(two, job, SICK)
     fail(two, two.begin(), WELL)
@@ -73,7 +75,7 @@ def test_where_there_is_no_other_machine_it_is_tried_there_again(two: Sweep) -> 
     )
 
 
-def test_a_machine_that_has_left_is_not_kept_off(two: Sweep) -> None:
+def test_machine_that_left_is_not_excluded(two: Sweep) -> None:
     job = two.begin()
     fail(two, job, SICK)
     two.cluster.nodes = [Node(1, 0, WELL.id)]
@@ -83,7 +85,7 @@ def test_a_machine_that_has_left_is_not_kept_off(two: Sweep) -> None:
     assert not two.run.records[job.trial_id].attempts[-1].where
 
 
-def test_a_machine_that_comes_back_is_known_again(two: Sweep) -> None:
+def test_machine_that_returns_is_excluded_by_its_address(two: Sweep) -> None:
     sick = SICK.model_copy(update={"address": "192.0.2.7"})
     job = two.begin()
     fail(two, job, sick)
@@ -94,17 +96,19 @@ def test_a_machine_that_comes_back_is_known_again(two: Sweep) -> None:
     assert two.run.records[job.trial_id].attempts[-1].where == "kept off alpha (c)"
 
 
-def test_an_elastic_trial_does_with_the_machines_that_are_left(tmp_path: Path) -> None:
+def test_elastic_retry_uses_the_remaining_machines(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", failure=ECC, resources=ELASTIC)
     sweep.cluster.nodes = [Node(1, 0, SICK.id), Node(1, 0, WELL.id)]
     job = sweep.begin()
     assert job.workers == 2
     fail(sweep, job, SICK, WELL)
     again = sweep.begin()
-    assert (again.workers, again.avoid) == (1, (SICK.id,)), "rank 0 failed"
+    assert (again.workers, again.avoid) == (1, (SICK.id,)), (
+        "rank 0 failed, so only its machine is excluded"
+    )
 
 
-def test_when_only_waiting_trials_are_left_nothing_is_proposed(two: Sweep) -> None:
+def test_nothing_is_proposed_while_the_budget_waits_in_the_queue(two: Sweep) -> None:
     jobs = [two.begin(), two.begin()]
     fail(two, jobs[0], SICK)
     assert len(two.run.records) == 2
@@ -113,4 +117,4 @@ def test_when_only_waiting_trials_are_left_nothing_is_proposed(two: Sweep) -> No
     two.cluster.nodes = [Node(1, 0, WELL.id)]
     assert [two.begin().trial_id] == [jobs[0].trial_id]
     two.cluster.later(2)
-    assert two.begin().trial_id == "t0002", "no proposal was lost"
+    assert two.begin().trial_id == "t0002"

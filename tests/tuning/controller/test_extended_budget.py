@@ -1,4 +1,4 @@
-"""A sweep that was extended after it ended decides as one that was so long from the start."""
+"""A sweep whose budget is raised decides as one that had this budget from the start."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def spec(searcher: str, scheduler: str, trials: int) -> SweepSpec:
         ("cmaes", "none"),
     ],
 )
-def test_of_every_kind(tmp_path: Path, searcher: str, scheduler: str) -> None:
-    """One trial after another; those that pause are in `tests.tuning.controller.test_pausing`."""
+def test_extended_sweep_equals_a_longer_one(tmp_path: Path, searcher: str, scheduler: str) -> None:
     whole = open_run(tmp_path / "whole", spec(searcher, scheduler, 11))
     finish(whole)
     finish(open_run(tmp_path / "grown", spec(searcher, scheduler, 6)))
@@ -48,9 +47,7 @@ def test_of_every_kind(tmp_path: Path, searcher: str, scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["pbt", "pb2"])
-def test_a_population_gets_new_members_and_keeps_the_old_ones_as_they_ended(
-    tmp_path: Path, scheduler: str
-) -> None:
+def test_extended_population_keeps_its_finished_members(tmp_path: Path, scheduler: str) -> None:
     short = open_run(tmp_path, spec("sobol", scheduler, 4))
     finish(short)
     grown = open_run(tmp_path, spec("sobol", scheduler, 8))

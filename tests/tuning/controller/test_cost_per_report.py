@@ -1,6 +1,6 @@
-"""What a report costs does not grow with the trials of a sweep, nor with the reports of a trial.
+"""The cost of a report does not grow with the trials of a sweep, nor with the reports of a trial.
 
-Counted, not timed: a thousand trials of twenty reports must not be slower than ten of them.
+Calls, files and syncs are counted, and nothing is timed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.loading.sweep_file import dump_sweep
 from search_spaces.spec.sweep import SchedulerSpec
 from tests.trainables.local import make_worker
-from tests.tuning.hot_path import Cost, costs
+from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
@@ -37,7 +37,7 @@ def report_of(job: TrialJob, step: int) -> Report:
     return Report(step=step, metrics={"loss": 1 / step}, attempt=job.attempt, time=time.time())
 
 
-def finished_trials(run: SweepController, count: int) -> None:
+def run_trials(run: SweepController, count: int) -> None:
     for _ in range(count):
         job = run.next_trial()
         assert job is not None
@@ -64,7 +64,7 @@ LIMITS = [
 
 @pytest.fixture(params=[{}, *LIMITS], ids=lambda limit: next(iter(limit), "trials"))
 def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    """A sweep with a view and a budget, to which trials are added."""
+    """A sweep with a view and a budget."""
     spec = make_spec(
         budget={"trials": 1000, **request.param},
         search={"name": "random"},
@@ -77,38 +77,36 @@ def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         yield run
 
 
-def test_a_report_costs_the_driver_the_same_after_many_trials(big: SweepController) -> None:
-    finished_trials(big, FEW)
+def test_report_cost_does_not_grow_with_trials(big: SweepController) -> None:
+    run_trials(big, FEW)
     job = big.next_trial()
     assert job is not None
     cost_of_a_report(big, job, 1)  # imports
     few = cost_of_a_report(big, job, 2)
-    finished_trials(big, MANY)
+    run_trials(big, MANY)
     many = cost_of_a_report(big, job, 3)
     assert (few.opened, few.synced) == (many.opened, many.synced) == (0, 0)
-    assert many.calls <= few.calls + 20, "something is done for each trial at each report"
+    assert many.calls <= few.calls + 20
 
 
-def test_nor_does_asking_whether_the_sweep_is_over(big: SweepController) -> None:
-    """Ray Tune's loop asks again and again."""
-
-    def cost_of_asking() -> Cost:
+def test_finished_cost_does_not_grow_with_trials(big: SweepController) -> None:
+    def cost_of_finished() -> Cost:
         with costs() as cost:
             assert not big.finished
         return cost
 
-    finished_trials(big, FEW)
-    cost_of_asking()
-    few = cost_of_asking()
-    finished_trials(big, MANY)
-    cost_of_asking()  # the bound on what is left to gain is computed once after each trial
-    many = cost_of_asking()
+    run_trials(big, FEW)
+    cost_of_finished()
+    few = cost_of_finished()
+    run_trials(big, MANY)
+    cost_of_finished()  # computes the bound on the regret, once after each trial
+    many = cost_of_finished()
     assert many.calls <= few.calls + 20
 
 
 @pytest.mark.parametrize("scheduler", ["median", "asha"])
-def test_nor_do_schedulers_that_compare_trials(scheduler: str) -> None:
-    """At a rung, which a trial comes to a few times in its life, ASHA looks at all."""
+def test_decide_cost_does_not_grow_with_trials(scheduler: str) -> None:
+    """Outside of rungs: at a rung, ASHA compares all trials."""
     settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 20, "max_t": 99}
     judge = make_scheduler(SchedulerSpec.model_validate(settings))
 
@@ -126,7 +124,7 @@ def test_nor_do_schedulers_that_compare_trials(scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("big", [{}], indirect=True)
-def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepController) -> None:
+def test_report_cost_does_not_grow_with_reports(big: SweepController) -> None:
     job = big.next_trial()
     assert job is not None
     first = [cost_of_a_report(big, job, step) for step in range(1, 4)][-1]
@@ -135,7 +133,7 @@ def test_nor_does_it_grow_with_the_reports_of_a_trial(big: SweepController) -> N
     assert (last.opened, last.synced) == (0, 0)
 
 
-def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
+def test_next_replicate_cost_does_not_grow_with_trials() -> None:
     replicates = ReplicateGroups(3)
 
     def cost_of_a_trial(number: int) -> Cost:
@@ -154,29 +152,29 @@ def test_which_replicate_is_due_is_known_without_a_look_at_all_trials() -> None:
 
 
 @pytest.mark.parametrize("big", [{}, *LIMITS[:-1]], indirect=True)
-def test_a_trial_costs_the_driver_the_same_after_many(big: SweepController) -> None:
-    """But for the models that propose or bound what is left to gain, which learn from all."""
+def test_trial_cost_does_not_grow_with_trials(big: SweepController) -> None:
+    """Except for the models that propose and bound the regret: they learn from all trials."""
 
     def cost_of_a_trial() -> Cost:
         with costs() as cost:
-            finished_trials(big, 1)
+            run_trials(big, 1)
         return cost
 
-    finished_trials(big, FEW)
+    run_trials(big, FEW)
     few = cost_of_a_trial()
-    finished_trials(big, MANY)
+    run_trials(big, MANY)
     many = cost_of_a_trial()
     assert (few.opened, few.synced) == (many.opened, many.synced)
-    assert many.synced <= 10, "what belongs together is synced together"
-    assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast may look at each trial"
+    assert many.synced <= 10
+    assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast read each trial"
 
 
-def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
+def test_resume_reads_reports_once(tmp_path: Path) -> None:
     spec = make_spec(tracking={"name": "none"})
     run = open_run(tmp_path / "sweep", spec)
     write_atomic(run.paths.spec, dump_sweep(spec).encode())
     write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
-    finished_trials(run, FEW)
+    run_trials(run, FEW)
     train(run, run.next_trial(), upto=1)
     view = LineView(Console(file=StringIO()))
     with costs() as cost, open_sweep(run.paths, spec, [view]) as resumed:
@@ -189,7 +187,7 @@ def test_a_resume_reads_each_trials_reports_once(tmp_path: Path) -> None:
     }
 
 
-def test_a_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
+def test_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
     worker = make_worker(tmp_path / "t0000", "digits", {})
     worker.report(step=1, metrics={"loss": 1.0})
     every = []
