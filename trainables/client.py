@@ -36,32 +36,24 @@ class Client(Protocol):
         Raises:
             UserError: the data has none of this kind.
         """
-        ...
 
     def model(self) -> nn.Module:
         """The model at step 0."""
-        ...
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """A fresh optimizer; its learning rate is set before each step."""
-        ...
 
     def learning_rate(self, step: int, total: int) -> float:
         """Learning rate of a step (from 0) out of `total` in all rounds together."""
-        ...
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
         """Mean loss over these examples of the train split."""
-        ...
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """Metrics on the selection split. The ranks share the work and get the same result."""
-        ...
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write the model in the form of the trainable's own checkpoints."""
-        ...
 
     def load(self, model: nn.Module, folder: Path) -> None:
         """Read weights that `save` wrote."""
-        ...

@@ -94,4 +94,3 @@ class Channel(Protocol):
 
     def report(self, report: Report) -> Answer:
         """Deliver a report and wait for the answer."""
-        ...

@@ -7,10 +7,13 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from results.checkpoints.commit import MANIFEST, Manifest
 from results.paths import TrialPaths
 from results.storage.atomic import DISK_FULL_ERRNOS, free_bytes
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ def is_full(error: BaseException) -> bool:
     return _MESSAGES.search(str(error)) is not None
 
 
-def retry_when_full(write: Callable[[], None], paths: TrialPaths, step: int, wait_s: float) -> None:
+def retry_when_full(write: Callable[[], T], paths: TrialPaths, step: int, wait_s: float) -> T:
     """Write, and retry while the disk is full, for a limited time. The first failure is logged.
 
     Args:
@@ -38,6 +41,9 @@ def retry_when_full(write: Callable[[], None], paths: TrialPaths, step: int, wai
         paths: files of the trial.
         step: step of the checkpoint, for messages.
         wait_s: longest time to wait, in seconds.
+
+    Returns:
+        What `write` returned.
 
     Raises:
         DiskFullError: it stayed full; the message says how much was needed and how much was free.

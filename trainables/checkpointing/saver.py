@@ -130,15 +130,14 @@ class Saver:
             self._thread = None
 
     def _save(self, folder: Path, step: int, save: SaveFn) -> object:
-        results: list[object] = []
-        job = self._job
-
-        def copy() -> None:
+        def copy() -> object:
             with self._buffers.reuse():
-                results.append(save(folder))
+                return save(folder)
 
-        retry_when_full(copy, job.paths, step, job.wait_for_room_s)
-        return results[0]
+        return self._retry_when_full(copy, step)
+
+    def _retry_when_full(self, write: Callable[[], object], step: int) -> object:
+        return retry_when_full(write, self._job.paths, step, self._job.wait_for_room_s)
 
     def _finish(self, step: int, folder: Path, rest: DeferredWrite | None) -> None:
         committed = False
@@ -159,7 +158,7 @@ class Saver:
         """Write this rank's part. An error is kept until all ranks know that there is one."""
         try:
             if rest is not None:
-                retry_when_full(retry_io(rest), self._job.paths, step, self._job.wait_for_room_s)
+                self._retry_when_full(retry_io(rest), step)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = e
 
@@ -180,11 +179,8 @@ class Saver:
         job = self._job
         if job.superseded:
             raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
-
-        def publish() -> None:
-            commit(folder, job.paths.checkpoint(step), step=step)
-
-        retry_when_full(publish, job.paths, step, job.wait_for_room_s)
+        final = job.paths.checkpoint(step)
+        self._retry_when_full(lambda: commit(folder, final, step=step), step)
         self._uploads.add(step)
 
     def _clean_up(self, step: int) -> None:

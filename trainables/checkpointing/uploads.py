@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Checkpoint, newest_intact
@@ -22,36 +22,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Uploads(Protocol):
-    """Receives every checkpoint that a trial commits."""
+class Uploads:
+    """Receives every checkpoint that a trial commits.
+
+    This class uploads nothing: it serves trials without a mirror, and all ranks but the first.
+    """
 
     @property
     def pinned(self) -> frozenset[int]:
         """Steps whose checkpoints must stay on the disk until they are uploaded."""
-        ...
+        return frozenset()
 
     def add(self, step: int) -> None:
         """Upload a committed checkpoint; returns at once."""
-        ...
 
     def close(self) -> None:
         """Wait until the newest checkpoint is uploaded, or its upload has failed."""
-        ...
 
 
-class NoUploads:
-    """Used without a mirror, and on all ranks but the first."""
-
-    pinned: frozenset[int] = frozenset()
-
-    def add(self, step: int) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-class MirrorUploads:
+class MirrorUploads(Uploads):
     """Uploads one checkpoint at a time; of those added meanwhile, only the newest is next."""
 
     def __init__(self, job: TrialJob, mirror: TrialMirror) -> None:
@@ -105,7 +94,7 @@ class MirrorUploads:
 def make_uploads(job: TrialJob, rank: int) -> Uploads:
     """The uploads of a trial, on one of its ranks."""
     if job.mirror is None or rank > 0:
-        return NoUploads()
+        return Uploads()
     return MirrorUploads(job, TrialMirror(job.mirror, job.trial_id, job.attempt))
 
 

@@ -24,7 +24,6 @@ class WorkerPool(Protocol):
 
     def start(self, job: TrialJob) -> None:
         """Begin an attempt; only while fewer attempts than the pool's size are under way."""
-        ...
 
     def release(self, key: str, *, unusable: bool = False) -> None:
         """The attempt has ended for the driver; if it is still running, stop it.
@@ -33,39 +32,30 @@ class WorkerPool(Protocol):
             key: of the attempt.
             unusable: its processes must not run another one.
         """
-        ...
 
     def retire_idle(self, keep: int) -> None:
         """End processes without an attempt, except those that `keep` attempts need."""
-        ...
 
     def workers_up(self) -> int:
         """How many workers are up."""
-        ...
 
     def machines(self) -> dict[str, list[str]]:
         """Ids of the machines of an attempt's workers, by its key, as far as known."""
-        ...
 
     def cancel_starts(self) -> None:
         """Give up attempts whose processes are not up: they fail without having begun."""
-        ...
 
     def is_alive(self) -> bool:
         """Whether the broker answers; without it no event of any attempt arrives."""
-        ...
 
     def failure_reason(self, key: str, wait_s: float) -> str | None:
         """How an attempt's processes failed, one line; waits at most some seconds for it."""
-        ...
 
     def take_leaks(self) -> list[Leak]:
         """Memory leaks for which processes were replaced since the last call."""
-        ...
 
     def close(self) -> None:
         """End everything; bounded in time."""
-        ...
 
 
 @dataclass(frozen=True)

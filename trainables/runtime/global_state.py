@@ -28,7 +28,7 @@ class Setting:
     """A global setting: how to read it, and how to restore it."""
 
     read: Callable[[], Any]
-    write: Callable[[Any], None]
+    write: Callable[[Any], object]
 
 
 def _attribute(owner: Any, name: str) -> Setting:
@@ -52,14 +52,6 @@ def _sequence(owner: list[Any]) -> Setting:
 
 def _default_device(before: torch.device) -> None:
     torch.set_default_device(None if before.type == "cpu" else before)  # cpu: no mode at all
-
-
-def _deterministic(before: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-
-
-def _anomaly(before: tuple[bool, bool]) -> None:
-    torch.set_anomaly_enabled(*before)
 
 
 def _autocast(device_type: str) -> Setting:
@@ -104,21 +96,22 @@ SETTINGS: dict[str, Setting] = {
     "log level": Setting(lambda: logging.root.level, logging.root.setLevel),
     "log handlers": _sequence(logging.root.handlers),
     "logging disabled": _attribute(logging.root.manager, "disable"),
-    "numpy errors": Setting(np.geterr, lambda before: _ignore(np.seterr(**before))),
+    "numpy errors": Setting(np.geterr, lambda before: np.seterr(**before)),
     # Sums depend on the number of threads in the last bit; it belongs to the launcher.
     "threads": Setting(torch.get_num_threads, torch.set_num_threads),
     "dtype": Setting(torch.get_default_dtype, torch.set_default_dtype),
     "device": Setting(torch.get_default_device, _default_device),
-    "gradients": Setting(torch.is_grad_enabled, torch.set_grad_enabled),  # type: ignore[arg-type]
+    "gradients": Setting(torch.is_grad_enabled, torch.set_grad_enabled),
     "deterministic algorithms": Setting(
         lambda: (
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
-        _deterministic,
+        lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
     ),
     "anomaly detection": Setting(
-        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), _anomaly
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda before: torch.set_anomaly_enabled(*before),
     ),
     "autocast depth": Setting(_autocast_depth, _leave_autocast),
     "autocast on CPU": _autocast("cpu"),
@@ -145,9 +138,6 @@ SETTINGS: dict[str, Setting] = {
     "hooks before optimizers": _mapping(optimizer._global_optimizer_pre_hooks),
     "hooks after optimizers": _mapping(optimizer._global_optimizer_post_hooks),
 }
-
-
-def _ignore(_: object) -> None: ...
 
 
 @contextmanager

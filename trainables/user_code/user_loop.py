@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from pydantic import ConfigDict
 
@@ -35,12 +35,12 @@ class UserLoop(Trainable[UncheckedConfig]):
         name: `path/to/script.py:function` or `package.module:function`.
     """
 
-    Config: ClassVar[type[TrainableConfig]] = UncheckedConfig
-    isolation: ClassVar[Literal["lane", "trial"]] = "trial"
-    can_pause: ClassVar[bool] = False
-    can_evaluate: ClassVar[bool] = False
-    uses_ray_train: ClassVar[bool] = True
-    kind: ClassVar[str] = "Ray Train loop"
+    Config = UncheckedConfig
+    isolation = "trial"
+    can_pause = False
+    can_evaluate = False
+    uses_ray_train = True
+    kind = "Ray Train loop"
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.paths import TrialPaths
 from results.records.trial import read_reports
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
-from trainables.checkpointing.uploads import MirrorUploads, NoUploads, make_uploads, restore_newest
+from trainables.checkpointing.uploads import MirrorUploads, make_uploads, restore_newest
 from trainables.runtime.preemption import Preempted
 from trainables.worker import Worker
 
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> MirrorLocation:
 
 def worker_of(folder: Path, place: MirrorLocation, **options: object) -> Worker:
     options = {"checkpoint_every": 1, "mirror": place, **options}
-    return make_worker(folder, "digits", {}, **options)
+    return make_worker(folder, **options)
 
 
 def save(folder: Path) -> None:
@@ -132,4 +132,4 @@ def test_unreachable_mirror_is_an_error_only_without_a_local_checkpoint(
 def test_only_rank_0_uploads(tmp_path: Path, place: MirrorLocation) -> None:
     job = worker_of(tmp_path / "t0000", place).job
     assert isinstance(make_uploads(job, rank=0), MirrorUploads)
-    assert isinstance(make_uploads(job, rank=1), NoUploads)
+    assert not isinstance(make_uploads(job, rank=1), MirrorUploads)
