@@ -70,8 +70,9 @@ class Trainable(Generic[C]):
 
         Start from `worker.resume()` if it returns a checkpoint. Call `worker.report` on every rank
         with strictly increasing steps; return as soon as its answer is not `Answer.CONTINUE`.
-        Everything random derives from `worker.seed`. A resumed run must give the same curve as an
-        uninterrupted one, bit for bit (on a CPU).
+        Everything random derives from `worker.seed`; Python's, numpy's and torch's generators are
+        seeded with it. A resumed run must give the same curve as an uninterrupted one, bit for bit
+        (on a CPU).
         """
         self._call("train", config, worker)
 

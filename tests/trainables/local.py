@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import MirrorLocation
+from results.checkpoints.commit import Checkpoint, newest_intact
+from results.paths import TrialPaths
 from results.records.trial import Report
-from trainables import registry
 from trainables.job import Answer, TrialJob
+from trainables.launch.run_trial import run_trial as run_job
 from trainables.worker import Worker
 
 
@@ -38,55 +38,39 @@ def without_timing(metrics: Mapping[str, float]) -> dict[str, float]:
     return {k: v for k, v in metrics.items() if not k.endswith("_per_second")}
 
 
-def make_worker(
+def make_job(
+    folder: Path, trainable: str = "digits", config: Mapping[str, Any] | None = None, **options: Any
+) -> TrialJob:
+    """A trial in `folder`; options are fields of `TrialJob`."""
+    given: dict[str, Any] = {"seed": 0, "attempt": 1, "checkpoint_every": 1_000_000, **options}
+    cache = str(given.pop("cache", folder.parent / "cache"))
+    return TrialJob(folder.name, str(folder), trainable, dict(config or {}), cache=cache, **given)
+
+
+def make_worker(folder: Path, *, channel: RecordingChannel | None = None, **options: Any) -> Worker:
+    """The only rank of a trial of `digits`, on the CPU; options are those of `make_job`."""
+    return Worker(make_job(folder, **options), channel or RecordingChannel(), torch.device("cpu"))
+
+
+def run_trial(
     folder: Path,
     trainable: str,
     config: Mapping[str, Any],
     *,
-    seed: int = 0,
-    attempt: int = 1,
     channel: RecordingChannel | None = None,
-    checkpoint_every: int = 1_000_000,
-    checkpoint_async: bool = True,
-    retention: Retention | None = None,
-    cache: Path | None = None,
     rank: int = 0,
     world_size: int = 1,
-    mirror: MirrorLocation | None = None,
-) -> Worker:
-    """One rank of a trial in `folder`, on the CPU."""
-    job = TrialJob(
-        trial_id=folder.name,
-        folder=str(folder),
-        trainable=trainable,
-        config=dict(config),
-        seed=seed,
-        attempt=attempt,
-        checkpoint_every=checkpoint_every,
-        checkpoint_async=checkpoint_async,
-        retention=retention or Retention(),
-        cache=str(cache or folder.parent / "cache"),
-        mirror=mirror,
-    )
-    return Worker(
-        job=job,
-        channel=channel or RecordingChannel(),
-        device=torch.device("cpu"),
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-    )
-
-
-def run_trial(
-    folder: Path, trainable: str, config: Mapping[str, Any], **options: Any
+    **options: Any,
 ) -> RecordingChannel:
-    """Train one trial here; returns its channel. Options are those of `make_worker`."""
-    channel: RecordingChannel = options.pop("channel", None) or RecordingChannel()
-    worker = make_worker(folder, trainable, config, channel=channel, **options)
-    found = registry.resolve(trainable)
-    try:
-        found.train(found.Config.model_validate(dict(config)), worker)
-    finally:
-        worker.close()
+    """Train one trial here; returns its channel. Other options are those of `make_job`."""
+    channel = channel or RecordingChannel()
+    job = make_job(folder, trainable, config, **options)
+    run_job(job, channel, torch.device("cpu"), rank=rank, world_size=world_size, local_rank=rank)
     return channel
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint:
+    """The newest intact checkpoint of a trial, which must have one."""
+    found = newest_intact(TrialPaths(folder))
+    assert found is not None
+    return found

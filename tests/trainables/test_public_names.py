@@ -51,7 +51,7 @@ def test_old_modules_warn_and_give_the_new_names() -> None:
 
 
 def test_old_methods_of_a_worker_warn(tmp_path: Path) -> None:
-    worker = make_worker(tmp_path, "digits", {})
+    worker = make_worker(tmp_path)
     with pytest.warns(DeprecationWarning, match="trained_on is now log_dataset"):
         worker.trained_on("digest")  # type: ignore[attr-defined]
     with pytest.warns(DeprecationWarning, match="beat is now heartbeat"):

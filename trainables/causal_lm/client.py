@@ -15,11 +15,10 @@ from trainables.causal_lm.data import prepare
 from trainables.causal_lm.loop import (
     DATA_KEY,
     adamw,
+    eval_loss,
     evaluated_rows,
     lr_schedule,
     next_token_loss,
-    to_tensor,
-    token_loss,
 )
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.client import Client, Rows
@@ -61,16 +60,12 @@ class CausalLMClient:
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
         """Mean loss of these sequences, nats per token."""
-        return next_token_loss(model, to_tensor(self._rows[rows], device), self._config, "mean")
+        return next_token_loss(model, self._rows[rows], self._config, "mean")
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""
-        rows = evaluated_rows(self._dataset.sequences(Split.SELECTION), self._config.eval_sequences)
-        total, count = token_loss(
-            model, rows, self._config, worker.device, worker.rank, worker.world_size
-        )
-        sums = worker.sum({"total": total, "count": count})
-        return {"eval_loss": sums["total"] / sums["count"]}
+        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config)
+        return {"eval_loss": eval_loss(model, rows, self._config, worker)}
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write a checkpoint's model files."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,47 +45,49 @@ DATA_KEY = "data.json"
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    with isolated_rng(worker.seed, worker.rank, worker.device):
-        dataset = _agreed(prepare(config, worker.cache), worker)
-        worker.log_dataset(dataset.key)
-        run = _start(config, dataset, worker)
-        for step in range(run.step + 1, config.max_steps + 1):
-            run.advance(step)
-            worker.heartbeat()
-            if step % config.eval_every and step != config.max_steps:
-                continue
-            metrics = run.metrics()
-            final = step == config.max_steps
-            answer = worker.report(step=step, metrics=metrics, checkpoint=run.save, final=final)
-            if answer is not Answer.CONTINUE:
-                break
+    dataset = _agreed(prepare(config, worker.cache), worker)
+    worker.log_dataset(dataset.key)
+    run = _start(config, dataset, worker)
+    for step in range(run.step + 1, config.max_steps + 1):
+        run.advance(step)
+        worker.heartbeat()
+        final = step == config.max_steps
+        if step % config.eval_every and not final:
+            continue
+        metrics = run.metrics()
+        answer = worker.report(step=step, metrics=metrics, checkpoint=run.save, final=final)
+        if answer is not Answer.CONTINUE:
+            break
 
 
 def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
     """`eval_loss` (mean over tokens, nats) of weights on a split."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with isolated_rng(0, 0, device):
-        dataset = dataset_of(config, weights, cache)
-        model = load_model(config, dataset, weights).to(device)
-        rows = evaluated_rows(dataset.sequences(split), config.eval_sequences)
-        total, count = token_loss(model, rows, config, device)
-    return {"eval_loss": total / count}
+    with _trained(config, weights, split, cache) as (model, rows):
+        return {"eval_loss": eval_loss(model, rows, config)}
 
 
 def examples(
     config: CausalLMConfig, weights: Path, split: Split, cache: Path
 ) -> dict[str, list[float]]:
     """`eval_loss` of each sequence of a split."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with isolated_rng(0, 0, device), torch.no_grad():
-        dataset = dataset_of(config, weights, cache)
-        model = load_model(config, dataset, weights).to(device).eval()
-        rows = evaluated_rows(dataset.sequences(split), config.eval_sequences)
+    with _trained(config, weights, split, cache) as (model, rows), torch.no_grad():
         losses = [
-            next_token_loss(model, to_tensor(rows[part], device), config, "none").double()
+            next_token_loss(model, rows[part], config, "none").double()
             for part in shares(len(rows), EVAL_BATCH, 0, 1)
         ]
-    return {"eval_loss": torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()}
+        return {"eval_loss": torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()}
+
+
+@contextmanager
+def _trained(
+    config: CausalLMConfig, weights: Path, split: Split, cache: Path
+) -> Iterator[tuple[nn.Module, Tokens]]:
+    """The model of a folder in evaluation mode, and the sequences of a split to evaluate it on."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with isolated_rng(0, 0, device):
+        dataset = dataset_of(config, weights, cache)
+        model = load_model(config, dataset, weights).to(device).eval()
+        yield model, evaluated_rows(dataset, split, config)
 
 
 def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
@@ -107,34 +110,25 @@ def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
     return prepare(config, cache, key)
 
 
-def token_loss(
-    model: nn.Module,
-    rows: Tokens,
-    config: CausalLMConfig,
-    device: torch.device,
-    rank: int = 0,
-    world_size: int = 1,
-) -> tuple[float, int]:
-    """Sum of the negative log-likelihood over this rank's share of tokens, and their number.
+def eval_loss(
+    model: nn.Module, rows: Tokens, config: CausalLMConfig, worker: Worker | None = None
+) -> float:
+    """Mean negative log-likelihood of the next token, in nats, over all sequences of `rows`.
 
-    Args:
-        model: on `device`.
-        rows: [sequences, sequence_length + 1] token ids.
-        config: of the trial.
-        device: where the model is.
-        rank: of this process; it evaluates every `world_size`-th batch of sequences.
-        world_size: number of ranks.
+    With a worker, the ranks share the sequences and get the same result.
     """
+    rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     training = model.training
     model.eval()
-    total, count = 0.0, 0
+    sums = {"total": 0.0, "count": 0.0}
     with torch.no_grad():
         for part in shares(len(rows), EVAL_BATCH, rank, world_size):
-            tokens = to_tensor(rows[part], device)
-            total += float(next_token_loss(model, tokens, config, "sum"))
-            count += tokens.shape[0] * (tokens.shape[1] - 1)
+            sums["total"] += float(next_token_loss(model, rows[part], config, "sum"))
+            sums["count"] += rows[part, 1:].size
     model.train(training)
-    return total, count
+    if worker is not None:
+        sums = worker.sum(sums)
+    return sums["total"] / sums["count"]
 
 
 @dataclass
@@ -160,9 +154,7 @@ class _Run:
     def __post_init__(self) -> None:
         config, worker = self.config, self.worker
         self.rows = self.dataset.sequences(Split.TRAIN)
-        self.eval_rows = evaluated_rows(
-            self.dataset.sequences(Split.SELECTION), config.eval_sequences
-        )
+        self.eval_rows = evaluated_rows(self.dataset, Split.SELECTION, config)
         self.sampler = Sampler(
             len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
         )
@@ -175,8 +167,7 @@ class _Run:
         """One optimizer step."""
 
         def mean_loss(rows: Rows) -> torch.Tensor:
-            tokens = to_tensor(self.rows[rows], self.worker.device)
-            return next_token_loss(self.ddp, tokens, self.config, "mean")
+            return next_token_loss(self.ddp, self.rows[rows], self.config, "mean")
 
         rows = self.sampler.rows(step - 1)
         loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss)
@@ -193,19 +184,11 @@ class _Run:
         train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length
-        total, count = token_loss(
-            self.model,
-            self.eval_rows,
-            self.config,
-            self.worker.device,
-            self.worker.rank,
-            self.worker.world_size,
-        )
-        sums = self.worker.sum({"total": total, "count": count})
+        loss = eval_loss(self.model, self.eval_rows, self.config, self.worker)
         self._losses.clear()
         self._since = time.perf_counter()
         return {
-            "eval_loss": sums["total"] / sums["count"],
+            "eval_loss": loss,
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
@@ -247,22 +230,20 @@ def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
     return dataset
 
 
-def evaluated_rows(rows: Tokens, limit: int) -> Tokens:
-    """At most `limit` sequences, spread evenly over the split."""
+def evaluated_rows(dataset: Dataset, split: Split, config: CausalLMConfig) -> Tokens:
+    """At most `eval_sequences` sequences, spread evenly over the split."""
+    rows, limit = dataset.sequences(split), config.eval_sequences
     if len(rows) <= limit:
         return rows
     return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
-def to_tensor(rows: Tokens, device: torch.device) -> torch.Tensor:
-    """Token ids as an int64 tensor on a device."""
-    return torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
-
-
 def next_token_loss(
-    model: nn.Module, tokens: torch.Tensor, config: CausalLMConfig, reduction: str
+    model: nn.Module, rows: Tokens, config: CausalLMConfig, reduction: str
 ) -> torch.Tensor:
-    """Negative log-likelihood of each next token; `tokens` is [batch, sequence_length + 1]."""
+    """Negative log-likelihood of each next token; `rows` is [batch, sequence_length + 1]."""
+    device = next(model.parameters()).device
+    tokens = torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
     half = config.dtype == "bfloat16"
     with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=half):
         logits: torch.Tensor = model(input_ids=tokens[:, :-1], use_cache=False).logits

@@ -60,7 +60,8 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
     wrong = {k: v for k, v in found.items() if v and k in _MUST_BE_EMPTY}
     if wrong:
         raise UserError(f"{weights}: its weights are of another model ({wrong})")
-    return _module(model)
+    loaded: nn.Module = model
+    return loaded
 
 
 _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
@@ -117,17 +118,10 @@ def _architecture(config: CausalLMConfig, dataset: Dataset) -> Any:
 
 def _pretrained(name: str) -> nn.Module:
     auto: Any = AutoModelForCausalLM
-    return _module(
-        auto.from_pretrained(
-            name,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            weights_only=True,  # a pickle may hold tensors only
-        )
+    model: nn.Module = auto.from_pretrained(
+        name,
+        dtype=torch.float32,
+        trust_remote_code=False,
+        weights_only=True,  # a pickle may hold tensors only
     )
-
-
-def _module(model: Any) -> nn.Module:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch module, got {type(model).__name__}")
     return model

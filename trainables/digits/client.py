@@ -13,14 +13,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Client, Rows
 from trainables.digits.config import DigitsConfig
-from trainables.digits.loop import (
-    WEIGHTS,
-    images_of,
-    make_network,
-    make_optimizer,
-    means_of,
-    metric_sums,
-)
+from trainables.digits.loop import WEIGHTS, images_of, make_network, make_optimizer, score
 from trainables.worker import Worker
 
 
@@ -66,7 +59,7 @@ class DigitsClient:
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`accuracy` and `loss` on the selection split."""
-        return means_of(worker.sum(metric_sums(model, Split.SELECTION, worker)))
+        return score(model, Split.SELECTION, worker)
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write `model.safetensors`."""

@@ -29,7 +29,6 @@ from trainables.common.training import (
 from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
 from trainables.job import Answer
-from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
 
 WEIGHTS = "model.safetensors"
@@ -43,31 +42,26 @@ Images = tuple[torch.Tensor, torch.Tensor]
 
 def train(config: DigitsConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    with isolated_rng(worker.seed, worker.rank, worker.device):
-        worker.log_dataset(_fingerprint())
-        model = make_network(config)
-        lineage = weights_digest(model)
-        found = worker.resume()
-        if found is not None:
-            load_model(model, found.folder / WEIGHTS)
-            lineage = read_lineage(found.folder)
-        model.to(worker.device)
-        optimizer = make_optimizer(model, config)
-        ddp = data_parallel(model, worker)
-        if found is not None:
-            load_progress(found.folder, worker, found.step, optimizer, None)
-        save = _saver(model, optimizer, worker, lineage)
-        for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
-            train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
-            metrics = means_of(worker.sum(metric_sums(model, Split.SELECTION, worker)))
-            answer = worker.report(
-                step=epoch,
-                metrics={**metrics, "train_loss": train_loss},
-                checkpoint=save,
-                final=epoch == config.epochs,
-            )
-            if answer is not Answer.CONTINUE:
-                break
+    worker.log_dataset(_fingerprint())
+    model = make_network(config)
+    lineage = weights_digest(model)
+    found = worker.resume()
+    if found is not None:
+        load_model(model, found.folder / WEIGHTS)
+        lineage = read_lineage(found.folder)
+    model.to(worker.device)
+    optimizer = make_optimizer(model, config)
+    ddp = data_parallel(model, worker)
+    if found is not None:
+        load_progress(found.folder, worker, found.step, optimizer, None)
+    save = _saver(model, optimizer, worker, lineage)
+    for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
+        train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
+        metrics = {**score(model, Split.SELECTION, worker), "train_loss": train_loss}
+        final = epoch == config.epochs
+        answer = worker.report(step=epoch, metrics=metrics, checkpoint=save, final=final)
+        if answer is not Answer.CONTINUE:
+            break
 
 
 def train_epoch(
@@ -96,7 +90,7 @@ def train_epoch(
 
 def evaluate(config: DigitsConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
     """`accuracy` (0 to 1) and `loss` (nats per image) of weights on a split."""
-    return means_of(metric_sums(load_network(config, weights), split))
+    return score(load_network(config, weights), split)
 
 
 def examples(
@@ -148,8 +142,8 @@ def _saver(
     return save
 
 
-def metric_sums(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
-    """Sums over this rank's share of a split; over all of it without a worker."""
+def score(model: nn.Module, split: Split, worker: Worker | None = None) -> dict[str, float]:
+    """`accuracy` and `loss` over a split. With a worker, the ranks share it and get the same."""
     device = worker.device if worker else torch.device("cpu")
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     images, labels = images_of(split)
@@ -162,15 +156,9 @@ def metric_sums(model: nn.Module, split: Split, worker: Worker | None = None) ->
             sums["loss"] += float(F.cross_entropy(logits, target, reduction="sum"))
             sums["count"] += len(target)
     model.train()
-    return sums
-
-
-def means_of(sums: dict[str, float]) -> dict[str, float]:
-    """Means over all images, from the sums that `metric_sums` returns."""
-    return {
-        "accuracy": sums["correct"] / sums["count"],
-        "loss": sums["loss"] / sums["count"],
-    }
+    if worker is not None:
+        sums = worker.sum(sums)
+    return {"accuracy": sums["correct"] / sums["count"], "loss": sums["loss"] / sums["count"]}
 
 
 def make_network(config: DigitsConfig) -> nn.Module:

@@ -30,7 +30,7 @@ from trainables.federated.partition import deal
 from trainables.federated.server import Server
 from trainables.federated.task import task_of
 from trainables.job import Answer
-from trainables.runtime.seeding import isolated_rng, rng_state, seed_everything
+from trainables.runtime.seeding import rng_state, seed_everything
 from trainables.worker import Worker
 
 CLIENTS = "clients"
@@ -38,14 +38,13 @@ CLIENTS = "clients"
 
 def train(config: FederatedConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    with isolated_rng(worker.seed, worker.rank, worker.device):
-        run = _start(config, worker)
-        for number in range(run.round + 1, config.rounds + 1):
-            metrics = run.advance(number)
-            final = number == config.rounds
-            answer = worker.report(step=number, metrics=metrics, checkpoint=run.save, final=final)
-            if answer is not Answer.CONTINUE:
-                break
+    run = _start(config, worker)
+    for number in range(run.round + 1, config.rounds + 1):
+        metrics = run.advance(number)
+        final = number == config.rounds
+        answer = worker.report(step=number, metrics=metrics, checkpoint=run.save, final=final)
+        if answer is not Answer.CONTINUE:
+            break
 
 
 @dataclass

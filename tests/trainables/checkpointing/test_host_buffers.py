@@ -78,7 +78,7 @@ def test_copy_weights_keeps_tied_weights_tied() -> None:
 
 
 def test_checkpoint_is_not_changed_by_later_training(tmp_path: Path) -> None:
-    worker, state = make_worker(tmp_path, "digits", {}, checkpoint_every=1), torch.zeros(100)
+    worker, state = make_worker(tmp_path, checkpoint_every=1), torch.zeros(100)
 
     def save(folder: Path) -> DeferredWrite:
         tree = copy_tree({"state": state, "step": int(state[0])})

@@ -46,7 +46,7 @@ def saving(after: Callable[[], object] = lambda: None) -> Callable[[Path], Calla
 
 def worker_of(folder: Path, channel: RecordingChannel, **options: object) -> Worker:
     options = {"checkpoint_every": 1, **options}
-    return make_worker(folder, "digits", {}, channel=channel, **options)
+    return make_worker(folder, channel=channel, **options)
 
 
 def test_async_checkpoint_does_not_block_training(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def step(model, optimizer, schedule):
 
 @pytest.fixture
 def worker(tmp_path):
-    return make_worker(tmp_path, "digits", {}, channel=RecordingChannel())
+    return make_worker(tmp_path, channel=RecordingChannel())
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.4])

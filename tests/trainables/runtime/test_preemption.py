@@ -40,7 +40,7 @@ def test_sigterm_leaves_at_the_next_report_with_a_checkpoint(
     tmp_path: Path, restore_handler: Callable[[], None]
 ) -> None:
     channel = RecordingChannel()
-    worker = make_worker(tmp_path, "digits", {}, channel=channel, checkpoint_every=100)
+    worker = make_worker(tmp_path, channel=channel, checkpoint_every=100)
     worker.report(step=1, metrics={}, checkpoint=save)
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Preempted, match="left after step 2") as e:
@@ -52,19 +52,19 @@ def test_sigterm_leaves_at_the_next_report_with_a_checkpoint(
     failure = classify(f"rank 0: {error_line(e.value)}")
     assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.PREEMPTION)
     with pytest.raises(Preempted):  # no trial starts here any more
-        make_worker(tmp_path, "digits", {}, attempt=2).resume()
+        make_worker(tmp_path, attempt=2).resume()
 
 
 def test_sigterm_at_the_final_report_ends_the_trial(
     tmp_path: Path, restore_handler: Callable[[], None]
 ) -> None:
-    worker = make_worker(tmp_path, "digits", {})
+    worker = make_worker(tmp_path)
     os.kill(os.getpid(), signal.SIGTERM)
     worker.report(step=1, metrics={}, checkpoint=save, final=True)
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
 
 
-@pytest.mark.parametrize("when", ["make_network", "train_epoch", "metric_sums"])
+@pytest.mark.parametrize("when", ["make_network", "train_epoch", "score"])
 def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, when: str, restore_handler: Callable[[], None]
 ) -> None:

@@ -188,7 +188,7 @@ def test_resume_reads_reports_once(tmp_path: Path) -> None:
 
 
 def test_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
-    worker = make_worker(tmp_path / "t0000", "digits", {})
+    worker = make_worker(tmp_path / "t0000")
     worker.report(step=1, metrics={"loss": 1.0})
     every = []
     for step in range(2, 50):
