@@ -104,6 +104,11 @@ class SweepPaths:
         return self.root.name
 
     @property
+    def storage(self) -> Storage:
+        """The folder of sweeps that holds this one."""
+        return Storage(self.root.parent)
+
+    @property
     def spec(self) -> Path:
         """`sweep.yaml`: the resolved spec, fixed when the sweep starts."""
         return self.root / "sweep.yaml"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
-from results.paths import Storage, SweepPaths
+from results.paths import SweepPaths
 from results.records.trial import Report
 from results.tracking import Ending
 from search_spaces.redaction import redact_file
@@ -105,7 +105,7 @@ def open_sweep(
             spec,
             paths,
             study,
-            cache=str(Storage(paths.root.parent).cache),
+            cache=str(paths.storage.cache),
             spent_s=spent,
             fence=fence,
             mirror=mirror.place,

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from results.export import ModelCard
-    from results.paths import SweepPaths
-    from results.records.trial import TrialRecord
-    from search_spaces.spec.sweep import SweepSpec
-    from trainables.base import Trainable
-    from trainables.config import TrainableConfig
-
-
-def record_of(paths: SweepPaths, trial_id: str) -> TrialRecord:
-    """The record of a trial."""
-    from results.records.trial import read_trial
-
-    return read_trial(paths.trial(trial_id))
+from results.analysis.leaderboard import read_leaderboard
+from results.analysis.selection import select_winner
+from results.averaging.soup import read_soup
+from results.checkpoints.commit import newest_intact
+from results.export import ModelCard
+from results.paths import SweepPaths
+from results.records import environment
+from results.records.spec_file import read_spec
+from results.records.trial import TrialRecord, read_trial
+from search_spaces.errors import UserError, suggest
+from search_spaces.spec.sweep import SweepSpec
+from trainables.base import Trainable
+from trainables.config import TrainableConfig
+from trainables.registry import resolve
+from tuning.controller.sweep_dir.folder import find_sweep, find_trial, sweep_argument
+from tuning.controller.trial_jobs import with_init_seed
 
 
 def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
@@ -28,9 +30,6 @@ def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
     Raises:
         UserError: only the training code can read its checkpoints.
     """
-    from search_spaces.errors import UserError
-    from trainables.registry import resolve
-
     trainable = resolve(spec.trainable)
     if not trainable.can_evaluate:
         raise UserError(
@@ -46,25 +45,12 @@ def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -
     Raises:
         UserError: the configuration is no longer valid.
     """
-    from search_spaces.errors import UserError
-    from tuning.controller.trial_jobs import with_init_seed
-
     if problems := trainable.Config.problems(record.config):
         lines = (
             f"{record.id}: no longer fits {spec.trainable}: {'.'.join(p)}: {t}" for p, t in problems
         )
         raise UserError(*lines)
     return trainable.Config.model_validate(with_init_seed(spec, record.config, record.seed))
-
-
-def cache_of(paths: SweepPaths) -> Path:
-    """The folder of prepared data, which all sweeps of a storage share."""
-    from results.paths import Storage
-
-    return Storage(paths.root.parent).cache
-
-
-_Found = tuple["Path", str, "ModelCard", bool, str]
 
 
 @dataclass(frozen=True)
@@ -100,28 +86,19 @@ def select_model(
         UserError: there is no such model, it has no complete checkpoint, or only the training code
             can read it.
     """
-    from results.records.spec_file import read_spec
-    from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import find_sweep
-
     if trial and soup:
         raise UserError(f"--trial and --soup exclude each other: one model to {verb}")
     paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     trainable = trainable_of(spec, verb)
-    found = _from_soup(paths, spec, soup) if soup else _from_trial(paths, spec, trial)
-    config = config_of(spec, trainable, record_of(paths, found[2].parents[0].partition("@")[0]))
-    return SelectedModel(paths, spec, trainable, found[1], found[0], config, *found[2:])
+    if soup:
+        return _select_soup(paths, spec, trainable, soup)
+    return _select_trial(paths, spec, trainable, trial)
 
 
-def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found:
-    from results.analysis.leaderboard import read_leaderboard
-    from results.analysis.selection import select_winner
-    from results.checkpoints.commit import newest_intact
-    from results.export import ModelCard
-    from search_spaces.errors import UserError
-    from tuning.controller.sweep_dir.folder import find_trial
-
+def _select_trial(
+    paths: SweepPaths, spec: SweepSpec, trainable: Trainable[Any], trial: str | None
+) -> SelectedModel:
     notes: tuple[str, ...]
     if trial is None:
         winner = select_winner(paths, spec)
@@ -131,56 +108,54 @@ def _from_trial(paths: SweepPaths, spec: SweepSpec, trial: str | None) -> _Found
         clear, notes = False, ()
         entries = read_leaderboard(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
-    found = newest_intact(paths.trial(entry.record.id))
+    record = entry.record
+    found = newest_intact(paths.trial(record.id))
     if found is None:
-        raise UserError(f"{paths.name}: trial {entry.record.id} has no whole checkpoint")
+        raise UserError(f"{paths.name}: trial {record.id} has no whole checkpoint")
     card = ModelCard(
         spec.name,
         spec.metric,
         entry.value,
-        (entry.record.id,),
-        entry.record.params,
-        (*_data_fingerprint(paths, entry.record), *notes),
+        (record.id,),
+        record.params,
+        (*_data_fingerprint(paths, record), *notes),
         "on the selection split, by which the search chose",
     )
+    config = config_of(spec, trainable, record)
     reason = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
-    return found.folder, entry.record.id, card, clear, reason
+    return SelectedModel(
+        paths, spec, trainable, record.id, found.folder, config, card, clear, reason
+    )
+
+
+def _select_soup(
+    paths: SweepPaths, spec: SweepSpec, trainable: Trainable[Any], name: str
+) -> SelectedModel:
+    folder = paths.soup(name)
+    names = [p.name for p in folder.parent.glob("[!.]*")]
+    if name not in names:
+        command = f"tune average {sweep_argument(paths)}"
+        hint = suggest(name, names) if names else f"; make one with: {command}"
+        raise UserError(f"{paths.name}: no soup '{name}'{hint}")
+    soup = read_soup(folder)
+    record = read_trial(paths.trial(soup.trial_id))
+    method = f"average of weights: {soup.method}, {soup.options or 'no options'}"
+    card = ModelCard(
+        spec.name,
+        spec.metric,
+        soup.scores[soup.method].mean,
+        soup.members,
+        record.params,
+        (*_data_fingerprint(paths, record), method),
+        "on the test split, which the search did not see",
+    )
+    config = config_of(spec, trainable, record)
+    reason = f"the average is not surely better than {soup.single}"
+    return SelectedModel(paths, spec, trainable, name, folder, config, card, soup.promoted, reason)
 
 
 def _data_fingerprint(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
     """The fingerprint of a trial's training data; empty if its last attempt has none."""
-    from results.records import environment
-
     last = record.attempts[-1].number if record.attempts else 0
     found = environment.read(paths.trial(record.id), last)
     return (f"data: fingerprint `{found.data}`",) if found and found.data else ()
-
-
-def _from_soup(paths: SweepPaths, spec: SweepSpec, soup: str) -> _Found:
-    from results.averaging.soup import read_soup
-    from results.export import ModelCard
-    from search_spaces.errors import UserError, suggest
-    from tuning.controller.sweep_dir.folder import sweep_argument
-
-    folder = paths.soup(soup)
-    names = [p.name for p in folder.parent.glob("[!.]*")]
-    if soup not in names:
-        command = f"tune average {sweep_argument(paths)}"
-        hint = suggest(soup, names) if names else f"; make one with: {command}"
-        raise UserError(f"{paths.name}: no soup '{soup}'{hint}")
-    made = read_soup(folder)
-    first = record_of(paths, made.trial_id)
-    value = made.scores[made.method].mean
-    card = ModelCard(
-        spec.name,
-        spec.metric,
-        value,
-        made.members,
-        first.params,
-        (
-            *_data_fingerprint(paths, first),
-            f"average of weights: {made.method}, {made.options or 'no options'}",
-        ),
-        "on the test split, which the search did not see",
-    )
-    return folder, soup, card, made.promoted, f"the average is not surely better than {made.single}"

@@ -21,7 +21,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
-from tuning.evaluation.load_model import cache_of, config_of
+from tuning.evaluation.load_model import config_of
 from tuning.evaluation.retrain import run_user_loop
 
 _TIMING_SUFFIXES = ("_per_second", "_seconds", "_time")
@@ -54,8 +54,6 @@ def reproduce(
     earlier reproduction, in `reproductions/<trial>` of the sweep folder.
 
     Args:
-        paths, spec: of the sweep.
-        record: of the trial.
         address: of the Ray cluster; None starts one on this machine.
 
     Raises:
@@ -69,7 +67,7 @@ def reproduce(
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
-    job = make_rerun_job(spec, record, files, str(cache_of(paths)), then[-1].step)
+    job = make_rerun_job(spec, record, files, str(paths.storage.cache), then[-1].step)
     if trainable.uses_ray_train:
         run_user_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))

@@ -16,7 +16,7 @@ from trainables.launch.rerun import StopAfter
 from trainables.launch.run_trial import output_to, run_local
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
-from tuning.evaluation.load_model import cache_of, config_of
+from tuning.evaluation.load_model import config_of
 from tuning.evaluation.test_split import make_test_scorer
 
 PrintLine = Callable[[str], None]
@@ -36,7 +36,7 @@ class Retrainer:
     """
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec, address: str | None) -> None:
-        self._spec, self._cache, self._address = spec, cache_of(paths), address
+        self._spec, self._cache, self._address = spec, paths.storage.cache, address
         self._trainable = resolve(spec.trainable)
         self.can_evaluate = self._trainable.can_evaluate
 
@@ -77,10 +77,7 @@ def run_user_loop(
     """Run an attempt of a Ray Train loop under Ray, to its end or to the report of a step.
 
     Args:
-        spec: of the sweep.
-        job: the attempt.
         until: step of the report after which it is stopped.
-        workers: number of workers.
         address: of the Ray cluster; None starts one on this machine.
 
     Raises:

@@ -21,13 +21,7 @@ ScoreModel = Callable[[Path], dict[str, float]]
 
 
 def make_test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: Path) -> ScoreModel:
-    """A function that evaluates models on the test split.
-
-    Args:
-        trainable: of the sweep.
-        config: of the trial that trained the weights.
-        cache: folder of prepared data.
-    """
+    """A function that evaluates models on the test split, with a trial's configuration."""
     return lambda folder: trainable.evaluate(config, folder, Split.TEST, cache)
 
 

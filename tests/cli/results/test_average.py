@@ -14,11 +14,12 @@ from results.averaging.soup import read_soup
 from results.checkpoints.commit import newest_intact, verify
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
+from results.records.trial import read_trial
 from tests.cli.conftest import Tune
 from tests.cli.trained import BATCH_NORM, trained
 from trainables.registry import resolve
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.evaluation.load_model import config_of, record_of
+from tuning.evaluation.load_model import config_of
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_average_takes_a_base_folder(tune: Tune, paths: SweepPaths) -> None:
     trainable = resolve(spec.trainable)
     base = tune.cwd / "base"
     base.mkdir()
-    trainable.initial(config_of(spec, trainable, record_of(paths, "t0000")), base, tune.cwd)
+    trainable.initial(config_of(spec, trainable, read_trial(paths.trial("t0000"))), base, tune.cwd)
     ties = ["average", "trained", "--method", "ties"]
     tune(*ties)
     tune(*ties, "--base", base, "--name", "based")

@@ -42,7 +42,7 @@ def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) 
         UserError: no such sweep, the sweeps have different tracking servers, or the port is taken.
     """
     paths = [find_sweep(sweep, storage) for sweep in sweeps]
-    root = Storage(paths[0].root.parent) if paths else resolve_storage(storage)
+    root = paths[0].storage if paths else resolve_storage(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
         _show_pages(_pages(uri, uri, paths), browser)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.options import StorageDir, Sweep
-from tuning.evaluation.load_model import cache_of, config_of, record_of, trainable_of
 
 if TYPE_CHECKING:
     from results.averaging.soup import Soup
@@ -125,15 +124,17 @@ def _average(
 ) -> None:
     from results.averaging.soup import make_soup
     from results.records.spec_file import read_spec
+    from results.records.trial import read_trial
     from tuning.cli.results.soup_request import soup_name
     from tuning.controller.sweep_dir.folder import sweep_argument
+    from tuning.evaluation.load_model import config_of, trainable_of
     from tuning.evaluation.test_split import make_soup_evaluator
 
     spec = read_spec(paths)
     trainable = trainable_of(spec, "average")
     models, label = choice.candidates(paths, spec)
-    config = config_of(spec, trainable, record_of(paths, models[0].trial_id))
-    cache = cache_of(paths)
+    config = config_of(spec, trainable, read_trial(paths.trial(models[0].trial_id)))
+    cache = paths.storage.cache
     recipe = request.recipe(models, spec, trainable, config, cache)
     name = soup_name(name or f"{request.method.name()}-{label}")
     evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)

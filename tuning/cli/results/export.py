@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
 
 if TYPE_CHECKING:
     from results.export import ModelSource, Verification
+    from tuning.evaluation.load_model import SelectedModel
 
 
 def export(
@@ -39,6 +39,8 @@ def export(
 
     Example: tune export llm --to hf,onnx
     """
+    from tuning.evaluation.load_model import select_model
+
     formats = _formats(to)
     picked = select_model(sweep, trial, soup, storage, "export")
     run = _Export(picked, _model(picked), verify, force)
@@ -72,7 +74,7 @@ def _formats(to: str) -> list[str]:
 def _model(picked: SelectedModel) -> ModelSource:
     from results.export import ModelSource
 
-    cache = cache_of(picked.paths)
+    cache = picked.paths.storage.cache
     return ModelSource(
         lambda: picked.trainable.exportable(picked.config, picked.source, cache),
         lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
@@ -127,7 +129,6 @@ class _Export:
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""
-        from results.paths import Storage
         from results.tracking.model_registry import CANDIDATE, CHAMPION, register
         from tuning.controller.sweep_dir.folder import read_state
         from tuning.controller.tracking.observer import tracking_uri
@@ -136,7 +137,7 @@ class _Export:
         onnx, _ = self._export("onnx", force=True)
         made = register(
             tracking_uri(picked.spec, picked.paths),
-            Storage(picked.paths.root.parent).artifacts,
+            picked.paths.storage.artifacts,
             picked.spec.tracking.experiment or picked.spec.name,
             onnx,
             name,

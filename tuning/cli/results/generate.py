@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import SelectedModel, cache_of, select_model
+
+if TYPE_CHECKING:
+    from tuning.evaluation.load_model import SelectedModel
 
 
 def generate(
@@ -32,6 +34,8 @@ def generate(
 
     Example: tune generate llm --prompt "def main("
     """
+    from tuning.evaluation.load_model import select_model
+
     picked = select_model(sweep, trial, soup, storage, "generate with")
     typer.echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
 
@@ -46,7 +50,8 @@ def _continue(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         try:
-            picked.trainable.export_hf(picked.config, picked.source, folder, cache_of(picked.paths))
+            cache = picked.paths.storage.cache
+            picked.trainable.export_hf(picked.config, picked.source, folder, cache)
         except NotImplementedError as e:
             raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
         if not (folder / "tokenizer.json").is_file():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
-from tuning.evaluation.load_model import cache_of, select_model
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +31,12 @@ def predict(
     import torch
 
     from search_spaces.errors import UserError
+    from tuning.evaluation.load_model import select_model
 
     picked = select_model(sweep, trial, soup, storage, "predict with")
     try:
-        model = picked.trainable.exportable(picked.config, picked.source, cache_of(picked.paths))
+        cache = picked.paths.storage.cache
+        model = picked.trainable.exportable(picked.config, picked.source, cache)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
     rows = _rows(data, model.examples[0])

@@ -91,9 +91,7 @@ class BudgetTracker:
     The result depends on the newest record and value of each trial, not on the order of the calls:
     a resumed sweep ends where an uninterrupted one does.
 
-    Args:
-        budget: the limits.
-        mode: `min` or `max` of the metric.
+    The mode is `min` or `max` of the metric.
     """
 
     def __init__(self, budget: BudgetSpec, mode: str) -> None:

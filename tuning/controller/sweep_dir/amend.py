@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from results.paths import SweepPaths
 from results.records.spec_file import is_damaged, read_spec
@@ -68,7 +69,6 @@ def amend_sweep(
     """Change a sweep that no driver runs; None if no change is given.
 
     Args:
-        paths: of the sweep.
         trials: new `budget.trials`; `+N` adds to those that there are.
         time: new `budget.time`, in seconds or like `2h`; `+2h` adds to it.
         overrides: `a.b=c` texts.
@@ -144,12 +144,12 @@ def _replace_spec(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> Non
     before = paths.spec.read_bytes()
     kept = paths.replaced_files(len(list(paths.history.glob("*/sweep.yaml"))) + 1)
     write_atomic(kept / paths.spec.name, before)
-    before_space, new_space = (s.model_dump(include=_SPACE_FIELDS) for s in (old, loaded.spec))
-    if before_space != new_space and paths.study.exists():
-        os.replace(paths.study, kept / paths.study.name)
-        fsync_dir(kept)
-    if old.search.warm_start != loaded.spec.search.warm_start and paths.evidence.exists():
-        os.replace(paths.evidence, kept / paths.evidence.name)
+    old_space, new_space = (s.model_dump(include=_SPACE_FIELDS) for s in (old, loaded.spec))
+    outdated = [paths.study] if old_space != new_space else []
+    if old.search.warm_start != loaded.spec.search.warm_start:
+        outdated.append(paths.evidence)
+    for file in filter(Path.exists, outdated):
+        os.replace(file, kept / file.name)
         fsync_dir(kept)
     comments = [line for line in before.decode().splitlines() if line.startswith("#")]
     header = [line for line in comments if not line.startswith(CHECKSUM_PREFIX)]

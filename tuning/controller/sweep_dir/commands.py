@@ -68,9 +68,7 @@ def pending_commands(paths: SweepPaths) -> list[Command]:
 def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
     """Queue a configuration; returns what happens now, in words.
 
-    Args:
-        paths: of the sweep.
-        assignments: `name=value` texts; the searcher proposes the other parameters.
+    It is given as `name=value` texts; the searcher proposes the other parameters.
 
     Raises:
         UserError: the configuration is not in the space.
@@ -136,18 +134,13 @@ class CommandTarget(Protocol):
     """A running sweep, as commands see it.
 
     Attributes:
+        spec, paths: of the sweep.
         problem: one line for the summary of the session.
     """
 
+    spec: SweepSpec
+    paths: SweepPaths
     problem: str | None
-
-    @property
-    def spec(self) -> SweepSpec:
-        """Of the sweep."""
-
-    @property
-    def paths(self) -> SweepPaths:
-        """Of the sweep."""
 
     @property
     def fence(self) -> Fence:

@@ -28,8 +28,6 @@ from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
-DEFAULT_STORAGE = "./sweeps"
-
 
 @dataclass(frozen=True)
 class SweepState:
@@ -52,7 +50,6 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     """Create the folder of a new sweep, and write its resolved spec file.
 
     Args:
-        loaded: the sweep file.
         name: of the folder; must be free. None: the file's name, with a number if it is taken.
         storage: the folder of sweeps; None: the file's.
 
@@ -160,13 +157,13 @@ def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
 
 def resolve_storage(storage: str | None) -> Storage:
     """The storage that a command uses: `--storage`, `$TUNE_STORAGE` or ./sweeps."""
-    chosen = storage or os.environ.get("TUNE_STORAGE") or DEFAULT_STORAGE
+    chosen = storage or os.environ.get("TUNE_STORAGE") or "./sweeps"
     return Storage(Path(chosen).expanduser().resolve())
 
 
 def sweep_argument(paths: SweepPaths) -> str:
     """The SWEEP argument of a command: the name, or the folder if it is in another storage."""
-    return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
+    return paths.name if paths.storage == resolve_storage(None) else str(paths.root)
 
 
 def read_state(paths: SweepPaths) -> SweepState:

@@ -139,6 +139,8 @@ def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: 
     kept = quarantine_file(trial.record)
     params, state, last_step = known
     reports = read_reports(trial)
+    if last_step is None and reports:
+        last_step = reports[-1].step
     attempts = _attempts(trial, reports)
     record = TrialRecord(
         id=trial.root.name,
@@ -148,12 +150,10 @@ def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: 
         seed=derive_seed(spec.seed, number),
         state=state,
         reason=REBUILT if state.finished else "",
-        end_step=last_step if last_step is not None or not reports else reports[-1].step,
+        end_step=last_step if state.finished else None,
         created=attempts[0].started if attempts else time.time(),
         attempts=attempts,
     )
-    if not state.finished:
-        record = record.model_copy(update={"end_step": None})
     write_trial(trial, record)
     return _message(error, kept, REBUILT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from results.paths import Storage, SweepPaths
+from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
@@ -59,10 +59,9 @@ def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
     """The delivery of a sweep to its MLflow server or database, for the owner of `fence`."""
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
-    storage, facts = Storage(paths.root.parent), sweep_facts(paths, spec)
     experiment = spec.tracking.experiment or spec.name
-    uri = tracking_uri(spec, paths)
-    return mlflow_tracker(paths, uri, storage.artifacts, experiment, facts, fence)
+    uri, facts = tracking_uri(spec, paths), sweep_facts(paths, spec)
+    return mlflow_tracker(paths, uri, paths.storage.artifacts, experiment, facts, fence)
 
 
 def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
@@ -82,4 +81,4 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     """The MLflow URI: of the sweep file, of `$MLFLOW_TRACKING_URI`, or the storage's database."""
     chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return chosen or f"sqlite:///{Storage(paths.root.parent).tracking_db}"
+    return chosen or f"sqlite:///{paths.storage.tracking_db}"
