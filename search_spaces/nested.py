@@ -13,10 +13,8 @@ KeyPath = tuple[str | int, ...]
 
 def show(value: object) -> str:
     """A value on one short line, written as in YAML (`null`, `true`, quoted text)."""
-    if isinstance(value, str):
+    if isinstance(value, (str, float)):  # nan and inf have no JSON form
         text = repr(value)
-    elif isinstance(value, float):
-        text = repr(value)  # nan and inf have no JSON form
     else:
         text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -36,10 +36,9 @@ def looks_secret(name: str) -> bool:
     return words[-1] in ("apikey", "accesskey") or (words[-1] == "key" and before in _SECRET_KEYS)
 
 
-def secrets(environ: Mapping[str, str] | None = None) -> list[str]:
+def secrets() -> list[str]:
     """Values of the secret environment variables, the longest first."""
-    env = os.environ if environ is None else environ
-    found = {v for k, v in env.items() if looks_secret(k) and len(v) >= _MIN_LENGTH}
+    found = {v for k, v in os.environ.items() if looks_secret(k) and len(v) >= _MIN_LENGTH}
     return sorted(found, key=lambda value: (-len(value), value))
 
 

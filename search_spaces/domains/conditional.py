@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
-from search_spaces.domains.domain import LISTS, Domain, is_domain_form
+from search_spaces.domains.domain import LISTS, Domain, holds_arguments, is_domain_form
 from search_spaces.expressions import Expression, parse
 from search_spaces.nested import KeyPath, walk
 
@@ -102,13 +102,9 @@ def is_conditional_choice(raw: object) -> TypeGuard[dict[str, Any]]:
     if isinstance(options, Mapping):
         return bool(options) and options.keys() != {LISTS[kind]}
     return isinstance(options, list) and any(
-        _holds_domain(option) for option in options if isinstance(option, Mapping)
-    )
-
-
-def _holds_domain(option: Mapping[str, Any]) -> bool:
-    return any(
-        is_domain_form(part) and isinstance(next(iter(part.values())), (list, dict))
+        holds_arguments(part)
+        for option in options
+        if isinstance(option, Mapping)
         for _, part in walk(option)
     )
 

@@ -57,6 +57,11 @@ def is_domain_form(raw: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(raw, dict) and len(raw) == 1 and next(iter(raw)) in KINDS
 
 
+def holds_arguments(raw: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is written as a domain with arguments; `{choice: 3}` may be data."""
+    return is_domain_form(raw) and isinstance(next(iter(raw.values())), (list, dict))
+
+
 class Domain(BaseModel):
     """The values one parameter may take.
 
@@ -250,5 +255,5 @@ def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:
             first = categories[categories.index(value)]
             raise ValueError(f"{kind} needs values that differ, got {show(first)}, {show(value)}")
         for _, part in walk(value):
-            if is_domain_form(part) and isinstance(next(iter(part.values())), (list, dict)):
+            if holds_arguments(part):
                 raise ValueError(f"{kind} cannot hold a domain, got {show(part)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search_spaces.domains.conditional import ComputedValue, is_formula, parameters
-from search_spaces.domains.domain import is_domain_form
+from search_spaces.domains.domain import holds_arguments
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.parser import name_error
 from search_spaces.expressions import parse
@@ -24,7 +24,7 @@ def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
     errors = FieldErrors()
     searched = {leaf.name for leaf in parameters(space)}
     for path, value in walk(fixed):
-        if is_domain_form(value) and isinstance(next(iter(value.values())), (list, dict)):
+        if holds_arguments(value):
             errors.add(path, "a domain belongs under space:", value)
         elif len(path) == 1 and (fault := name_error(path[0])):
             errors.add(path, fault, value)
@@ -54,7 +54,6 @@ def _check_formula(path: KeyPath, text: str, errors: FieldErrors) -> None:
 
 def fixed_formulas(fixed: Mapping[str, Any]) -> Iterator[tuple[str, ComputedValue]]:
     """Yield dotted name and formula of every computed value under `fixed`."""
-
     for path, value in walk(fixed):
         if is_formula(value):
             yield dotted(path), ComputedValue(text=str(value))

@@ -22,7 +22,10 @@ def grid_points(tree: Mapping[str, Any], prefix: str = "") -> list[Point]:
     Without grids: `[{}]`.
     """
     parts = [_points(node, f"{prefix}{key}") for key, node in tree.items()]
-    return [_joined(combination) for combination in itertools.product(*parts)]
+    return [
+        {name: value for point in combination for name, value in point.items()}
+        for combination in itertools.product(*parts)
+    ]
 
 
 def _points(node: Any, name: str) -> list[Point]:
@@ -40,20 +43,6 @@ def _points(node: Any, name: str) -> list[Point]:
     return [{}]
 
 
-def _joined(points: tuple[Point, ...]) -> Point:
-    return {name: value for point in points for name, value in point.items()}
-
-
-def all_values(domain: Domain) -> list[Any] | None:
-    """Every value of a domain; None if it is continuous."""
-    if domain.is_categorical:
-        return list(domain.categories)
-    if domain.q is not None:
-        first, last = (round(bound / domain.q) for bound in (domain.lower, domain.high))
-        return [domain.multiple(i) for i in range(first, last + 1)]
-    return list(range(int(domain.lower), int(domain.high) + 1)) if domain.integer else None
-
-
 def as_grids(space: Mapping[str, Any]) -> dict[str, Any]:
     """Replace each domain of a space by the `grid_search` of its values.
 
@@ -67,18 +56,22 @@ def as_grids(space: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(node, ConditionalChoice):
             options = tuple(as_grids(option) for option in node.options)
             tree[key] = node.model_copy(update={"kind": "grid_search", "options": options})
-        elif isinstance(node, Mapping):
-            tree[key] = as_grids(node)
         else:
-            tree[key] = node
+            tree[key] = as_grids(node) if isinstance(node, Mapping) else node
     if (size := math.prod(_size(node) for node in tree.values())) > MAX_POINTS:
         raise ValueError(f"grid has {size} points, more than {MAX_POINTS}; list fewer values")
     return tree
 
 
 def _grid(name: str, domain: Domain) -> Domain:
-    values = all_values(domain)
-    if values is None:
+    if domain.is_categorical:
+        values = list(domain.categories)
+    elif domain.q is not None:
+        first, last = (round(bound / domain.q) for bound in (domain.lower, domain.high))
+        values = [domain.multiple(i) for i in range(first, last + 1)]
+    elif domain.integer:
+        values = list(range(int(domain.lower), int(domain.high) + 1))
+    else:
         raise ValueError(
             f"grid needs values that can be listed, but {name} is {domain.kind}; "
             "write {grid_search: [...]}, or quniform"

@@ -22,13 +22,7 @@ from search_spaces.domains.conditional import (
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.errors import suggest
-from search_spaces.expressions import (
-    Expression,
-    InactiveError,
-    UndefinedError,
-    evaluate,
-    parse,
-)
+from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
 from search_spaces.nested import KeyPath, dotted, merge, nested, walk
 
 Tree = Mapping[str, Any]
@@ -166,10 +160,8 @@ def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str
         if name in known:
             continue
         inside = sorted(k for k in known if k.startswith(f"{name}."))
-        hint = (
-            f"; it is a group, name one of {', '.join(inside)}" if inside else suggest(name, known)
-        )
-        yield f"unknown parameter '{name}'{hint}"
+        group = f"; it is a group, name one of {', '.join(inside)}"
+        yield f"unknown parameter '{name}'{group if inside else suggest(name, known)}"
 
 
 def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:

@@ -72,17 +72,18 @@ def feasible_grid_points(constraints: Sequence[str], space: Tree, fixed: Tree) -
 
     A point is left out only if it is proven that no value of the sampled parameters fits it.
     """
-    parsed = [parse(text) for text in constraints]
     points = grid_points(space)
-    return [p for p in points if not parsed or excluded_by(parsed, space, fixed, p) is None]
+    if not constraints:
+        return points
+    return [point for point in points if excluded_by(constraints, space, fixed, point) is None]
 
 
 def excluded_by(
-    constraints: Sequence[Expression], space: Tree, fixed: Tree, given: Mapping[str, Any]
+    constraints: Sequence[str], space: Tree, fixed: Tree, given: Mapping[str, Any]
 ) -> str | None:
     """The first constraint that the given values violate whatever the other parameters are."""
     known = _known_ranges(space, fixed, given)
-    return next((e.text for e in constraints if evaluate_range(e, known) is False), None)
+    return next((t for t in constraints if evaluate_range(parse(t), known) is False), None)
 
 
 def _known_ranges(space: Tree, fixed: Tree, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,11 +93,9 @@ def _bound_logic(node: ast.expr, known: Known) -> Any:
             return _arithmetic(ast.Mult(), sign, _bound(node.operand, known))
         case ast.IfExp():
             test = _bound(node.test, known)
-            return (
-                UNKNOWN
-                if _is_uncertain(test)
-                else _bound(node.body if test else node.orelse, known)
-            )
+            if _is_uncertain(test):
+                return UNKNOWN
+            return _bound(node.body if test else node.orelse, known)
         case ast.List(elts=items) | ast.Tuple(elts=items):
             values = [_bound(item, known) for item in items]
             return UNKNOWN if any(map(_is_uncertain, values)) else values

@@ -7,13 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.expressions import (
-    Expression,
-    InactiveError,
-    UndefinedError,
-    evaluate,
-    parse,
-)
+from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
 from search_spaces.formulas.constraints import parse_constraints
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

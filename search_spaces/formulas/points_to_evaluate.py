@@ -9,7 +9,6 @@ from search_spaces.domains.conditional import Parameter, domains_by_name, parame
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.errors import suggest
-from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import Tree, violated_constraint
 from search_spaces.formulas.feasibility import excluded_by
 from search_spaces.nested import KeyPath, show
@@ -26,7 +25,7 @@ def check_points(
         ValidationError: a value outside its domain, a name that is not searched, parameters that
             are not active together, or a violated constraint; each at its path.
     """
-    errors, parsed = FieldErrors(), [parse(text) for text in constraints]
+    errors = FieldErrors()
     leaves: dict[str, list[Parameter]] = {}
     for leaf in parameters(space):
         if isinstance(leaf.leaf, Domain):
@@ -35,7 +34,7 @@ def check_points(
         errors.add((), "a space of grids alone tries every point anyway")
     checked = [_Checker(i, leaves, errors).point(raw, space) for i, raw in enumerate(points)]
     for i, point in enumerate(checked):
-        if not errors and (text := _violation_of(point, space, fixed, constraints, parsed)):
+        if not errors and (text := _violation_of(point, space, fixed, constraints)):
             errors.add((i,), f"violates the constraint {text}")
     errors.raise_if_any("points")
     return checked
@@ -89,15 +88,9 @@ class _Checker:
         return None
 
 
-def _violation_of(
-    point: Point,
-    space: Tree,
-    fixed: Tree,
-    constraints: Sequence[str],
-    parsed: Sequence[Expression],
-) -> str | None:
+def _violation_of(point: Point, space: Tree, fixed: Tree, constraints: Sequence[str]) -> str | None:
     """The constraint that a point violates; for a partial point, whatever the other values are."""
     walked = walk_active(space, lambda name, _: point.get(name))
     if all(name in point for name, leaf, _ in walked if isinstance(leaf, Domain)):
         return violated_constraint(constraints, space, fixed, point)
-    return excluded_by(parsed, space, fixed, point)
+    return excluded_by(constraints, space, fixed, point)

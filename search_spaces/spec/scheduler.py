@@ -84,7 +84,6 @@ class SchedulerSpec(Section):
 def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
     """Refuse a scheduler that does not fit the sweep's other fields, as far as these are valid.
 
-
     Raises:
         ValueError: one line, with the rule and the value.
     """

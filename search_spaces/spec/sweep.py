@@ -50,17 +50,6 @@ __all__ = [
 ENV_FIELDS = frozenset({("storage",), ("tracking", "uri"), ("checkpoint", "mirror")})
 """The only fields in which `${ENV}` is expanded."""
 
-_SECTIONS = (
-    "search",
-    "scheduler",
-    "budget",
-    "resources",
-    "checkpoint",
-    "failure",
-    "select",
-    "tracking",
-)
-
 
 class SweepSpec(Section):
     """One search over one space: the content of a sweep file."""
@@ -122,8 +111,12 @@ class SweepSpec(Section):
         """Replace a section without keys (all commented out, say) by its defaults."""
         if not isinstance(data, Mapping):
             return data
-        empty: dict[str, Any] = {key: {} for key in _SECTIONS if data.get(key) is None}
-        return {**data, **empty, "fixed": {} if data.get("fixed") is None else data["fixed"]}
+        sections = [
+            name
+            for name, field in cls.model_fields.items()
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        ]
+        return {**data, **{key: {} for key in (*sections, "fixed") if data.get(key) is None}}
 
     @field_validator("modes")
     @classmethod
@@ -233,5 +226,4 @@ class SweepSpec(Section):
 
     def violated_constraint(self, params: Mapping[str, Any]) -> str | None:
         """The first constraint that a configuration violates; None if it satisfies all."""
-
         return violated_constraint(self.constraints, self.space, self.fixed, params)
