@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from results.analysis.dataframes import Results
+    from results.analysis.dataframes import Results, load
 
 __all__ = ["Results", "load"]
 
 
-def load(path: Path | str) -> Results:
-    """Read a sweep folder into pandas tables, for a notebook: `load("sweeps/llm").trials`.
-
-    Raises:
-        UserError: the folder is not a sweep.
-    """
-    from results.analysis.dataframes import read_tables
-
-    return read_tables(path)
-
-
 def __getattr__(name: str) -> Any:
-    """Import `Results` on first use: workers import this package, and must not load pandas."""
-    if name == "Results":
-        from results.analysis.dataframes import Results
+    """Import on first use: workers import this package, and must not wait for the analysis."""
+    if name in __all__:
+        from results.analysis import dataframes
 
-        return Results
+        return getattr(dataframes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,6 +49,15 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        parent = isinstance(value, Mapping) and value
+        flat |= flattened(value, f"{prefix}{key}.") if parent else {f"{prefix}{key}": value}
+    return flat
+
+
 def walk(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     """Yield every value with its path, parents first, in file order."""
     yield path, value

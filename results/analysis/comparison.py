@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
+from results.analysis.pareto import cost
 from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import Report, TrialRecord, read_reports, read_trials
+from results.records.trial import Report, TrialRecord, read_trials_with_reports
 from search_spaces.errors import UserError
+from search_spaces.nested import flattened
 from search_spaces.spec.sweep import SweepSpec
 
 Progress = list[tuple[float, float]]
@@ -85,7 +87,7 @@ def equal_costs(summaries: Sequence[SweepSummary], parts: int = 4) -> list[float
 
 def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
     """Keys of the sweep files that differ, with each sweep's value; None if a sweep lacks it."""
-    flat = [_flat(s.spec.model_dump(mode="json", exclude=_NOT_COMPARED)) for s in summaries]
+    flat = [flattened(s.spec.model_dump(mode="json", exclude=_NOT_COMPARED)) for s in summaries]
     keys = dict.fromkeys(key for one in flat for key in one)
     values = {key: [one.get(key) for one in flat] for key in keys}
     return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
@@ -93,9 +95,9 @@ def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
 
 def _read(paths: SweepPaths, name: str) -> SweepSummary:
     spec = read_spec(paths)
-    records = read_trials(paths)
-    reports = {r.id: read_reports(paths.trial(r.id), r.end_step) for r in records}
-    board = [summarize(r, reports[r.id], spec.metric, spec.mode) for r in records]
+    trials = list(read_trials_with_reports(paths))
+    records = [record for record, _ in trials]
+    board = [summarize(*trial, spec.metric, spec.mode) for trial in trials]
     good = [e for e in board if e.value is not None and e.record.eligible]
     best, front = next(iter(rank_trials(good, spec.mode)), None), 1
     if len(spec.objectives) > 1 and good:
@@ -107,7 +109,7 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
         sum(not r.state.active for r in records),
         best,
         sum(r.worker_seconds for r in records),
-        progress(records, [r for of in reports.values() for r in of], spec),
+        progress(records, [report for _, reports in trials for report in reports], spec),
         front,
     )
 
@@ -117,11 +119,11 @@ def progress(
 ) -> Progress:
     """The best reported value over the worker-seconds spent, for all trials together."""
     times, spent = _spending(records)
-    sign, best, points = 1 if spec.mode == "min" else -1, math.inf, []
+    least, points = math.inf, []
     for report in sorted(reports, key=lambda r: r.time):
         value = report.metrics.get(spec.metric, math.nan)
-        if sign * value < best:  # False for a NaN
-            best = sign * value
+        if cost(value, spec.mode) < least:  # False for a NaN
+            least = cost(value, spec.mode)
             points.append((_interpolate(times, spent, report.time), value))
     return points
 
@@ -144,11 +146,3 @@ def _interpolate(times: list[float], spent: list[float], time: float) -> float:
         return spent[-1]
     share = (time - times[right - 1]) / (times[right] - times[right - 1])
     return spent[right - 1] + share * (spent[right] - spent[right - 1])
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, dict) and value
-        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-    return flat

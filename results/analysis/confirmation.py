@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.analysis.pareto import rank_front
+from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 
@@ -45,14 +45,14 @@ class Remeasurement(BaseModel):
         """Half the width of the mean's 95 % t-interval; None for a single value."""
         return half_width(self.test)
 
+    def differs_from(self, other: Remeasurement) -> bool:
+        """Whether both have an interval and these do not overlap."""
+        widths = [w for w in (self.half_width, other.half_width) if w is not None]
+        return len(widths) == 2 and abs(self.mean - other.mean) > sum(widths)
+
 
 class ConfirmedTrial(BaseModel):
-    """New measurements of one trial.
-
-    Attributes:
-        trial: id of the trial.
-        series: measurements by objective.
-    """
+    """New measurements of one trial, by objective."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,9 +66,7 @@ class ConfirmedTrial(BaseModel):
 
     def differs_from(self, other: ConfirmedTrial) -> bool:
         """Whether the intervals of the two do not overlap in at least one objective."""
-        return any(
-            _intervals_disjoint(one, other.series[name]) for name, one in self.series.items()
-        )
+        return any(one.differs_from(other.series[name]) for name, one in self.series.items())
 
 
 class Confirmation(BaseModel):
@@ -108,8 +106,7 @@ class Confirmation(BaseModel):
         known = finite or list(self.trials)
         if len(self.modes) == 1:
             ((name, mode),) = self.modes.items()
-            sign = 1 if mode == "min" else -1
-            return sorted(known, key=lambda m: sign * m.means[name])
+            return sorted(known, key=lambda m: cost(m.means[name], mode))
         order = rank_front([m.means for m in known], self.modes, self.rule, self.weights)
         return [known[i] for i in order]
 
@@ -127,7 +124,7 @@ class Confirmation(BaseModel):
         """
         first = self.trials[0]
         return {
-            name: (1 if mode == "min" else -1) * (statistics.fmean(one.selection) - one.search)
+            name: cost(statistics.fmean(one.selection) - one.search, mode)
             for name, mode in self.modes.items()
             if (one := first.series[name]).selection
         }
@@ -137,12 +134,6 @@ class Confirmation(BaseModel):
         """Whether the winner's interval overlaps with no other trial's."""
         best = self.winner
         return all(best.differs_from(other) for other in self.trials if other is not best)
-
-
-def _intervals_disjoint(one: Remeasurement, other: Remeasurement) -> bool:
-    widths = one.half_width, other.half_width
-    known = [w for w in widths if w is not None]
-    return len(known) == 2 and abs(one.mean - other.mean) > sum(known)
 
 
 def half_width(values: Sequence[float]) -> float | None:

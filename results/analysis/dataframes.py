@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import read_reports, read_trials
+from results.records.trial import read_trials, read_trials_with_reports
 from results.storage.atomic import write_atomic
 from search_spaces.spec.sweep import SweepSpec
 
@@ -45,8 +45,10 @@ class Results:
     attempts: pd.DataFrame
 
 
-def read_tables(path: Path | str) -> Results:
-    """Read the folder of a sweep, which may be running; see `results.load`.
+def load(path: Path | str) -> Results:
+    """Read a sweep folder into pandas tables, for a notebook: `load("sweeps/llm").trials`.
+
+    The sweep may be running.
 
     Raises:
         UserError: the folder is not a sweep.
@@ -80,8 +82,8 @@ def reports_frame(paths: SweepPaths) -> pd.DataFrame:
 
     rows = [
         {"trial": t.id, "step": r.step, "attempt": r.attempt, "time": r.time, **r.metrics}
-        for t in read_trials(paths)
-        for r in read_reports(paths.trial(t.id), t.end_step)
+        for t, reports in read_trials_with_reports(paths)
+        for r in reports
     ]
     names = dict.fromkeys([*_REPORT, *(k for row in rows for k in row)])
     return pd.DataFrame(rows, columns=list(names))

@@ -8,14 +8,15 @@ longer exist.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from results.analysis.confirmation import half_width
+from results.analysis.pareto import cost
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trials
+from results.records.trial import Report, TrialRecord, TrialState, read_trials_with_reports
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ class TrialSummary:
             not finite (the model diverged).
         best_value: the best finite value by mode, at `best_step`; None if there is none.
         step: of the newest report; 0 without reports.
-        reports: number of reports.
         mean: over the values of all seeds, if its configuration has several.
         half_width: half the width of the 95 % t-interval of the mean.
         seeds: number of seeds with a value.
@@ -55,7 +55,7 @@ def summarize(
     points = [(r.metrics[metric], r.step) for r in reports if metric in r.metrics]
     finite = [(v, s) for v, s in points if math.isfinite(v)]
     # of several steps with the best value, the first
-    best = min(finite, key=lambda p: (_cost(p[0], mode), p[1]), default=(None, None))
+    best = min(finite, key=lambda p: (cost(p[0], mode), p[1]), default=(None, None))
     last = points[-1][0] if points and math.isfinite(points[-1][0]) else None
     return TrialSummary(
         record=record,
@@ -70,11 +70,8 @@ def summarize(
 
 def read_leaderboard(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
     """The lines of all trials of a sweep, in the order of `rank_trials`."""
-    lines = [
-        summarize(record, read_reports(paths.trial(record.id), record.end_step), metric, mode)
-        for record in read_trials(paths)
-    ]
-    return rank_trials(lines, mode)
+    trials = read_trials_with_reports(paths)
+    return rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
 
 
 def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
@@ -84,20 +81,25 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     Configurations with several seeds are compared by their mean. Their trials stay together, best
     seed first. A configuration counts as failed, or as breaking a constraint, if one seed does.
     """
-    groups: dict[str, list[TrialSummary]] = {}
-    for line in lines:
-        groups.setdefault(base_trial_id(line.record.id), []).append(line)
-    ranked = [_with_mean(group) for group in groups.values()]
+    ranked = [_with_mean(group) for group in group_by_configuration(lines)]
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
     return [
         line for group in ranked for line in sorted(group, key=lambda e: _rank_in_group(e, mode))
     ]
 
 
+def group_by_configuration(lines: Iterable[TrialSummary]) -> list[list[TrialSummary]]:
+    """The trials of each configuration (several if it has several seeds), in the order given."""
+    groups: dict[str, list[TrialSummary]] = {}
+    for line in lines:
+        groups.setdefault(base_trial_id(line.record.id), []).append(line)
+    return list(groups.values())
+
+
 def best_of(lines: Sequence[TrialSummary], metric: str, mode: str) -> float | None:
     """The best of the newest values of a metric, over the eligible trials; None without any."""
     known = [e.values.get(metric, math.nan) for e in lines if e.record.eligible]
-    return min((v for v in known if math.isfinite(v)), key=lambda v: _cost(v, mode), default=None)
+    return min((v for v in known if math.isfinite(v)), key=lambda v: cost(v, mode), default=None)
 
 
 def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:
@@ -108,21 +110,17 @@ def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:
     return [replace(e, mean=mean, half_width=half, seeds=len(values)) for e in group]
 
 
-def _cost(value: float, mode: str) -> float:
-    return -value if mode == "max" else value
-
-
 def _rank(
     line: TrialSummary, group: Sequence[TrialSummary], mode: str
 ) -> tuple[bool, bool, bool, float, str]:
     """Sort key of a configuration, from one of its trials."""
     value = line.value if line.mean is None else line.mean
-    cost = 0.0 if value is None else _cost(value, mode)
+    rank = 0.0 if value is None else cost(value, mode)
     failed = any(e.record.state is TrialState.FAILED for e in group)
     broken_constraints = any(e.record.broken_constraints for e in group)
-    return line.value is None, failed, broken_constraints, cost, line.record.id
+    return line.value is None, failed, broken_constraints, rank, line.record.id
 
 
 def _rank_in_group(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
-    cost = 0.0 if line.value is None else _cost(line.value, mode)
-    return line.value is None, not line.record.eligible, cost, line.record.id
+    rank = 0.0 if line.value is None else cost(line.value, mode)
+    return line.value is None, not line.record.eligible, rank, line.record.id

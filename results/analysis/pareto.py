@@ -70,7 +70,7 @@ def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
 
 def non_dominated(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
     """Indices of the non-dominated points."""
-    costs = [[_cost(p[name], mode) for name, mode in modes.items()] for p in points]
+    costs = [[cost(p[name], mode) for name, mode in modes.items()] for p in points]
     return [
         i for i, mine in enumerate(costs) if not any(_dominates(other, mine) for other in costs)
     ]
@@ -94,7 +94,7 @@ def rank_front(
         scaled = _scaled(points[i], [points[j] for j in front], modes)
         if rule == "knee":
             return math.hypot(*scaled.values())
-        return sum(weights.get(name, 1.0) * cost for name, cost in scaled.items())
+        return sum(weights.get(name, 1.0) * part for name, part in scaled.items())
 
     return sorted(front, key=total_cost)
 
@@ -108,9 +108,9 @@ def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> d
     """Cost of each objective, scaled from 0, the best of `among`, to 1, the worst."""
     scaled = {}
     for name, mode in modes.items():
-        costs = [_cost(p[name], mode) for p in among]
+        costs = [cost(p[name], mode) for p in among]
         spread = (max(costs) - min(costs)) or 1.0
-        scaled[name] = (_cost(point[name], mode) - min(costs)) / spread
+        scaled[name] = (cost(point[name], mode) - min(costs)) / spread
     return scaled
 
 
@@ -119,5 +119,6 @@ def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def _cost(value: float, mode: str) -> float:
+def cost(value: float, mode: str) -> float:
+    """The value if less is better, otherwise its negative."""
     return -value if mode == "max" else value

@@ -13,11 +13,15 @@ from statistics import fmean
 
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
-from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
-from results.analysis.pareto import rank_front
-from results.analysis.replicates import base_trial_id
+from results.analysis.leaderboard import (
+    TrialSummary,
+    group_by_configuration,
+    rank_trials,
+    summarize,
+)
+from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
-from results.records.trial import Report, read_reports, read_trial, read_trials
+from results.records.trial import Report, read_reports, read_trial, read_trials_with_reports
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SelectSpec, SweepSpec
 
@@ -86,8 +90,8 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
             "steps for each; last or smoothed"
         )
     found: list[TrialSummary] = []
-    for record in read_trials(paths):
-        reports = read_reports(paths.trial(record.id), record.end_step)
+    trials = list(read_trials_with_reports(paths))
+    for record, reports in trials:
         values = {name: _value(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
         if record.eligible and len(point) == len(objectives):
@@ -96,10 +100,10 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
             found.append(replace(line, value=value, values={**line.values, **point}))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
-        if any(record.broken_constraints for record in read_trials(paths)):
+        if any(record.broken_constraints for record, _ in trials):
             names += " and keeps the outcome constraints"
         raise UserError(
-            f"{paths.root}: none of {len(paths.trial_ids())} trials has a finite {names} yet; "
+            f"{paths.root}: none of {len(trials)} trials has a finite {names} yet; "
             f"see what happened with: tune show {paths.name}"
         )
     if len(objectives) == 1:
@@ -153,7 +157,7 @@ def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) 
     if not finite:
         return None
     if select.at == "best":
-        return min(finite) if mode == "min" else max(finite)
+        return min(finite, key=lambda value: cost(value, mode))
     if not math.isfinite(values[-1]):
         return None
     return values[-1] if select.at == "last" else smoothed(finite, select.smoothing)
@@ -163,10 +167,7 @@ def _by_rule(
     found: Sequence[TrialSummary], modes: Mapping[str, str], select: SelectSpec
 ) -> list[TrialSummary]:
     """Trials whose configurations are on the front, best first; several seeds by their mean."""
-    groups: dict[str, list[TrialSummary]] = {}
-    for line in found:
-        groups.setdefault(base_trial_id(line.record.id), []).append(line)
-    of = [{name: fmean(e.values[name] for e in g) for name in modes} for g in groups.values()]
-    members = list(groups.values())
-    ordered = rank_front(of, modes, select.rule, select.weights)
-    return [line for i in ordered for line in members[i]]
+    groups = group_by_configuration(found)
+    means = [{name: fmean(e.values[name] for e in group) for name in modes} for group in groups]
+    ordered = rank_front(means, modes, select.rule, select.weights)
+    return [line for i in ordered for line in groups[i]]

@@ -31,11 +31,11 @@ def is_damaged(paths: SweepPaths) -> bool:
     """
     try:
         data = paths.spec.read_bytes()
-    except OSError:
+        data.decode()
+    except (OSError, UnicodeDecodeError):
         return _has_copy(paths)
-    if yaml_is_intact(data) and _is_text(data) and not _is_truncated(paths, data):
-        return False
-    return _has_copy(paths)
+    intact = yaml_is_intact(data) and not _is_truncated(paths, data)
+    return not intact and _has_copy(paths)
 
 
 def _is_truncated(paths: SweepPaths, data: bytes) -> bool:
@@ -44,14 +44,6 @@ def _is_truncated(paths: SweepPaths, data: bytes) -> bool:
     except OSError:
         return False
     return len(data) < len(copy) and copy.startswith(data)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _has_copy(paths: SweepPaths) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -217,6 +216,12 @@ def read_trials(paths: SweepPaths) -> list[TrialRecord]:
     return [read_trial(paths.trial(trial_id)) for trial_id in paths.trial_ids()]
 
 
+def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, list[Report]]]:
+    """Every trial of a sweep and its reports up to its `end_step`, in the order of proposal."""
+    for record in read_trials(paths):
+        yield record, read_reports(paths.trial(record.id), record.end_step)
+
+
 def append_report(paths: TrialPaths, report: Report) -> None:
     """Append one report durably (fsync)."""
     append_line(paths.reports, add_json_checksum(report.model_dump_json()))
@@ -225,9 +230,7 @@ def append_report(paths: TrialPaths, report: Report) -> None:
 def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:
     """The trial's reports by ascending step, one per step: that of the newest attempt.
 
-    Args:
-        paths: of the trial.
-        end_step: leave out later reports (they came after the decision to stop).
+    Reports after `end_step` are left out: they came after the decision to stop.
     """
     by_step: dict[int, Report] = {}
     for report in _reports(read_lines(paths.reports)):
@@ -238,30 +241,19 @@ def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]
     return [by_step[s] for s in steps]
 
 
-@dataclass
-class ReportTail:
-    """Reads the reports that were appended to a trial's file since `position`.
-
-    Attributes:
-        paths: of the trial.
-        position: bytes at the start of the file to skip; the caller moves it.
-    """
-
-    paths: TrialPaths
-    position: int = 0
-
-    def read(self, end_step: int | None) -> tuple[list[Report], int]:
-        """Reports in complete lines from `position` on, up to `end_step`; and the new position."""
-        try:
-            with open(self.paths.reports, "rb") as f:
-                f.seek(self.position)
-                data = f.read()
-        except FileNotFoundError:
-            return [], self.position
-        complete = data.rfind(b"\n") + 1
-        found = list(_reports(parse_lines(data[:complete])))
-        kept = [r for r in found if end_step is None or r.step <= end_step]
-        return kept, self.position + complete
+def read_new_reports(
+    paths: TrialPaths, position: int, end_step: int | None
+) -> tuple[list[Report], int]:
+    """Reports in complete lines after `position` bytes, up to `end_step`; and the new position."""
+    try:
+        with open(paths.reports, "rb") as f:
+            f.seek(position)
+            data = f.read()
+    except FileNotFoundError:
+        return [], position
+    complete = data.rfind(b"\n") + 1
+    found = _reports(parse_lines(data[:complete]))
+    return [r for r in found if end_step is None or r.step <= end_step], position + complete
 
 
 def _reports(lines: Iterable[dict[str, Any]]) -> Iterator[Report]:

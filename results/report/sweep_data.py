@@ -12,12 +12,7 @@ from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.selection import Selection, select_winner, selection_objectives
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import (
-    Report,
-    TrialRecord,
-    read_reports,
-    read_trials,
-)
+from results.records.trial import Report, TrialRecord, read_trials_with_reports
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
@@ -102,7 +97,7 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
     spec = read_spec(paths)
     objectives = selection_objectives(spec, spec.select)
     several = len(objectives) > 1
-    trials = [(r, read_reports(paths.trial(r.id), r.end_step)) for r in read_trials(paths)]
+    trials = list(read_trials_with_reports(paths))
     try:
         selection = select_winner(paths, spec)
     except UserError:  # no trial has a value yet
@@ -122,7 +117,7 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
 
 def _for_objective(spec: SweepSpec, trials: _Trials, metric: str, mode: str) -> SweepData:
     """The sweep as if one metric were its only objective."""
-    summaries = [summarize(record, reports, metric, mode) for record, reports in trials]
+    summaries = [summarize(*trial, metric, mode) for trial in trials]
     curves = {}
     for record, reports in trials:
         curve = [(r.step, r.metrics[metric]) for r in reports if metric in r.metrics]

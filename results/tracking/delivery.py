@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from results.paths import SweepPaths
-from results.records.trial import Report, ReportTail, TrialRecord, read_trial
+from results.records.trial import Report, TrialRecord, read_new_reports, read_trial
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import Average, read_averages
 from results.tracking.delivered import Delivered
@@ -92,7 +92,7 @@ class Delivery:
         self._fence = fence
         self._delivered = Delivered(paths, destination)
         self._sink: Sink | None = None
-        self._tails: dict[str, ReportTail] = {}
+        self._positions: dict[str, int] = {}
         self._pending = set(paths.trial_ids())
         self._ending: Ending | None = None
         self._has_ended = self._is_abandoned = False
@@ -193,28 +193,28 @@ class Delivery:
     def _deliver(self, sink: Sink, trial_id: str) -> None:
         with self._lock:
             self._pending.discard(trial_id)
+        files = self._paths.trial(trial_id)
         try:
-            record = read_trial(self._paths.trial(trial_id))
+            record = read_trial(files)
         except UserError:  # damaged: the driver and `tune show` report it
             return
         if self._delivered.has(record):
             return
-        tail = self._tails.setdefault(trial_id, ReportTail(self._paths.trial(trial_id)))
+        position = self._positions.get(trial_id, 0)
         try:
-            new, position = tail.read(record.end_step)
-            files = self._paths.trial(trial_id)
+            new, position = read_new_reports(files, position, record.end_step)
             extras = Extras() if record.state.active else read_extras(files, record)
             sink.update(record, new, extras)
         except Exception:
             with self._lock:
                 self._pending.add(trial_id)
             raise
-        tail.position = position
+        self._positions[trial_id] = position
         self._delivered.add(record)
 
     def _on_failed(self, error: Exception) -> None:
         self._sink = None  # it is unknown how much of the last call it stored: the next one asks
-        self._tails.clear()
+        self._positions.clear()
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")
         if not self._error and not self._is_abandoned:

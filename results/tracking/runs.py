@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
@@ -24,6 +24,7 @@ from results.tracking.client import (
 )
 from results.tracking.extras import Extras
 from results.tracking.tracker import Ending, SweepFacts
+from search_spaces.nested import flattened
 from search_spaces.redaction import redacted
 
 if TYPE_CHECKING:
@@ -32,14 +33,8 @@ if TYPE_CHECKING:
 
 _METRICS, _PARAMS = 800, 100  # per log_batch: MLflow takes 100 parameters and tags, 1000 in all
 _KEY, _VALUE = 250, 6000  # characters of a name and of a parameter's value, likewise
-_STATUS = {
-    TrialState.COMPLETED: "FINISHED",
-    TrialState.STOPPED: "KILLED",
-    TrialState.FAILED: "FAILED",
-    TrialState.PENDING: "KILLED",
-    TrialState.PAUSED: "KILLED",
-    TrialState.RUNNING: "KILLED",
-}
+_STATUS = {TrialState.COMPLETED: "FINISHED", TrialState.FAILED: "FAILED"}
+"""MLflow's status of a trial's run; those of the other states are KILLED."""
 
 
 @dataclass
@@ -123,7 +118,7 @@ class Runs:
             run = self._children[record.id] = self._create(record.id, fixed, started)
         elif record.state.active:
             self._reopen(run)
-        params = {**dict(_flat(record.config)), **record.params}
+        params = {**flattened(record.config), **record.params}
         points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
         points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
         metrics = self._unsent(run, points)
@@ -131,7 +126,7 @@ class Runs:
         self._store(run, extras.artifacts)
         if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
-            self._end(run, _STATUS[record.state], ended or time.time())
+            self._end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
 
     def average(self, average: Average) -> None:
         """Bring the run of an average of weights up to date."""
@@ -225,14 +220,6 @@ class Runs:
             for (key, step), (value, seconds) in points.items()
             if (_name(key), step) not in sent
         ]
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _name(key: str) -> str:
