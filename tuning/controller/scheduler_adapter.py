@@ -29,7 +29,7 @@ class SchedulerAdapter:
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
 
-    def fault(self, report: Report) -> str | None:
+    def divergence(self, report: Report) -> str | None:
         """Why a report shows that the model diverged, in a few words; None if it does not."""
         limit = self._spec.failure.diverged_above
         for name in (o.metric for o in self._spec.objectives):
@@ -82,7 +82,7 @@ class SchedulerAdapter:
         last: dict[str, tuple[Report, Decision]] = {}
         records: dict[str, TrialRecord] = {}
         for record, report in _in_order(history):
-            if self.fault(report) is None:
+            if self.divergence(report) is None:
                 records[record.id] = record
                 last[record.id] = report, self.decide(record, report)
         return {i: d for i, d in last.items() if _is_unapplied(records[i], *d)}
@@ -103,7 +103,7 @@ class SchedulerAdapter:
         """Whose weights the resumed trial continues from; None for its own."""
         return self._scheduler.exploit(trial_id, _Histories(records))
 
-    def finals(self, trial_id: str) -> list[float] | None:
+    def final_values(self, trial_id: str) -> list[float] | None:
         """The objectives' values in the last report that has all of them."""
         return self._finals.get(trial_id)
 

@@ -45,7 +45,7 @@ class SweepController:
 
     Attributes:
         table, queue, scheduler, failures, source, lifecycle: its parts.
-        reuse: trials of other sweeps that are taken instead of run.
+        reuse: trials of other sweeps that are copied instead of run.
         interrupted: nothing more is proposed or retried.
         gave_up: the session ended because no trial can run here and now.
         problem: what went wrong beside the trials, one line for the summary.
@@ -138,7 +138,7 @@ class SweepController:
         self.table.add_report(trial_id, report)
         record = self.records[trial_id]
         self.observers.trial_reported(record, report)
-        if (fault := self.scheduler.fault(report)) is not None:
+        if (fault := self.scheduler.divergence(report)) is not None:
             self.lifecycle.fail_diverged(trial_id, fault, report.step)
             return Decision.STOP
         return self.carry_out(trial_id, report.step, self.scheduler.decide(record, report))
@@ -190,12 +190,12 @@ class SweepController:
     ) -> Remedy | None:
         """The processes of a trial failed; it is queued again while its retries last.
 
-        An attempt that had not begun does not count as a failure.
+        An attempt whose code had not started does not count as a failure.
 
         Args:
             trial_id: of the trial.
             error: one line.
-            began: whether the trial's code had begun.
+            began: whether the trial's code had started.
             machines: of each rank, as far as that is known.
 
         Returns:

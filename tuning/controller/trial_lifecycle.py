@@ -163,7 +163,7 @@ class TrialLifecycle:
         """
         group = self._table.replicates.of(number)
         curve = mean_curve([self._table.curve(r.id) for r in group])
-        finals = mean_values(self._scheduler.finals(r.id) for r in group)
+        finals = mean_values(self._scheduler.final_values(r.id) for r in group)
         return combined_record(group, self._table.spec.replicates), curve, finals
 
     def _save_end(self, trial_id: str, update: dict[str, object]) -> None:

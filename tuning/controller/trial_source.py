@@ -70,7 +70,7 @@ class TrialSource:
         return None if limit is not None else (self._proposal(), allocation)
 
     def next_to_resume(self, limit: Limit | None, pausing: str | None = None) -> str | None:
-        """The paused trial that goes on before a new one is proposed, if any.
+        """The paused trial that continues before a new one is proposed, if any.
 
         Args:
             limit: of the budget that is reached.

@@ -108,18 +108,18 @@ def test_finished_cost_does_not_grow_with_trials(big: SweepController) -> None:
 def test_decide_cost_does_not_grow_with_trials(scheduler: str) -> None:
     """Outside of rungs: at a rung, ASHA compares all trials."""
     settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 20, "max_t": 99}
-    judge = make_scheduler(SchedulerSpec.model_validate(settings))
+    compared = make_scheduler(SchedulerSpec.model_validate(settings))
 
     def cost_of_deciding(trials: range) -> Cost:
         for trial in trials:
             for step in range(1, 5):
-                judge.decide(f"t{trial}", step, (1.0,))
+                compared.decide(f"t{trial}", step, (1.0,))
         with costs() as cost:
-            assert judge.decide(f"t{trials[-1]}", 5, (1.0,)) is Decision.CONTINUE
+            assert compared.decide(f"t{trials[-1]}", 5, (1.0,)) is Decision.CONTINUE
         return cost
 
     few = cost_of_deciding(range(FEW))
-    judge.decide("t0", 5, (1.0,))
+    compared.decide("t0", 5, (1.0,))
     assert cost_of_deciding(range(FEW, MANY)).calls <= few.calls + 10
 
 
@@ -205,24 +205,24 @@ def test_broker_keeps_no_answered_report() -> None:
     from trainables.job import Answer
 
     async def scenario() -> None:
-        box, heard = Broker(), 0
-        await box.begin_attempt("t.1")
+        broker, received = Broker(), 0
+        await broker.begin_attempt("t.1")
 
         async def driver() -> None:
-            nonlocal heard
-            while heard < 100:
-                await box.next_event("t.1")
-                heard += 1
-                await box.answer("t.1", Answer.CONTINUE)
+            nonlocal received
+            while received < 100:
+                await broker.next_event("t.1")
+                received += 1
+                await broker.answer("t.1", Answer.CONTINUE)
 
         async def worker() -> None:
             for step in range(1, 101):
-                said = Report(step=step, metrics={}, attempt=1, time=0.0)
-                assert await box.report("t.1", said) is Answer.CONTINUE
+                report = Report(step=step, metrics={}, attempt=1, time=0.0)
+                assert await broker.report("t.1", report) is Answer.CONTINUE
 
         await asyncio.gather(driver(), worker())
         unanswered = Report(step=101, metrics={}, attempt=1, time=0.0)
-        for waiting in (box.next_event("t.1"), box.report("t.1", unanswered)):
+        for waiting in (broker.next_event("t.1"), broker.report("t.1", unanswered)):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(waiting, 0.01)
 

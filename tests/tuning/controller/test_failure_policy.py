@@ -109,8 +109,8 @@ def test_shrink_halves_the_micro_batch_down_to_one(tmp_path: Path) -> None:
     assert record.reason == f"infeasible: {OOM}"
     assert "micro_batch_size" not in record.config
     assert record.adjusted == {"micro_batch_size": 1}
-    told = run.study.trials[0]
-    assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
+    proposal = run.study.trials[0]
+    assert (proposal.state, proposal.intermediate_values) == (OptunaState.PRUNED, {})
     assert count_remedies(run.records.values()) == {"shrink": len(sizes), "infeasible": 1}
 
 

@@ -151,9 +151,9 @@ def test_population_inherits_weights_and_parameters(tmp_path):
     finish(run)
     records = read_trials(run.paths)
     assert {(r.state, r.end_step) for r in records} == {(TrialState.COMPLETED, 9)}
-    taken = [(r, i) for r in records for i in r.lineage]
-    assert {i.step for _, i in taken} == {3, 6}
-    for record, inherited in taken:
+    inheritances = [(r, i) for r in records for i in r.lineage]
+    assert {i.step for _, i in inheritances} == {3, 6}
+    for record, inherited in inheritances:
         donor = next(r for r in records if r.id == inherited.donor)
         assert inherited.donor_step == inherited.step
         assert inherited.before != inherited.after

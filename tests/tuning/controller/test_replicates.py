@@ -54,10 +54,6 @@ def groups_of(run: SweepController) -> dict[int, list[TrialRecord]]:
     return groups
 
 
-def told(run: SweepController) -> Any:
-    return run.study.trials
-
-
 def test_study_gets_the_mean_of_all_replicates(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of())
     run_all(run)
@@ -69,11 +65,11 @@ def test_study_gets_the_mean_of_all_replicates(tmp_path: Path) -> None:
         assert len({str(r.config) for r in group}) == 1
         curves = [dict(run.table.curve(r.id)) for r in group]
         mean = statistics.fmean(curve[STEPS] for curve in curves)
-        assert told(run)[number].value == pytest.approx(mean)
-        assert told(run)[number].intermediate_values[2] == pytest.approx(
+        assert run.study.trials[number].value == pytest.approx(mean)
+        assert run.study.trials[number].intermediate_values[2] == pytest.approx(
             statistics.fmean(curve[2] for curve in curves)
         )
-    assert len(told(run)) == 4
+    assert len(run.study.trials) == 4
 
 
 def test_winner_has_the_best_mean(tmp_path: Path) -> None:
@@ -115,7 +111,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     resumed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
     finish(resumed)
     assert outcome(resumed) == outcome(whole)
-    assert [t.values for t in told(resumed)] == [t.values for t in told(whole)]
+    assert [t.values for t in resumed.study.trials] == [t.values for t in whole.study.trials]
 
 
 def test_scheduler_stops_all_replicates_by_their_mean(tmp_path: Path) -> None:
@@ -127,7 +123,7 @@ def test_scheduler_stops_all_replicates_by_their_mean(tmp_path: Path) -> None:
     assert stopped
     for group in stopped:
         assert all(r.state is TrialState.STOPPED for r in group)
-        assert told(run)[group[0].number].state is OptunaState.PRUNED
+        assert run.study.trials[group[0].number].state is OptunaState.PRUNED
     again = open_run(tmp_path, spec_of(scheduler=asha, budget={"trials": 30}))
     assert outcome(again) == outcome(run)
 
@@ -136,10 +132,10 @@ def test_failed_replicate_fails_the_configuration(tmp_path: Path) -> None:
     run = open_run(tmp_path, spec_of(failure={"max_retries": 0}, budget={"trials": 3}))
     jobs = [run.next_trial() for _ in range(2)]
     train(run, jobs[0])
-    assert told(run)[0].state is OptunaState.RUNNING
+    assert run.study.trials[0].state is OptunaState.RUNNING
     run.on_failed(jobs[1].trial_id, "rank 0: RuntimeError: boom")
-    assert told(run)[0].state is OptunaState.FAIL
-    assert (run.next_trial().trial_id, len(told(run))) == ("t0001", 2)
+    assert run.study.trials[0].state is OptunaState.FAIL
+    assert (run.next_trial().trial_id, len(run.study.trials)) == ("t0001", 2)
 
 
 def test_started_configuration_gets_all_replicates(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ def test_sweep_runs_to_its_budget(tmp_path):
     assert len(states) == 6
     assert set(states) <= {TrialState.COMPLETED, TrialState.STOPPED}
     assert TrialState.COMPLETED in states
-    told = [t.state for t in run.study.trials]
-    assert told == [
+    outcomes = [t.state for t in run.study.trials]
+    assert outcomes == [
         {TrialState.COMPLETED: OptunaState.COMPLETE, TrialState.STOPPED: OptunaState.PRUNED}[s]
         for s in states
     ]
@@ -143,8 +143,8 @@ def test_metric_that_is_not_finite_fails_the_trial(tmp_path, bad):
     assert (record.state, record.end_step) == (TrialState.FAILED, 3)
     assert record.reason == f"diverged: loss is {bad}"
     assert record.attempts[0].remedy is Remedy.DIVERGED
-    told = run.study.trials[0]
-    assert (told.state, told.intermediate_values) == (OptunaState.PRUNED, {})
+    proposal = run.study.trials[0]
+    assert (proposal.state, proposal.intermediate_values) == (OptunaState.PRUNED, {})
     finish(run)
     assert len(run.records) == 6
 
