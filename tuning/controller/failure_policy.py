@@ -53,11 +53,16 @@ class FailurePolicy:
         found = classify(error, "\n".join(logs.values()), patterns=patterns, on_oom=oom)
         if found.remedy is Remedy.RETRY_ELSEWHERE:
             found = replace(found, blamed=_blamed(error, logs, machines, patterns))
-        if found.remedy is Remedy.SHRINK and self.shrink(record) is None:
+        if found.remedy is Remedy.SHRINK and self._halved_batch(record) is None:
             return replace(found, remedy=Remedy.INFEASIBLE)
         return _charge_repeated_loss(found, record.attempts, step)
 
-    def shrink(self, record: TrialRecord) -> dict[str, Any] | None:
+    def shrunk_record(self, record: TrialRecord) -> TrialRecord:
+        """The record with half the micro-batch, where that is possible."""
+        adjusted = {**record.adjusted, **(self._halved_batch(record) or {})}
+        return record.model_copy(update={"adjusted": adjusted})
+
+    def _halved_batch(self, record: TrialRecord) -> dict[str, Any] | None:
         """Half the micro-batch, as changes of the trial's configuration; None if impossible."""
         config = {**record.config, **record.adjusted}
         checked = resolve(self._spec.trainable).Config.model_validate(config)

@@ -121,9 +121,9 @@ class SweepController:
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
                 record = self.lifecycle.begin(record, allocation)
-                rungs, at = self.scheduler.rungs, self.paths.trial(record.id)
+                files, rungs = self.paths.trial(record.id), self.scheduler.rungs
                 return make_attempt_job(
-                    self.spec, record, at, allocation, self._cache, rungs, self._mirror
+                    self.spec, record, files, allocation, self._cache, rungs, self._mirror
                 )
             self.lifecycle.reuse(record, found)
         return None
@@ -173,11 +173,9 @@ class SweepController:
 
     def on_ended(self, trial_id: str) -> None:
         """The code of a trial returned by itself."""
-        if not self.queue.is_running(trial_id):
-            return
         if self.queue.is_moving(trial_id):
             self.lifecycle.move(trial_id)
-        else:
+        elif self.queue.is_running(trial_id):
             self.lifecycle.complete(trial_id)
 
     def on_failed(
@@ -215,8 +213,7 @@ class SweepController:
             self.lifecycle.finish(trial_id, TrialState.FAILED, reason, step)
             return failure.remedy
         if failure.remedy is Remedy.SHRINK:
-            adjusted = {**record.adjusted, **(self.failures.shrink(record) or {})}
-            self.table.save(record.model_copy(update={"adjusted": adjusted}))
+            self.table.save(self.failures.shrunk_record(record))
         if failure.remedy is Remedy.STOP_SWEEP:
             self.give_up(f"{trial_id}: {failure.error}")
         self.lifecycle.retry(trial_id)
@@ -239,7 +236,7 @@ class SweepController:
         self.interrupted = True
 
     def add(self, params: dict[str, object], tag: str) -> None:
-        """Queue a configuration, once for each tag; parameters that it lacks are proposed."""
+        """Queue a configuration, once for each tag; missing parameters are proposed."""
         self.study.enqueue(params, tag)
         while self.study.has_waiting:
             self.table.save(record := new_record(self.spec, *self.study.ask()))

@@ -70,8 +70,8 @@ class TrialQueue:
         self._moving.add(trial_id)
 
     def is_moving(self, trial_id: str) -> bool:
-        """Whether a trial was asked to move since its attempt started."""
-        return trial_id in self._moving
+        """Whether a trial runs and was asked to move since its attempt started."""
+        return trial_id in self._running and trial_id in self._moving
 
     def request_stop(self, trial_ids: Iterable[str]) -> None:
         """Ask trials to stop at their next report."""
