@@ -77,3 +77,9 @@ def make_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNLIMITED_WIDTH
     return console
+
+
+def print_lines(console: Console, *lines: str) -> None:
+    """Print lines that the terminal wraps, so that paths and commands can be copied."""
+    for line in lines:
+        console.print(line, soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-File = Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_default=False)]
+File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 
 
 def sweep_names() -> list[str]:
@@ -21,7 +21,6 @@ Sweep = Annotated[
     str,
     typer.Argument(
         help="The sweep's name in the storage, or its folder.",
-        show_default=False,
         autocompletion=sweep_names,
     ),
 ]
@@ -31,7 +30,6 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override a key of the file, e.g. --set budget.trials=4. May be repeated.",
-        show_default=False,
     ),
 ]
 StorageDir = Annotated[
@@ -50,7 +48,6 @@ Address = Annotated[
         "--address",
         metavar="RAY",
         help="Ray cluster to join (host:port or auto); default: start one on this machine.",
-        show_default=False,
     ),
 ]
 Insecure = Annotated[

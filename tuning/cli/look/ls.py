@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from search_spaces.errors import UserError
+from tuning.cli.formatting import make_console, number
 from tuning.cli.options import StorageDir
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ def ls(storage: StorageDir = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from search_spaces.errors import UserError
-    from tuning.cli.formatting import make_console
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     root = resolve_storage(storage)
@@ -49,7 +49,6 @@ def ls(storage: StorageDir = None) -> None:
 def _sweep_row(paths: SweepPaths) -> list[str]:
     from results.analysis.leaderboard import read_leaderboard
     from results.records.spec_file import read_spec
-    from tuning.cli.formatting import number
     from tuning.cli.summary import winner
 
     spec = read_spec(paths)
@@ -77,9 +76,7 @@ def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
 
     if current_driver(paths.lock):
         return "running"
-    if _has_ended(paths, spec, finished):
-        return "done"
-    return "interrupted"
+    return "done" if _has_ended(paths, spec, finished) else "interrupted"
 
 
 def _has_ended(paths: SweepPaths, spec: SweepSpec, finished: int) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuning.cli.formatting import duration, make_console, number, print_lines, size
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ def plan(
     from rich.text import Text
 
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.cli.formatting import make_console
     from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import preflight
     from tuning.controller.resources.budget import check_gpu_budget
@@ -45,19 +45,14 @@ def plan(
     console, title = make_console(), f": {spec.trainable}, {objectives}"
     console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
-    for line in notes:
-        console.print(line, soft_wrap=True)
-    with (
-        console.status("asking Ray for the resources of the cluster"),
-        ray_cluster(address) as nodes,
-    ):
+    print_lines(console, *notes)
+    status = "asking Ray for the resources of the cluster"
+    with console.status(status), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    for line in _placement_lines(placement, nodes):
-        console.print(line, soft_wrap=True)
+    print_lines(console, *_placement_lines(placement, nodes))
     check_gpu_budget(spec.budget, placement)
-    for line in cost_lines(spec, sampled, storage):
-        console.print(line, soft_wrap=True)
-    console.print(_forecast(spec, storage, placement.concurrency), soft_wrap=True)
+    print_lines(console, *cost_lines(spec, sampled, storage))
+    print_lines(console, _forecast(spec, storage, placement.concurrency))
 
 
 def _placement_lines(placement: Placement, nodes: list[Node]) -> Iterator[str]:
@@ -78,21 +73,24 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
     from tuning.controller.sweep_dir.record_mirror import check_mirror
     from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
 
-    found = [
-        describe_source(source, spec) for source in source_sweeps(spec, storage or spec.storage)
-    ]
-    return [*found, *check_mirror(spec)]
+    sources = source_sweeps(spec, storage or spec.storage)
+    return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]
 
 
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
     from trainables.registry import resolve
-    from tuning.cli.formatting import size
     from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning.search.auto_searcher import choose_searcher
 
     trials = spec.budget.trials
-    lines = _search_and_budget(spec)
+    lines = [
+        f"search     {choose_searcher(spec)}",
+        f"scheduler  {choose_scheduler(spec)}",
+        f"budget     {_limits(spec.budget)}",
+    ]
     model = resolve(spec.trainable).Config
     sizes = (model.model_validate(spec.nest(s)).checkpoint_bytes for s in sampled)
     each = [num_bytes for num_bytes in sizes if num_bytes is not None]
@@ -113,8 +111,6 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
 
 def _limits(budget: BudgetSpec) -> str:
     """The limits of a budget, in words."""
-    from tuning.cli.formatting import duration, number
-
     phrases = {
         "trials": "{} trials",
         "cpu_hours": "{} CPU-hours",
@@ -131,7 +127,6 @@ def _limits(budget: BudgetSpec) -> str:
 
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
-    from tuning.cli.formatting import duration
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
     from tuning.controller.sweep_dir.folder import resolve_storage
 
@@ -142,17 +137,6 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
     return f"forecast   about {duration(left.seconds)} and {left.cost} (from {trials})"
-
-
-def _search_and_budget(spec: SweepSpec) -> list[str]:
-    from tuning.search.auto_scheduler import choose_scheduler
-    from tuning.search.auto_searcher import choose_searcher
-
-    return [
-        f"search     {choose_searcher(spec)}",
-        f"scheduler  {choose_scheduler(spec)}",
-        f"budget     {_limits(spec.budget)}",
-    ]
 
 
 def schema() -> None:

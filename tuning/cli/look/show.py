@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuning.cli.formatting import duration, make_console, number, print_lines, state_style
 from tuning.cli.look.ls import sweep_state
 from tuning.cli.options import StorageDir, Sweep
 
@@ -28,7 +30,6 @@ def show(
     Example: tune show llm t0003
     """
     from results.records.spec_file import read_spec
-    from tuning.cli.formatting import make_console
     from tuning.controller.sweep_dir.folder import find_sweep
 
     paths = find_sweep(sweep, storage)
@@ -55,8 +56,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
-    for line in _state_lines(paths, spec, board):
-        console.print(line, soft_wrap=True)
+    print_lines(console, *_state_lines(paths, spec, board))
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")
@@ -88,7 +88,6 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
 
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
-    from tuning.cli.formatting import number, state_style
     from tuning.cli.look.space_table import computed
     from tuning.controller.sweep_dir.folder import find_trial
 
@@ -111,17 +110,14 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     for copy in record.lineage:
         console.print(f"at step {copy.step} took the weights of {copy.donor} at {copy.donor_step}")
     for attempt in record.attempts:
-        for line in _attempt_lines(attempt, files):
-            console.print(line, soft_wrap=True)
-    console.print(_checkpoints(files), soft_wrap=True)
+        print_lines(console, *_attempt_lines(attempt, files))
+    print_lines(console, _checkpoints(files))
     for problem in damaged_checkpoints(files):
         console.print(Text.assemble(("damaged", "red"), f" {problem}"), soft_wrap=True)
 
 
 def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     """How an attempt ran and ended."""
-    from tuning.cli.formatting import duration
-
     spent = (
         f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "has not ended"
     )
@@ -140,8 +136,6 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
 
 def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> None:
     """Each metric over the steps, if it has more than one value."""
-    import math
-
     from tuning.cli.look.curve import draw
 
     for metric in metrics:
@@ -149,8 +143,7 @@ def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> Non
         points = [p for p in points if math.isfinite(p[1])]
         if len(points) > 1:
             console.print(f"{metric} by step")
-            for line in draw(points, width=min(60, console.width - 14)):
-                console.print(line)
+            print_lines(console, *draw(points, width=min(60, console.width - 14)))
 
 
 def _checkpoints(files: TrialPaths) -> str:

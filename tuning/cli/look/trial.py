@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
+from tuning.cli.formatting import number
 from tuning.cli.options import File, Set
 
 if TYPE_CHECKING:
@@ -33,10 +38,6 @@ def trial(
 
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
-    import os
-    import tempfile
-
-    from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.launch.run_trial import run_local
     from tuning.controller.preflight import preflight
@@ -56,8 +57,6 @@ def trial(
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
-    from dataclasses import replace
-
     from results.paths import Storage
     from tuning.controller.trial_jobs import make_job
 
@@ -78,7 +77,6 @@ class _Printer:
 
     def report(self, report: Report) -> Answer:
         from trainables.job import Answer
-        from tuning.cli.formatting import number
 
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         typer.echo(f"step {report.step}  {metrics}")

@@ -15,7 +15,6 @@ def ui(
         typer.Argument(
             metavar="[SWEEP…]",
             help="Sweeps whose runs to compare; default: open the list of experiments.",
-            show_default=False,
             autocompletion=sweep_names,
         ),
     ] = None,

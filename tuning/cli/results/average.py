@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from search_spaces.errors import UserError
+from tuning.cli.formatting import number
 from tuning.cli.options import StorageDir, Sweep
 
 if TYPE_CHECKING:
@@ -25,21 +27,15 @@ def _methods() -> list[str]:
 
 
 Top = Annotated[int, typer.Option(min=2, help="Number of best trials to average.")]
-Trials = Annotated[
-    str | None, typer.Option(help="These trials instead: t0003,t0007.", show_default=False)
-]
+Trials = Annotated[str | None, typer.Option(help="These trials instead: t0003,t0007.")]
 Last = Annotated[
     int | None,
-    typer.Option(
-        min=2, help="The last checkpoints of one --trial instead (LAWA).", show_default=False
-    ),
+    typer.Option(min=2, help="The last checkpoints of one --trial instead (LAWA)."),
 ]
-Trial = Annotated[
-    str | None, typer.Option(help="Trial of --last; default: the winner.", show_default=False)
-]
+Trial = Annotated[str | None, typer.Option(help="Trial of --last; default: the winner.")]
 Clients = Annotated[
     str | None,
-    typer.Option(help="The clients of this federated trial instead.", show_default=False),
+    typer.Option(help="The clients of this federated trial instead."),
 ]
 MethodName = Annotated[
     str,
@@ -52,34 +48,31 @@ MethodName = Annotated[
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Option of the method.", show_default=False),
+    typer.Option("--set", metavar="KEY=VALUE", help="Option of the method."),
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        help="For weighted and slerp: metric, examples or numbers: 2,1,1.", show_default=False
-    ),
+    typer.Option(help="For weighted and slerp: metric, examples or numbers: 2,1,1."),
 ]
 Base = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
         help="Model from which the task vectors start; default: the trials' initial weights.",
-        show_default=False,
     ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option(help="Format of the floats; default: unchanged.", show_default=False),
+    typer.Option(help="Format of the floats; default: unchanged."),
 ]
 MaxMemory = Annotated[str, typer.Option(help="Largest amount to hold in memory at once.")]
 MaxShardSize = Annotated[
     str | None,
-    typer.Option(help="Largest size of a file, as 5GB; default: one file.", show_default=False),
+    typer.Option(help="Largest size of a file, as 5GB; default: one file."),
 ]
 Name = Annotated[
     str | None,
-    typer.Option(help="Name of the soup; default: from the method.", show_default=False),
+    typer.Option(help="Name of the soup; default: from the method."),
 ]
 Force = Annotated[
     bool,
@@ -144,8 +137,6 @@ def _average(
 
 
 def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
-    from tuning.cli.formatting import number
-
     typer.echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
     for name in dict.fromkeys(("single", "uniform", "greedy", soup.method)):
         interval = soup.scores[name].interval
@@ -163,7 +154,6 @@ def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
 
 def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     """Send the soup to MLflow as a run; if that fails, `tune sync` sends it later."""
-    from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
 
@@ -178,8 +168,6 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
 
 
 def _why_not_promoted(soup: Soup) -> str:
-    from tuning.cli.formatting import number
-
     if soup.gain.error is None:
         return (
             f"not promoted: the trainable has no examples() to tell whether {soup.method} is "

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from search_spaces.errors import UserError
+from tuning.cli.formatting import number, setting
 from tuning.cli.options import Address, Json, StorageDir, Sweep
 
 if TYPE_CHECKING:
@@ -61,7 +63,6 @@ def best(
     """
     from results.analysis.selection import select_winner, winner_by_rule
     from results.records.spec_file import read_spec
-    from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find_sweep
 
     paths = find_sweep(sweep, storage)
@@ -70,14 +71,13 @@ def best(
     if reevaluate and not confirm:
         raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
     if confirm:
-        how = _ConfirmOptions(confirm, seeds, reevaluate, address, quiet=json_)
-        _print_confirmation(_confirm(paths, spec, select, how), quiet=json_)
-    overridden = at is not None or rule is not None
-    choice = (
-        winner_by_rule(paths, spec, select)
-        if overridden and not confirm
-        else select_winner(paths, spec)
-    )
+        say: PrintLine = (lambda line: None) if json_ else typer.echo
+        fresh = None if reevaluate else seeds
+        _confirm(paths, spec, select, confirm, fresh, address, say)
+    if (at or rule) and not confirm:
+        choice = winner_by_rule(paths, spec, select)
+    else:
+        choice = select_winner(paths, spec)
     if json_:
         typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
     else:
@@ -97,7 +97,6 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
     from pydantic import ValidationError
 
     from results.analysis.selection import selection_objectives
-    from search_spaces.errors import UserError
     from search_spaces.spec.sweep import SelectSpec
 
     overrides = {"at": at, "rule": rule}
@@ -110,34 +109,31 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
         raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
 
 
-@dataclass(frozen=True)
-class _ConfirmOptions:
-    """How to measure the best trials again; `quiet` prints nothing."""
-
-    top: int
-    seeds: int
-    reevaluate: bool
-    address: str | None
-    quiet: bool
-
-
 def _confirm(
-    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, how: _ConfirmOptions
-) -> Confirmation:
+    paths: SweepPaths,
+    spec: SweepSpec,
+    select: SelectSpec,
+    top: int,
+    seeds: int | None,
+    address: str | None,
+    say: PrintLine,
+) -> None:
+    """Measure the best trials again under fresh seeds; None: only evaluate their weights."""
     from results.analysis.confirmation import write
     from results.analysis.selection import rank_candidates
     from tuning.evaluation.confirm import Confirmer
     from tuning.evaluation.retrain import Retrainer
 
-    lines = one_per_configuration(rank_candidates(paths, spec, select))[: how.top]
-    say: PrintLine = _discard if how.quiet else typer.echo
-    retrainer = Retrainer(paths, spec, how.address)
-    if not how.reevaluate:
-        _print_differences(spec, lines, retrainer.can_evaluate, say)
+    lines = one_per_configuration(rank_candidates(paths, spec, select))[:top]
+    retrainer = Retrainer(paths, spec, address)
     confirmer = Confirmer(paths, spec, select, retrainer, say)
-    made = confirmer.reevaluate(lines) if how.reevaluate else confirmer.retrain(lines, how.seeds)
+    if seeds is None:
+        made = confirmer.reevaluate(lines)
+    else:
+        _print_differences(spec, lines, retrainer.can_evaluate, say)
+        made = confirmer.retrain(lines, seeds)
     write(paths, made)
-    return made
+    _print_confirmation(made, say)
 
 
 def _print_differences(
@@ -152,56 +148,47 @@ def _print_differences(
             say(f"{line.record.id} took over weights in the sweep; it now trains from the start")
 
 
-def _discard(line: str) -> None:
-    pass
-
-
-def _print_confirmation(made: Confirmation, quiet: bool) -> None:
+def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
     """Print a line per trial and objective, and the bias of the search."""
-    if quiet:
-        return
-    from tuning.cli.formatting import number
-
-    typer.echo("")
+    say("")
     split = "test" if made.judged else "again"
     for one in made.trials:
         for name, series in one.series.items():
             half_width = series.half_width
             interval = f" ± {number(half_width)}" if half_width is not None else ""
             prefix = f"{name}  " * (len(made.modes) > 1)
-            typer.echo(
+            say(
                 f"{one.trial}  {prefix}search {number(series.search)}  {split} "
                 f"{number(series.mean)}{interval} ({len(series.test)})"
             )
     for name, amount in made.optimism.items():
         off = "too good" if amount > 0 else "too bad"
-        typer.echo(
-            f"the search's best {name} was {off} by {number(abs(amount))}: fresh seeds, same split"
-        )
+        say(f"the search's best {name} was {off} by {number(abs(amount))}: fresh seeds, same split")
     if len(made.modes) > 1:
-        typer.echo(f"on the front: {', '.join(m.trial for m in made.front)}")
+        say(f"on the front: {', '.join(m.trial for m in made.front)}")
     if not made.clear:
-        typer.echo("the intervals overlap: more --seeds may change the order")
-    typer.echo("")
+        say("the intervals overlap: more --seeds may change the order")
+    say("")
 
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
-    from tuning.cli.formatting import number, setting
     from tuning.controller.sweep_dir.folder import sweep_argument
 
     found = _as_json(paths, spec, choice)
-    values = "  ".join(f"{name} {number(value)}" for name, value in found["values"].items())
-    typer.echo(f"{found['trial']}  {values} at step {found['step']}")
+    typer.echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
     for name, value in found["params"].items():
         typer.echo(f"  {name}: {setting(value)}")
     typer.echo(f"why        {found['why']}")
     for entry in found.get("front", ()):
-        values = "  ".join(f"{name} {number(value)}" for name, value in entry["values"].items())
-        typer.echo(f"front      {entry['trial']}  {values}")
+        typer.echo(f"front      {entry['trial']}  {_in_words(entry['values'])}")
     typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
     if not choice.confirmed:
         how = f"tune best {sweep_argument(paths)} --confirm 3"
         typer.echo(f"confirm    {how}  (so far measured once, by the search)")
+
+
+def _in_words(values: Mapping[str, float | None]) -> str:
+    return "  ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
 def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str, Any]:

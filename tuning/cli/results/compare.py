@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from search_spaces.errors import UserError
+from tuning.cli.formatting import make_console
 from tuning.cli.options import StorageDir, sweep_names
 from tuning.cli.results.report import Html, write_page
 
@@ -16,7 +18,6 @@ def compare(
         typer.Argument(
             metavar="SWEEP SWEEP…",
             help="Two or more sweeps, by name or folder.",
-            show_default=False,
             autocompletion=sweep_names,
         ),
     ],
@@ -32,8 +33,6 @@ def compare(
 
     from results.analysis.comparison import compare as read
     from results.report.comparison_page import table, write_comparison
-    from search_spaces.errors import UserError
-    from tuning.cli.formatting import make_console
     from tuning.controller.sweep_dir.folder import find_sweep
 
     if len(sweeps) < 2:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from search_spaces.errors import UserError, suggest
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ def _formats(to: str) -> list[str]:
         UserError: unknown format, or its packages are missing.
     """
     from results.export import FORMATS, make_format
-    from search_spaces.errors import UserError, suggest
 
     known = [*FORMATS, "mlflow"]
     names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
@@ -90,7 +90,7 @@ class _Export:
     verify: bool
     force: bool
 
-    def write(self, name: str) -> Path:
+    def write(self, name: str) -> None:
         """Write a folder and print its path."""
         from results.export import make_format
 
@@ -101,27 +101,18 @@ class _Export:
         form = make_format(name)
         for runtime in form.runtimes if self.verify else ():
             if not runtime.installed:
-                typer.echo(
-                    f"not run    {runtime.needs}; to verify with it: pip install {runtime.needs}"
-                )
+                needs = runtime.needs
+                typer.echo(f"not run    {needs}; to verify with it: pip install {needs}")
         typer.echo(f"load       {form.load_line(target).format(folder=target)}")
-        return target
 
     def _export(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
         from results.export import export_model
-        from search_spaces.errors import UserError
 
         picked = self.picked
         target = picked.paths.exports / f"{picked.name}-{name}"
         try:
             checks = export_model(
-                picked.source,
-                target,
-                name,
-                self.model,
-                picked.card,
-                check=self.verify,
-                force=force,
+                picked.source, target, name, self.model, picked.card, check=self.verify, force=force
             )
         except NotImplementedError as e:
             raise UserError(f"trainable {picked.spec.trainable}: {e}") from e

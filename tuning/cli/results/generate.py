@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
 
 if TYPE_CHECKING:
@@ -43,10 +45,6 @@ def generate(
 def _continue(
     picked: SelectedModel, prompt: str, tokens: int, temperature: float, seed: int
 ) -> str:
-    import tempfile
-
-    from search_spaces.errors import UserError
-
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         try:
@@ -74,10 +72,8 @@ def _generate(folder: Path, prompt: str, tokens: int, temperature: float, seed: 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokens_in = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-    sampling = (
-        {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    )
+    greedy = {"do_sample": False}
+    sampling = {"do_sample": True, "temperature": temperature} if temperature else greedy
     out = model.generate(**tokens_in, max_new_tokens=tokens, **sampling)
-    return str(
-        tokenizer.decode(out[0, tokens_in["input_ids"].shape[1] :], skip_special_tokens=True)
-    )
+    added = out[0, tokens_in["input_ids"].shape[1] :]
+    return str(tokenizer.decode(added, skip_special_tokens=True))

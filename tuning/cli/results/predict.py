@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def predict(
     """
     import torch
 
-    from search_spaces.errors import UserError
     from tuning.evaluation.load_model import select_model
 
     picked = select_model(sweep, trial, soup, storage, "predict with")
@@ -54,8 +54,6 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
     """
     import numpy as np
     import torch
-
-    from search_spaces.errors import UserError
 
     readers: dict[str, Callable[[], Any]] = {
         ".npy": lambda: np.load(file, allow_pickle=False),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.options import StorageDir, Sweep
 
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Where to write the page.", show_default=False),
+    typer.Option("--html", metavar="FILE", help="Where to write the page."),
 ]
 
 
@@ -24,8 +26,6 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
 
     Example: tune report digits --html digits.html
     """
-    from dataclasses import replace
-
     from results.report.page import write_report
     from results.report.sweep_data import read_sweep_data
     from tuning.controller.sweep_dir.folder import find_sweep
@@ -44,8 +44,6 @@ def write_page(target: Path, write: Callable[[Path], None]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    from search_spaces.errors import UserError
-
     try:
         write(target.absolute())
     except OSError as e:

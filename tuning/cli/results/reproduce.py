@@ -11,7 +11,7 @@ from tuning.cli.options import Address, StorageDir, Sweep
 
 def reproduce(
     sweep: Sweep,
-    trial: Annotated[str, typer.Argument(help="The trial's id.", show_default=False)],
+    trial: Annotated[str, typer.Argument(help="The trial's id.")],
     address: Address = None,
     storage: StorageDir = None,
 ) -> None:

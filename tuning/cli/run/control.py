@@ -16,7 +16,6 @@ def add(
         typer.Argument(
             metavar="NAME=VALUE...",
             help="Parameters of the space; the searcher proposes the others.",
-            show_default=False,
         ),
     ],
     storage: StorageDir = None,

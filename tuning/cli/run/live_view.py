@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, isnan
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -11,7 +13,7 @@ from rich.text import Text
 from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Ending
 from tuning.cli.formatting import duration, setting
-from tuning.cli.run.progress import SweepProgress, progress_of
+from tuning.cli.run.progress import SweepProgress
 from tuning.cli.trials_table import trials_table
 from tuning.controller.events import SessionStart, SweepEvents
 
@@ -33,7 +35,7 @@ class View(SweepEvents):
 
     def session_started(self, start: SessionStart) -> None:
         """Start from the records of earlier sessions."""
-        self._progress = progress_of(start)
+        self._progress = SweepProgress(start)
 
     def message(self, text: str) -> None:
         """Print a line; during the session, show it in the view."""
@@ -52,15 +54,15 @@ class View(SweepEvents):
 
     def trial_started(self, record: TrialRecord) -> None:
         """Keep the newest state."""
-        self.progress.trial_started(record)
+        self.progress.update(record)
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """Keep the newest values."""
-        self.progress.trial_reported(record, report)
+        self.progress.add_report(record, report)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """Keep the newest state."""
-        self.progress.trial_ended(record)
+        self.progress.update(record)
 
 
 class LiveView(View):
@@ -109,16 +111,12 @@ class LiveView(View):
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.progress.spec.mode == "min" else -1
 
-        def key(record: TrialRecord) -> tuple[bool, bool, float]:
+        def key(record: TrialRecord) -> tuple[bool, float]:
             value = self.progress.newest(record.id)[1][0]
-            unknown = value is None or value != value
-            return (
-                record.state is not TrialState.RUNNING,
-                unknown,
-                0.0 if value is None or unknown else sign * value,
-            )
+            rank = inf if value is None or isnan(value) else sign * value
+            return record.state is not TrialState.RUNNING, rank
 
-        return sorted(list(self.progress.records.values()), key=key)
+        return sorted(self.progress.records.values(), key=key)
 
     def _bar(self) -> RenderableType:
         progress, budget = self.progress, self.progress.spec.budget

@@ -7,7 +7,6 @@ from math import isfinite
 
 from results.analysis.pareto import front_numbers
 from results.records.trial import Report, TrialRecord
-from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number
 from tuning.controller.events import SessionStart
 from tuning.controller.resources.forecast import forecast, mean_trial_cost
@@ -15,6 +14,9 @@ from tuning.controller.resources.forecast import forecast, mean_trial_cost
 
 class SweepProgress:
     """The trials of a sweep and their newest values, for both views.
+
+    Args:
+        start: of the session, with the records of earlier ones.
 
     Attributes:
         spec: of the sweep.
@@ -24,23 +26,27 @@ class SweepProgress:
         concurrency: number of trials that run at once.
     """
 
-    def __init__(self, spec: SweepSpec, spent_s: float = 0.0) -> None:
-        self.spec = spec
+    def __init__(self, start: SessionStart) -> None:
+        self.spec = start.spec
         self.records: dict[str, TrialRecord] = {}
         self.newest_values: dict[str, tuple[int, tuple[float | None, ...]]] = {}
-        self.spent_s = spent_s
+        self.spent_s = start.spent_s
         self.concurrency = 1
-        self._names = [o.metric for o in spec.objectives]
+        self._names = [o.metric for o in self.spec.objectives]
         self._no_values = 0, tuple(None for _ in self._names)
         self._leaders: list[str] | None = None
         self._started = time.monotonic()
+        for record, reports in start.history:
+            self.update(record)
+            for report in reports:
+                self.add_report(record, report)
 
-    def trial_started(self, record: TrialRecord) -> None:
+    def update(self, record: TrialRecord) -> None:
         """Keep the newest state of a trial."""
         self.records[record.id] = record
         self._leaders = None
 
-    def trial_reported(self, record: TrialRecord, report: Report) -> None:
+    def add_report(self, record: TrialRecord, report: Report) -> None:
         """Keep a trial's newest report."""
         before = self.newest(record.id)[1]
         pairs = zip(self._names, before, strict=True)
@@ -51,11 +57,6 @@ class SweepProgress:
     def newest(self, trial_id: str) -> tuple[int, tuple[float | None, ...]]:
         """A trial's newest step and values."""
         return self.newest_values.get(trial_id, self._no_values)
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        """Keep the newest state of a trial."""
-        self.records[record.id] = record
-        self._leaders = None
 
     @property
     def elapsed_s(self) -> float:
@@ -73,9 +74,9 @@ class SweepProgress:
         records = list(self.records.values())
         each = mean_trial_cost(records)
         left = forecast(self.spec.budget, records, each, self.concurrency, self.total_s)
-        return (
-            f"about {duration(left.seconds)} and {left.cost} left" if left and left.seconds else ""
-        )
+        if not left or not left.seconds:
+            return ""
+        return f"about {duration(left.seconds)} and {left.cost} left"
 
     @property
     def num_done(self) -> int:
@@ -108,13 +109,3 @@ class SweepProgress:
         """Every objective with the trial's newest value."""
         pairs = zip(self._names, self.newest(trial_id)[1], strict=True)
         return "  ".join(f"{name} {number(value)}" for name, value in pairs)
-
-
-def progress_of(start: SessionStart) -> SweepProgress:
-    """The progress of a sweep at the start of a session."""
-    progress = SweepProgress(start.spec, start.spent_s)
-    for record, reports in start.history:
-        progress.trial_started(record)
-        for report in reports:
-            progress.trial_reported(record, report)
-    return progress

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +12,6 @@ from tuning.cli.formatting import make_console
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tuning.controller.sweep import SweepController
 
 
@@ -30,30 +30,16 @@ def run(
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
     from tuning import api
-    from tuning.cli.run.live_view import make_view
-    from tuning.cli.run.signals import StopOnSignal
 
-    view = make_view(make_console())
-    outcome = api.run(
-        file,
-        overrides=set_,
-        name=name,
-        storage=storage,
-        address=address,
-        insecure=insecure,
-        observers=[view],
-        interrupt=StopOnSignal(),
-    )
-    _finish(outcome, view.console)
+    start = partial(api.run, file, overrides=set_, name=name, storage=storage)
+    _run_session(partial(start, address=address, insecure=insecure))
 
 
 def resume(
     sweep: Sweep,
     trials: Annotated[
         str | None,
-        typer.Option(
-            metavar="N", help="Total number of trials, or +20 for 20 more.", show_default=False
-        ),
+        typer.Option(metavar="N", help="Total number of trials, or +20 for 20 more."),
     ] = None,
     time: Annotated[
         str | None,
@@ -72,28 +58,22 @@ def resume(
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from tuning import api
+
+    start = partial(api.resume, sweep, trials=trials, time=time, overrides=set_)
+    _run_session(partial(start, storage=storage, address=address, insecure=insecure))
+
+
+def _run_session(start: Callable[..., SweepController]) -> None:
+    """Run a session and print its summary.
+
+    The exit code is 130 after an interrupt, 1 if no trial could run.
+    """
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
-
-    view = make_view(make_console())
-    outcome = api.resume(
-        sweep,
-        trials=trials,
-        time=time,
-        overrides=set_,
-        storage=storage,
-        address=address,
-        insecure=insecure,
-        observers=[view],
-        interrupt=StopOnSignal(),
-    )
-    _finish(outcome, view.console)
-
-
-def _finish(run: SweepController, console: Console) -> None:
-    """Print the summary; the exit code is 130 after an interrupt, 1 if no trial could run."""
     from tuning.cli.summary import print_summary
 
-    print_summary(run, console)
-    if run.interrupted:
-        raise typer.Exit(1 if run.gave_up else 130)
+    view = make_view(make_console())
+    outcome = start(observers=[view], interrupt=StopOnSignal())
+    print_summary(outcome, view.console)
+    if outcome.interrupted:
+        raise typer.Exit(1 if outcome.gave_up else 130)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.options import StorageDir, Sweep
 
 DELIVERY_TIMEOUT_S = 600.0
@@ -17,7 +18,6 @@ def sync(sweep: Sweep, storage: StorageDir = None) -> None:
     Example: tune sync llm
     """
     from results.records.spec_file import read_spec
-    from search_spaces.errors import UserError
     from tuning.controller.sweep_dir.folder import find_sweep, sweep_argument
     from tuning.controller.tracking.observer import deliver
 
