@@ -1,4 +1,4 @@
-"""What to try: the sweep file's schema, its loader, and the YAML files that ship.
+"""The search: the sweep file's schema, its loader, and the YAML files that ship.
 
 The public names are imported on first use, so that `import search_spaces` loads nothing else.
 """

@@ -200,7 +200,7 @@ def _arguments_by_name(kind: str, raw: object) -> dict[str, Any]:
 def _form(names: tuple[str, ...], free: tuple[str, ...]) -> str:
     """`[lower, upper(, base)]`: optional arguments are in round brackets."""
     if names == free:
-        return f"[{', '.join(names)}], or less of it"
+        return f"[{', '.join(names)}], or fewer of them"
     form = ", ".join(name for name in names if name not in free)
     return f"[{form}{''.join(f'(, {name})' for name in free)}]"
 

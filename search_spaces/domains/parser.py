@@ -142,7 +142,7 @@ def _is_near_domain(raw: object) -> bool:
 
 
 def name_error(key: object) -> str | None:
-    """What is wrong with a parameter's name; None for a valid one."""
+    """The mistake in a parameter's name; None for a valid one."""
     if not isinstance(key, str) or not key or "." in key:
         return f"a parameter's name is text without a dot, got {show(key)}; nest a group instead"
     return None

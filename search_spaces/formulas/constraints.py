@@ -86,10 +86,10 @@ def violated_constraint(
     return next((text for text in constraints if not holds(parse(text), known)), None)
 
 
-def holds(constraint: Expression, known: Mapping[str, Any]) -> bool:
+def holds(constraint: Expression, values: Mapping[str, Any]) -> bool:
     """Whether a constraint holds, or does not apply."""
     try:
-        return bool(evaluate(constraint, known))
+        return bool(evaluate(constraint, values))
     except InactiveError:
         return True
     except UndefinedError:

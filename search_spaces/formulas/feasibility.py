@@ -1,6 +1,6 @@
-"""Whether any configuration of a space satisfies its constraints.
+"""Checks that a configuration of a space can satisfy its constraints.
 
-Random draws look for one; interval arithmetic proves what a constraint excludes.
+Random draws look for one; interval arithmetic proves which values a constraint excludes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constraints on reported metrics (`peak_memory_gb <= 40`), and by how much one is violated."""
+"""Constraints on reported metrics (`peak_memory_gb <= 40`), and the size of a violation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_outcome_constraints(constraints: Sequence[str]) -> None:
 
 
 def violations(constraints: Sequence[str], metrics: Mapping[str, float]) -> dict[str, float]:
-    """By how much each constraint is violated; zero or less where it holds.
+    """The size of the violation of each constraint; zero or less where it holds.
 
     The unit is that of the compared sides. The violation is 1 if the constraint is not a
     comparison, or if a metric was never reported or is not finite.

@@ -1,4 +1,4 @@
-"""When the search ends."""
+"""The `budget` section."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ONE_OBJECTIVE = ("target", "patience", "min_improvement")
 
 
 class BudgetSpec(Section):
-    """When the search ends: at the first limit that is reached."""
+    """Limits of the search, which ends at the first one that is reached."""
 
     trials: int | None = Field(
-        None, ge=1, description="Trials in total; a space of grids alone sets it itself (trials)."
+        None, ge=1, description="Trials in total; optional if the space has only grids (trials)."
     )
     time: Seconds | None = Field(
         None, description="Wall-clock time of all runs of the sweep (seconds, or '90s', '2h')."
@@ -36,8 +36,8 @@ class BudgetSpec(Section):
     min_improvement: float | None = Field(
         None,
         gt=0,
-        description="The search ends when it can hardly gain this much more, by Optuna's regret "
-        "bound from 20 completed trials on (metric's unit).",
+        description="The search ends when the best value can improve by less than this, by "
+        "Optuna's regret bound after 20 completed trials or more (metric's unit).",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""When a trial's state is saved, and where."""
+"""The `checkpoint` section."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.spec.base import EnvText, Seconds, Section
 
 
 class CheckpointSpec(Section):
-    """When a trial's state is saved."""
+    """Saved states of a trial: interval, number and place."""
 
     every: int = Field(1, ge=1, description="Steps between checkpoints (steps).")
     mode: Literal["async", "sync"] = Field(

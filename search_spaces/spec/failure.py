@@ -1,4 +1,4 @@
-"""What happens to a trial that fails."""
+"""The `failure` section."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RemedyName = Literal[
 
 
 class FailureSpec(Section):
-    """What happens to a trial that fails."""
+    """Retries of failed trials, by cause and remedy."""
 
     max_retries: int = Field(
         2, ge=0, description="New attempts after failures of the trial's own code (attempts)."
@@ -38,7 +38,7 @@ class FailureSpec(Section):
         None, description="Value of the metric above which a trial has diverged; nan always does."
     )
     hang_timeout: Seconds = Field(
-        600.0, description="Longest time without a sign of a rank before a restart (or '10m')."
+        600.0, description="Longest time without a report or heartbeat of a rank (or '10m')."
     )
     start_timeout: Seconds = Field(
         120.0, description="Longest wait for a trial's workers to start (seconds, or '2m')."

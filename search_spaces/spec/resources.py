@@ -1,4 +1,4 @@
-"""What one trial needs: workers, CPUs, GPUs, and how many trials run at once."""
+"""The `resources` section."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from search_spaces.spec.base import Seconds, Section
 
 
 class WorkerRange(Section):
-    """The number of workers follows the free resources, within a range."""
+    """Range of the number of workers, which follows the free resources."""
 
     min: int = Field(1, ge=1, description="Fewest ranks of a trial (processes).")
     max: int = Field(ge=1, description="Most ranks of a trial (processes).")
     grow_after: Seconds = Field(
         60.0,
-        description="How long resources must be unused before a trial takes them (or '5m').",
+        description="Time that resources must be unused before a trial takes them (or '5m').",
     )
 
     @model_validator(mode="after")
@@ -56,7 +56,7 @@ def _whole_or_shared(gpus: float) -> float:
 
 
 class ResourcesSpec(Section):
-    """What one trial needs, and how many run at once."""
+    """Resources of a trial, and the number of concurrent trials."""
 
     workers: Workers = Field(
         1,

@@ -1,4 +1,4 @@
-"""Which trials are stopped early, paused, or continued from another trial's weights."""
+"""The `scheduler` section."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
 
 
 class SchedulerSpec(Section):
-    """Which trials are stopped early, paused, or continued from another trial's weights."""
+    """Early stopping, pauses, and copies of weights from other trials."""
 
     name: Annotated[str, OneOf(("auto", *SCHEDULERS))] = Field(
         "auto",
-        description="Scheduler; auto picks one and says which and why; none stops no trial.",
+        description="Scheduler; auto picks one and shows the reason; none stops no trial.",
     )
     time_attr: str = Field(
         "step", min_length=1, description="The reported value that counts steps of progress."

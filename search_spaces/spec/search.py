@@ -1,4 +1,4 @@
-"""How configurations are proposed."""
+"""The `search` section."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ because its keys are the valid names in a sweep file, and `search_spaces` cannot
 
 
 class SearchSpec(Section):
-    """How configurations are proposed."""
+    """Proposals of configurations."""
 
     name: Annotated[str, OneOf(("auto", *SEARCHERS))] = Field(
-        "auto", description="Searcher; auto picks one and says which and why."
+        "auto", description="Searcher; auto picks one and shows the reason."
     )
     startup_trials: int = Field(
         10, ge=1, description="Random trials before the model proposes any (trials)."

@@ -1,4 +1,4 @@
-"""Which trial of a finished search is its winner."""
+"""The `select` section."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.spec.objectives import Mode
 
 
 class SelectSpec(Section):
-    """Which trial is the winner: by which value and, with several objectives, by which rule."""
+    """Choice of the winner: the value and, with several objectives, the rule."""
 
     at: Literal["last", "best", "smoothed"] = Field(
         "last",

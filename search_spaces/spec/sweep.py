@@ -59,7 +59,7 @@ class SweepSpec(Section):
         max_length=64,
         description="The sweep's name and the name of its folder.",
     )
-    description: str | None = Field(None, description="What the sweep is for, in your words.")
+    description: str | None = Field(None, description="Purpose of the sweep, in your words.")
     trainable: str = Field(
         min_length=1,
         description="Training code: a name (causal_lm, digits), script.py:function or "
@@ -120,20 +120,20 @@ class SweepSpec(Section):
 
     @field_validator("modes")
     @classmethod
-    def _pairs(cls, modes: Modes, info: ValidationInfo) -> Modes:
+    def _check_modes(cls, modes: Modes, info: ValidationInfo) -> Modes:
         if "metrics" in info.data:
             check_pairs(info.data["metrics"], modes)
         return modes
 
     @field_validator("scheduler")
     @classmethod
-    def _schedulable(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
+    def _check_scheduler(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
         check_scheduler(scheduler, info.data)
         return scheduler
 
     @field_validator("select")
     @classmethod
-    def _by_all_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
+    def _default_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
         """Select by the search's objectives, unless the selection has its own."""
         metrics, modes = info.data.get("metrics"), info.data.get("modes")
         if not isinstance(metrics, list) or modes is None or select.objectives:
@@ -143,26 +143,26 @@ class SweepSpec(Section):
 
     @field_validator("fixed")
     @classmethod
-    def _fixed_apart(cls, fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _check_fixed(cls, fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         check_fixed(fixed, info.data.get("space", {}))
         return fixed
 
     @field_validator("constraints")
     @classmethod
-    def _can_be_kept(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
+    def _check_constraints(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
         if "space" in info.data and "fixed" in info.data:
             check_constraints(constraints, info.data["space"], info.data["fixed"])
         return constraints
 
     @field_validator("outcome_constraints")
     @classmethod
-    def _can_be_judged(cls, constraints: list[str]) -> list[str]:
+    def _check_outcome_constraints(cls, constraints: list[str]) -> list[str]:
         check_outcome_constraints(constraints)
         return constraints
 
     @field_validator("points")
     @classmethod
-    def _can_be_tried(cls, points: list[Any], info: ValidationInfo) -> list[dict[str, Any]]:
+    def _check_points(cls, points: list[Any], info: ValidationInfo) -> list[dict[str, Any]]:
         if not {"space", "fixed", "constraints"} <= info.data.keys():
             return points
         return check_points(
@@ -171,7 +171,7 @@ class SweepSpec(Section):
 
     @field_validator("budget")
     @classmethod
-    def _some_limit(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
+    def _check_limits(cls, budget: BudgetSpec, info: ValidationInfo) -> BudgetSpec:
         scheduler = info.data.get("scheduler")
         if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
             raise ValueError(f"{scheduler.name} needs trials, the size of its population")

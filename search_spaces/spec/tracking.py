@@ -1,4 +1,4 @@
-"""Where runs are logged."""
+"""The `tracking` section."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.spec.base import EnvText, Section
 
 
 class TrackingSpec(Section):
-    """Where runs are logged for comparison."""
+    """Logging of runs, for comparison."""
 
     name: Literal["mlflow", "none"] = Field("mlflow", description="Tracker.")
     uri: EnvText | None = Field(

@@ -82,7 +82,10 @@ def _table(schema: dict[str, Any], section: str) -> str:
 
 def _default(value: dict[str, Any]) -> str:
     default = value.get("default")
-    return "none" if default is None else f"`{f'{default:g}' if _is_number(default) else default}`"
+    if default is None:
+        return "none"
+    text = f"{default:g}" if _is_number(default) else str(default)
+    return f"`{text.lower() if isinstance(default, bool) else text}`"
 
 
 def _is_number(value: object) -> bool:
@@ -96,7 +99,13 @@ def _type(value: dict[str, Any]) -> str:
         return ", ".join(f"`{v}`" for v in value.get("enum", [value.get("const")]))
     if "examples" in value:
         return f"text like `{value['examples'][0]}`"
-    kind = {"integer": "whole number", "string": "text", "number": "number"}
+    kind = {
+        "integer": "whole number",
+        "string": "text",
+        "number": "number",
+        "boolean": "`true` or `false`",
+        "array": "list",
+    }
     bounds = {"minimum": ">=", "exclusiveMinimum": ">"}
     rules = [f" {sign} {value[key]:g}" for key, sign in bounds.items() if key in value]
     return kind.get(value.get("type", ""), "mapping") + "".join(rules)

@@ -68,21 +68,20 @@ class Exploit:
 
 
 class Scheduler:
-    """Decides after each report, and which paused trial continues; not thread-safe.
+    """Runs every trial until its end: the scheduler `none`, and the base class of the others.
 
-    The contract, which `tests/tuning/search/test_schedulers.py` checks for every scheduler:
+    It decides after each report, and picks the paused trial that continues; not thread-safe. The
+    contract, which `tests/tuning/search/test_schedulers.py` checks for every scheduler:
 
     - All answers depend only on the calls so far: no clock, no global random generator. Replaying
-      the recorded reports in order restores a scheduler; `on_trial_resume` then tells it which
-      paused trials have continued.
+      the recorded reports in order restores a scheduler; `on_trial_resume` is then called
+      for the paused trials that have continued.
     - Reporting a step again changes nothing.
     - A trial is complete at `max_t`, if it is set.
     - A score that is not a number is the worst one.
     - When no trial runs and none may be proposed, `next_to_resume` returns paused trials until at
       least one trial is complete. Trials that are still paused then may continue in a later session
       with a larger budget.
-
-    This class itself is the scheduler `none`.
     """
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
