@@ -22,7 +22,6 @@ from trainables.launch.events import (
     LaneAction,
     Leak,
     RankOutcome,
-    ReleasedLane,
     Reported,
     first_leak,
     lane_action,
@@ -190,8 +189,14 @@ class Broker:
             lane.leak = Leak(key, leak)
         return action
 
-    async def remove_lane(self, lane_id: str, reason: str) -> ReleasedLane:
-        """Driver: the lane's processes have ended; its unfinished trials fail for that reason."""
+    async def remove_lane(
+        self, lane_id: str, reason: str
+    ) -> tuple[Leak | None, PlacementGroup | None]:
+        """Driver: the lane's processes have ended; its unfinished trials fail for that reason.
+
+        Returns:
+            Why it was retired, if a trial left memory behind, and the placement group it held.
+        """
         self._exit_reasons[lane_id] = reason
         lane = self._lanes.pop(lane_id, _LaneState())
         for number, job in enumerate(lane.jobs):
@@ -200,7 +205,7 @@ class Broker:
                 failed = Failed(reason, began=began, came_up=lane.is_up, machines=lane.machines)
                 await self.post_event(job.key, failed)
         await self._notify_starting_lanes()
-        return ReleasedLane(lane.leak, lane.placement_group)
+        return lane.leak, lane.placement_group
 
     async def begin_attempt(self, key: str) -> None:
         """Driver: accept messages of an attempt from now on."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from results.records.machines import Machine
 from results.records.trial import Report
-
-if TYPE_CHECKING:
-    from ray.util.placement_group import PlacementGroup
 
 
 @dataclass(frozen=True)
@@ -76,19 +72,6 @@ class Leak:
 
     key: str
     message: str
-
-
-@dataclass(frozen=True)
-class ReleasedLane:
-    """What the broker still knew of a lane whose processes have ended.
-
-    Attributes:
-        leak: why it was retired, if that was the reason.
-        placement_group: which its processes held.
-    """
-
-    leak: Leak | None = None
-    placement_group: PlacementGroup | None = None
 
 
 def merge_outcomes(outcomes: Mapping[int, RankOutcome], machines: dict[int, Machine]) -> Event:

@@ -95,12 +95,11 @@ class Lane:
             self.failure = describe_failure(e)
         try:
             removal: Any = self._broker.remove_lane.remote(self.id, self.failure or _WORKERS_LEFT)
-            released = ray.get(removal)
+            self.leak, placement_group = ray.get(removal)
         except ray.exceptions.RayError:  # the cluster has ended too
             return
-        self.leak = released.leak
-        if released.placement_group is not None:
-            remove_placement_group(released.placement_group)
+        if placement_group is not None:
+            remove_placement_group(placement_group)
 
     def _wait_to_start(self) -> bool:
         import ray

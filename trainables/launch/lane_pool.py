@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ class LanePool:
     def workers_up(self) -> int:
         """Workers of the lanes that are up."""
         up = self._lanes_up()
-        return sum(lane.workers for lane in self._all() if lane.id in up)
+        lanes = (*self._idle, *self._busy.values(), *self._retired)
+        return sum(lane.workers for lane in lanes if lane.id in up)
 
     def cancel_starts(self) -> None:
         """Give up busy lanes that are not up; the broker tells their attempts."""
@@ -106,9 +107,6 @@ class LanePool:
             return dict(ray.get(machines))
         except ray.exceptions.RayError:  # `is_alive` tells
             return {}
-
-    def _all(self) -> Iterator[Lane]:
-        yield from (*self._idle, *self._busy.values(), *self._retired)
 
     def is_alive(self) -> bool:
         """Whether the broker answers."""
