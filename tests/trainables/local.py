@@ -1,7 +1,9 @@
-"""Runs a trial in this process, without Ray."""
+"""Runs trials in this process, without Ray, and programs in fresh ones."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,8 @@ from results.records.trial import Report
 from trainables.job import Answer, TrialJob
 from trainables.launch.run_trial import run_trial as run_job
 from trainables.worker import Worker
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -74,3 +78,12 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     found = newest_intact(TrialPaths(folder))
     assert found is not None
     return found
+
+
+def run_python(*args: str | Path) -> str:
+    """Run Python with these arguments in the repository's folder; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

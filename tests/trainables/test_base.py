@@ -1,10 +1,9 @@
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.trainables.local import run_python
 from trainables.base import Split, Trainable
 from trainables.digits.config import DigitsConfig
 from trainables.digits.trainable import Digits
@@ -39,7 +38,7 @@ def test_offers_does_not_import_the_implementation() -> None:
         "assert Digits().offers('export_hf')\n"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)
 
 
 def test_missing_method_raises_with_its_name(tmp_path: Path) -> None:

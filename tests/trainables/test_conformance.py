@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,51 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from results.checkpoints.commit import newest_intact, verify
+from results.checkpoints.commit import verify
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example
-from tests.trainables.local import RecordingChannel, run_trial
-from trainables.base import Split
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
+from trainables.base import Split, Trainable
 from trainables.common.training import read_lineage
+from trainables.config import TrainableConfig
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
+from trainables.runtime.global_state import SETTINGS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A trainable with its example, trained in folders below `folder`."""
+
+    name: str
+    folder: Path
+    cache: Path
+
+    @property
+    def example(self) -> Example:
+        return EXAMPLES[self.name]
+
+    @property
+    def trainable(self) -> Trainable[Any]:
+        return resolve(self.name)
+
+    @property
+    def config(self) -> TrainableConfig:
+        return self.trainable.Config.model_validate(self.example.config)
+
+    def train(
+        self, label: str, config: dict[str, Any] | None = None, **options: Any
+    ) -> RecordingChannel:
+        given = config or self.example.config
+        return run_trial(self.folder / label, self.name, given, cache=self.cache, **options)
+
+    def trained(self, **options: Any) -> Path:
+        """The last checkpoint of a whole trial."""
+        self.train("t", **options)
+        return newest_checkpoint(self.folder / "t").folder
+
+    def evaluate(self, weights: Path, split: Split) -> dict[str, float]:
+        return self.trainable.evaluate(self.config, weights, split, self.cache)
 
 
 @pytest.fixture(scope="module")
@@ -24,148 +62,100 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize("name", TRAINABLES)
+@pytest.fixture(params=TRAINABLES)
+def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Case:
+    return Case(request.param, tmp_path, cache)
+
+
 class TestTrainable:
-    @pytest.fixture
-    def example(self, name: str) -> Example:
-        return EXAMPLES[name]
-
-    def test_unknown_keys_are_refused(self, name: str, example: Example) -> None:
+    def test_unknown_keys_are_refused(self, case: Case) -> None:
         with pytest.raises(ValidationError, match="no_such_key"):
-            resolve(name).Config.model_validate({**example.config, "no_such_key": 1})
+            case.trainable.Config.model_validate({**case.example.config, "no_such_key": 1})
 
-    def test_same_seed_gives_the_same_curve_in_one_process(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        first = run_trial(tmp_path / "a", name, example.config, seed=7, cache=cache)
-        other = run_trial(tmp_path / "b", name, example.config, seed=8, cache=cache)
-        third = run_trial(tmp_path / "c", name, example.config, seed=7, cache=cache)
-        assert tuple(first.curve) == example.steps
+    def test_same_seed_gives_the_same_curve_in_one_process(self, case: Case) -> None:
+        first, other, third = (case.train(f"t{i}", seed=seed) for i, seed in enumerate((7, 8, 7)))
+        assert tuple(first.curve) == case.example.steps
         assert first.curve == third.curve
         assert first.curve != other.curve
-        losses = [metrics[example.learned] for metrics in first.curve.values()]
+        losses = [metrics[case.example.learned] for metrics in first.curve.values()]
         assert losses[-1] < losses[0]
 
-    def test_stopped_trial_resumes_bit_for_bit(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        whole = run_trial(tmp_path / "whole", name, example.config, cache=cache)
-        folder, (stop, *rest) = tmp_path / "cut", example.steps
-        channel = RecordingChannel({stop: Answer.STOP})
-        run_trial(folder, name, example.config, channel=channel, cache=cache)
-        assert list(channel.curve) == [stop]
+    def test_stopped_trial_resumes_bit_for_bit(self, case: Case) -> None:
+        whole = case.train("whole")
+        stop, *rest = case.example.steps
+        stopped = case.train("cut", channel=RecordingChannel({stop: Answer.STOP}))
+        assert list(stopped.curve) == [stop]
         torch.rand(3)  # the process does something else in between
-        resumed = run_trial(folder, name, example.config, attempt=2, cache=cache)
+        resumed = case.train("cut", attempt=2)
         assert list(resumed.curve) == rest
-        assert {**channel.curve, **resumed.curve} == whole.curve
-        assert weights_bytes(folder) == weights_bytes(tmp_path / "whole")
+        assert {**stopped.curve, **resumed.curve} == whole.curve
+        files = [newest_checkpoint(case.folder / n).manifest.files for n in ("whole", "cut")]
+        assert files[0]["model.safetensors"] == files[1]["model.safetensors"]
 
-    def test_checkpoint_evaluates_to_the_reported_metrics(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        channel = run_trial(tmp_path / "t", name, example.config, cache=cache)
-        found = newest_intact(TrialPaths(tmp_path / "t"))
-        assert found is not None
-        assert found.step == example.steps[-1]
+    def test_checkpoint_evaluates_to_the_reported_metrics(self, case: Case) -> None:
+        channel = case.train("t")
+        found = newest_checkpoint(case.folder / "t")
+        assert found.step == case.example.steps[-1]
         assert "model.safetensors" in verify(found.folder).files
-        trainable = resolve(name)
-        config = trainable.Config.model_validate(example.config)
-        judged = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
-        assert judged == {k: channel.reports[-1].metrics[k] for k in example.judged}
-        # a soup's folder holds the weights only
-        (tmp_path / "soup").mkdir()
+        scores = case.evaluate(found.folder, Split.SELECTION)
+        assert scores == {k: channel.reports[-1].metrics[k] for k in case.example.judged}
+        soup = case.folder / "soup"  # it holds the weights only
+        soup.mkdir()
         weights = (found.folder / "model.safetensors").read_bytes()
-        (tmp_path / "soup" / "model.safetensors").write_bytes(weights)
-        assert trainable.evaluate(config, tmp_path / "soup", Split.SELECTION, cache) == judged
-        test = trainable.evaluate(config, tmp_path / "soup", Split.TEST, cache)
-        assert test.keys() == judged.keys()
-        assert test != judged
-        expected = config.checkpoint_bytes
+        (soup / "model.safetensors").write_bytes(weights)
+        assert case.evaluate(soup, Split.SELECTION) == scores
+        test = case.evaluate(soup, Split.TEST)
+        assert test.keys() == scores.keys()
+        assert test != scores
+        expected = case.config.checkpoint_bytes
         assert expected is not None
         assert expected == pytest.approx(3 * len(weights), rel=0.2)
 
-    def test_mean_of_examples_is_what_evaluate_gives(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        run_trial(tmp_path / "t", name, example.config, cache=cache)
-        found = newest_intact(TrialPaths(tmp_path / "t"))
-        assert found is not None
-        trainable = resolve(name)
-        config = trainable.Config.model_validate(example.config)
-        each = trainable.examples(config, found.folder, Split.TEST, cache)
-        judged = trainable.evaluate(config, found.folder, Split.TEST, cache)
-        assert {k: sum(v) / len(v) for k, v in each.items()} == pytest.approx(judged, rel=1e-5)
+    def test_mean_of_examples_is_what_evaluate_gives(self, case: Case) -> None:
+        weights = case.trained()
+        each, again = (
+            case.trainable.examples(case.config, weights, Split.TEST, case.cache) for _ in range(2)
+        )
+        means = {k: sum(v) / len(v) for k, v in each.items()}
+        assert means == pytest.approx(case.evaluate(weights, Split.TEST), rel=1e-5)
         assert all(len(values) > 1 for values in each.values())
-        assert trainable.examples(config, found.folder, Split.TEST, cache) == each
+        assert again == each
 
-    def test_initial_reproduces_the_weights_of_step_0(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        run_trial(tmp_path / "t", name, example.config, seed=5, cache=cache)
-        found = newest_intact(TrialPaths(tmp_path / "t"))
-        assert found is not None
-        trainable = resolve(name)
-        config = trainable.Config.model_validate(example.config)
-        (tmp_path / "start").mkdir()
-        lineage = read_lineage(found.folder)
-        assert trainable.initial(config, tmp_path / "start", cache) == lineage
-        assert trainable.digest(config, tmp_path / "start", cache) == lineage
-        assert trainable.digest(config, found.folder, cache) != lineage
-        first = trainable.evaluate(config, tmp_path / "start", Split.SELECTION, cache)
-        last = trainable.evaluate(config, found.folder, Split.SELECTION, cache)
-        assert first[example.judged[-1]] != last[example.judged[-1]]
+    def test_initial_reproduces_the_weights_of_step_0(self, case: Case) -> None:
+        weights, start = case.trained(seed=5), case.folder / "start"
+        start.mkdir()
+        lineage = read_lineage(weights)
+        assert case.trainable.initial(case.config, start, case.cache) == lineage
+        assert case.trainable.digest(case.config, start, case.cache) == lineage
+        assert case.trainable.digest(case.config, weights, case.cache) != lineage
+        first, last = (case.evaluate(folder, Split.SELECTION) for folder in (start, weights))
+        assert first[case.example.judged[-1]] != last[case.example.judged[-1]]
 
-    def test_lineage_depends_on_initial_weights_only(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
+    def test_lineage_depends_on_initial_weights_only(self, case: Case) -> None:
         def lineage(label: str, seed: int = 0, **changes: Any) -> str:
             # stopped and resumed: the lineage must survive that too
-            config, folder = example.changed(**changes), tmp_path / label
-            for attempt, step in enumerate(example.steps[:2], 1):
-                run_trial(
-                    folder,
-                    name,
-                    config,
-                    seed=seed,
-                    attempt=attempt,
-                    cache=cache,
-                    channel=RecordingChannel({step: Answer.STOP}),
-                )
-            found = newest_intact(TrialPaths(folder))
-            assert found is not None
-            return read_lineage(found.folder)
+            for attempt, step in enumerate(case.example.steps[:2], 1):
+                stop = RecordingChannel({step: Answer.STOP})
+                config = case.example.changed(**changes)
+                case.train(label, config, seed=seed, attempt=attempt, channel=stop)
+            return read_lineage(newest_checkpoint(case.folder / label).folder)
 
         base = lineage("base")
         assert lineage("seed", seed=1) == base
         assert lineage("rate", learning_rate=0.05) == base
         assert lineage("init", init_seed=1) != base
 
-    def test_pause_ends_training_with_a_checkpoint(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        channel = RecordingChannel({example.steps[1]: Answer.PAUSE})
-        run_trial(tmp_path, name, example.config, channel=channel, cache=cache, checkpoint_every=1)
-        assert [r.step for r in channel.reports] == list(example.steps[:2])
-        assert TrialPaths(tmp_path).checkpoint_steps() == list(example.steps[:2])
+    def test_pause_ends_training_with_a_checkpoint(self, case: Case) -> None:
+        until = list(case.example.steps[:2])
+        channel = RecordingChannel({until[-1]: Answer.PAUSE})
+        case.train("t", channel=channel, checkpoint_every=1)
+        assert [r.step for r in channel.reports] == until
+        assert TrialPaths(case.folder / "t").checkpoint_steps() == until
 
-    def test_global_state_is_restored(
-        self, name: str, example: Example, tmp_path: Path, cache: Path
-    ) -> None:
-        def state() -> tuple[Any, ...]:
-            return (
-                torch.get_num_threads(),
-                torch.get_default_dtype(),
-                torch.are_deterministic_algorithms_enabled(),
-                torch.is_grad_enabled(),
-                torch.get_rng_state().tolist(),
-            )
+    def test_global_state_is_restored(self, case: Case) -> None:
+        def state() -> list[object]:
+            return [torch.get_rng_state().tolist(), *(s.read() for s in SETTINGS.values())]
 
         before = state()
-        run_trial(tmp_path, name, example.config, cache=cache)
+        case.train("t")
         assert state() == before
-
-
-def weights_bytes(folder: Path) -> bytes:
-    found = newest_intact(TrialPaths(folder))
-    assert found is not None
-    return (found.folder / "model.safetensors").read_bytes()

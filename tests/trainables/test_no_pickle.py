@@ -1,7 +1,5 @@
 """Folders from others run no code: no pickle in them is read."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import ROOT, run_python
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
 from trainables.causal_lm.model import load_model, new_model
-
-ROOT = Path(__file__).parents[2]
 
 
 class Bomb:
@@ -81,8 +78,5 @@ sys.exit(repr(read) if read else 0)
 
 
 def test_resume_reads_no_pickle(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run_python("-c", WATCHED, tmp_path)
     assert not (ROOT / "exploded").exists()

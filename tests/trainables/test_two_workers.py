@@ -2,20 +2,20 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
-from tests.trainables.examples import EXAMPLES
-from tests.trainables.local import run_trial
+from tests.trainables.examples import EXAMPLES, Example
+from tests.trainables.local import ROOT, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.common.training import read_lineage
 from trainables.registry import resolve
 
-ROOT = Path(__file__).parents[2]
+Curve = dict[int, dict[str, float]]
 
 
 @pytest.fixture(scope="module")
@@ -37,73 +37,84 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     return folder, [json.loads(text) for text in printed]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-class TestTwoWorkers:
-    def test_resumed_curve_is_the_same_and_only_rank_0_reports(
-        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
-    ) -> None:
-        whole, resumed, _ = trained[1][0][name]
-        assert [int(step) for step in whole] == list(EXAMPLES[name].steps)
-        assert whole == resumed
-        assert trained[1][1][name] == [{}, {}, {}]
+@dataclass(frozen=True)
+class Trained:
+    """What two ranks made of one example; `folder` also has the cache of all examples."""
 
-    def test_checkpoint_holds_the_generators_of_each_rank(
-        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
-    ) -> None:
-        found = newest_intact(TrialPaths(trained[0] / f"{name}_cut"))
-        assert found is not None
-        files = found.manifest.files
-        assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
-        assert files["rng_0.safetensors"] != files["rng_1.safetensors"]
+    name: str
+    folder: Path
+    curves: list[Any]
 
-    def test_reported_metrics_equal_those_of_one_process(
-        self, name: str, trained: tuple[Path, list[dict[str, Any]]]
-    ) -> None:
-        folder, example = trained[0], EXAMPLES[name]
-        found = newest_intact(TrialPaths(folder / f"{name}_whole"))
-        assert found is not None
-        trainable = resolve(name)
-        config = trainable.Config.model_validate(example.config)
-        judged = trainable.evaluate(config, found.folder, Split.SELECTION, folder / "cache")
-        reported = trained[1][0][name][0][str(example.steps[-1])]
-        assert judged == pytest.approx({k: reported[k] for k in example.judged}, rel=1e-6)
+    @property
+    def example(self) -> Example:
+        return EXAMPLES[self.name]
 
-    @pytest.mark.parametrize("path", ["one then two", "two then one"])
-    def test_elastic_resume_learns_the_same(
-        self, name: str, path: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
-    ) -> None:
-        folder, example = trained[0], EXAMPLES[name]
-        alone = run_trial(tmp_path / "alone", name, example.same, cache=folder / "cache").curve
-        if path == "one then two":
-            curve = {int(step): m for step, m in trained[1][0][name][2].items()}
-        else:
-            source = TrialPaths(folder / f"{name}_grown").checkpoint(example.steps[1])
-            target = TrialPaths(tmp_path / "less").checkpoint(example.steps[1])
-            target.parent.mkdir(parents=True)
-            target.symlink_to(source)
-            curve = run_trial(
-                tmp_path / "less", name, example.same, attempt=3, cache=folder / "cache"
-            ).curve
-        for step, metrics in curve.items():
-            assert metrics == pytest.approx(alone[step], rel=1e-4), step
+    def curve(self, trial: int) -> Curve:
+        """Rank 0's curve of the whole (0), the resumed (1) or the grown trial (2)."""
+        return {int(step): metrics for step, metrics in self.curves[0][trial].items()}
 
-    def test_resume_with_another_number_of_workers(
-        self, name: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
-    ) -> None:
-        folder, example = trained[0], EXAMPLES[name]
-        last = TrialPaths(folder / f"{name}_cut").checkpoint(example.steps[-1])
-        source = TrialPaths(folder / f"{name}_cut").checkpoint(example.steps[0])
-        target = TrialPaths(tmp_path).checkpoint(example.steps[0])
+    def paths(self, kind: str) -> TrialPaths:
+        return TrialPaths(self.folder / f"{self.name}_{kind}")
+
+    def continue_alone(self, kind: str, step: int, folder: Path, config: dict[str, Any]) -> Curve:
+        """Resume in one process, in another folder, from a checkpoint of two ranks."""
+        target = TrialPaths(folder).checkpoint(step)
         target.parent.mkdir(parents=True)
-        target.symlink_to(source)
-        channel = run_trial(tmp_path, name, example.config, cache=folder / "cache", attempt=3)
-        assert list(channel.curve) == list(example.steps[1:])
-        found = newest_intact(TrialPaths(tmp_path))
-        assert found is not None
-        assert read_lineage(found.folder) == read_lineage(last)
-        if name == "federated":  # a client's training does not depend on the rank
-            weights = [(f / "model.safetensors").read_bytes() for f in (found.folder, last)]
-            assert weights[0] == weights[1]
-        if name == "causal_lm":  # no dropout: the same model up to rounding
-            two = trained[1][0][name][0][str(example.steps[-1])]["eval_loss"]
-            assert channel.reports[-1].metrics["eval_loss"] == pytest.approx(two, rel=1e-4)
+        target.symlink_to(self.paths(kind).checkpoint(step))
+        return self.train(folder, config, attempt=3)
+
+    def train(self, folder: Path, config: dict[str, Any], **options: Any) -> Curve:
+        return run_trial(folder, self.name, config, cache=self.folder / "cache", **options).curve
+
+
+@pytest.fixture(params=EXAMPLES)
+def two(request: pytest.FixtureRequest, trained: tuple[Path, list[Any]]) -> Trained:
+    folder, ranks = trained
+    return Trained(request.param, folder, [curves[request.param] for curves in ranks])
+
+
+def test_resumed_curve_is_the_same_and_only_rank_0_reports(two: Trained) -> None:
+    assert tuple(two.curve(0)) == two.example.steps
+    assert two.curve(1) == two.curve(0)
+    assert two.curves[1] == [{}, {}, {}]
+
+
+def test_checkpoint_holds_the_generators_of_each_rank(two: Trained) -> None:
+    files = newest_checkpoint(two.paths("cut").root).manifest.files
+    assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
+    assert files["rng_0.safetensors"] != files["rng_1.safetensors"]
+
+
+def test_reported_metrics_equal_those_of_one_process(two: Trained) -> None:
+    trainable, weights = resolve(two.name), newest_checkpoint(two.paths("whole").root).folder
+    config = trainable.Config.model_validate(two.example.config)
+    scores = trainable.evaluate(config, weights, Split.SELECTION, two.folder / "cache")
+    reported = two.curve(0)[two.example.steps[-1]]
+    assert scores == pytest.approx({k: reported[k] for k in two.example.judged}, rel=1e-6)
+
+
+@pytest.mark.parametrize("path", ["one then two", "two then one"])
+def test_elastic_resume_learns_the_same(two: Trained, path: str, tmp_path: Path) -> None:
+    config = two.example.same
+    alone = two.train(tmp_path / "alone", config)
+    if path == "one then two":
+        curve = two.curve(2)
+    else:
+        curve = two.continue_alone("grown", two.example.steps[1], tmp_path / "less", config)
+    for step, metrics in curve.items():
+        assert metrics == pytest.approx(alone[step], rel=1e-4), step
+
+
+def test_resume_with_another_number_of_workers(two: Trained, tmp_path: Path) -> None:
+    first, *rest = two.example.steps
+    curve = two.continue_alone("cut", first, tmp_path, two.example.config)
+    assert list(curve) == rest
+    found = newest_checkpoint(tmp_path).folder
+    last = two.paths("cut").checkpoint(rest[-1])
+    assert read_lineage(found) == read_lineage(last)
+    if two.name == "federated":  # a client's training does not depend on the rank
+        weights = [(folder / "model.safetensors").read_bytes() for folder in (found, last)]
+        assert weights[0] == weights[1]
+    if two.name == "causal_lm":  # no dropout: the same model up to rounding
+        expected = two.curve(0)[rest[-1]]["eval_loss"]
+        assert curve[rest[-1]]["eval_loss"] == pytest.approx(expected, rel=1e-4)

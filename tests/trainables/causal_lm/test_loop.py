@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from results.averaging import average
-from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
-from tests.trainables.local import RecordingChannel, run_trial
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
@@ -42,9 +40,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checkpoint(folder: Path) -> Path:
-    found = newest_intact(TrialPaths(folder))
-    assert found is not None
-    return found.folder
+    return newest_checkpoint(folder).folder
 
 
 def test_exported_soup_has_the_same_loss_in_transformers(tmp_path: Path, cache: Path) -> None:

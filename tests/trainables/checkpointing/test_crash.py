@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainables.crash import EVERY
+from tests.trainables.local import run_python
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 POINTS = [
     "reports.jsonl:written",
     "reports.jsonl:durable:2",
@@ -37,16 +34,8 @@ POINTS = [
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("crash")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.trainables.crash", str(folder), *POINTS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    results: dict[str, Any] = json.loads(done.stdout)
+    printed = run_python("-m", "tests.trainables.crash", tmp_path_factory.mktemp("crash"), *POINTS)
+    results: dict[str, Any] = json.loads(printed)
     return results
 
 

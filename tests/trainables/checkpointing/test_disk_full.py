@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.failures import Remedy, classify
+from tests.trainables.local import newest_checkpoint, run_python
 from trainables.checkpointing.disk_full import is_full, retry_when_full
 
-ROOT = Path(__file__).parents[3]
 LIMITED = """
 import logging, resource, sys, time
 from pathlib import Path
@@ -52,15 +49,7 @@ print(job.paths.checkpoint_steps(), pauses)
 
 def limited(folder: Path, room: str, wait_s: float) -> list[str]:
     """Save a second checkpoint under a file size limit; `room` has the limit after each pause."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(folder), room, str(wait_s)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return run_python("-c", LIMITED, folder, room, str(wait_s)).splitlines()
 
 
 def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:
@@ -72,7 +61,7 @@ def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:
         f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for room"
     )
     assert told == "[1, 2] [1.0, 2.0, 4.0]"
-    assert newest_intact(TrialPaths(tmp_path)) is not None
+    assert newest_checkpoint(tmp_path).step == 2
 
 
 def test_disk_full_fails_the_trial_after_the_wait(tmp_path: Path) -> None:
@@ -83,9 +72,7 @@ def test_disk_full_fails_the_trial_after_the_wait(tmp_path: Path) -> None:
     assert said.endswith("; waited 0 s for room (checkpoint.wait_for_room)")
     assert told == "[1] []"
     assert classify(f"rank 0: {said}").remedy is Remedy.FAIL_TRIAL
-    newest = newest_intact(TrialPaths(tmp_path))
-    assert newest is not None
-    assert newest.step == 1
+    assert newest_checkpoint(tmp_path).step == 1
 
 
 def test_disk_full_raises_other_errors_at_once(tmp_path: Path) -> None:

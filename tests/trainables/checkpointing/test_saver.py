@@ -8,11 +8,11 @@ import pytest
 import results.storage.retry
 import trainables.checkpointing.saver
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import commit, newest_intact
+from results.checkpoints.commit import commit
 from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
 from results.records.trial import Report
-from tests.trainables.local import RecordingChannel, make_worker
+from tests.trainables.local import RecordingChannel, make_worker, newest_checkpoint
 from trainables.checkpointing.saver import Superseded
 from trainables.job import Answer
 from trainables.worker import Worker
@@ -88,9 +88,7 @@ def test_stop_or_pause_saves_a_checkpoint(tmp_path: Path, answer: Answer) -> Non
     channel = Watching(tmp_path, {1: answer})
     worker = worker_of(tmp_path, channel, checkpoint_every=10)
     assert worker.report(step=1, metrics={}, checkpoint=saving()) is answer
-    newest = newest_intact(channel.paths)
-    assert newest is not None
-    assert newest.step == 1
+    assert newest_checkpoint(tmp_path).step == 1
 
 
 def test_final_report_comes_after_its_checkpoint(tmp_path: Path) -> None:

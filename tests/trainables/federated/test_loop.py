@@ -8,10 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
+from tests.trainables.examples import EXAMPLES
 from tests.trainables.federated.tiny import TINY, config
-from tests.trainables.local import RecordingChannel, run_trial
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.federated.config import SERVER_RATES
 from trainables.federated.loop import sample
 from trainables.job import Answer
@@ -23,9 +22,7 @@ def weights(folder: Path, **changes: Any) -> dict[str, torch.Tensor]:
 
 
 def newest(folder: Path) -> dict[str, torch.Tensor]:
-    found = newest_intact(TrialPaths(folder))
-    assert found is not None
-    return load_file(found.folder / "model.safetensors")
+    return load_file(newest_checkpoint(folder).folder / "model.safetensors")
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -101,9 +98,7 @@ def test_round_without_answers_changes_nothing(tmp_path: Path) -> None:
 
 def test_keep_clients_saves_each_clients_model(tmp_path: Path) -> None:
     made = weights(tmp_path, keep_clients=True)
-    found = newest_intact(TrialPaths(tmp_path))
-    assert found is not None
-    folders = sorted((found.folder / "clients").iterdir())
+    folders = sorted((newest_checkpoint(tmp_path).folder / "clients").iterdir())
     assert [f.name for f in folders] == ["00000", "00001", "00002"]
     examples = [json.loads((f / "lineage.json").read_text())["examples"] for f in folders]
     assert sum(examples) == 1077
@@ -114,15 +109,7 @@ def test_keep_clients_saves_each_clients_model(tmp_path: Path) -> None:
 
 
 def test_text_is_divided_by_source_file(tmp_path: Path) -> None:
-    client = {
-        "hidden_size": 16,
-        "num_layers": 1,
-        "vocab_size": 300,
-        "sequence_length": 16,
-        "batch_size": 4,
-        "eval_sequences": 20,
-        "data": {"max_bytes": 100_000},
-    }
+    client = EXAMPLES["causal_lm"].config
     given = {"task": "causal_lm", "client": client, "clients": 2, "rounds": 2, "local_steps": 2}
     by_file = {**given, "partition": "groups", "by": "source", "server": "fedavgm"}
     channel = run_trial(tmp_path / "t", "federated", by_file)

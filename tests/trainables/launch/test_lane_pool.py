@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from trainables.job import TrialJob
+from tests.trainables.local import make_job
 from trainables.launch import lane_pool
 from trainables.launch.lane_pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
 
-JOB = TrialJob(
-    trial_id="a",
-    folder="",
-    trainable="digits",
-    config={},
-    seed=0,
-    attempt=1,
-    checkpoint_every=1,
-    cache="",
-)
+JOB = make_job(Path("a"))
 
 
 class RecordedLane:
@@ -75,8 +67,5 @@ def test_lane_released_last_is_used_first(pool: LanePool, lanes: list[RecordedLa
 
 def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[RecordedLane]) -> None:
     pool.start(replace(JOB, workers=2))
-    assert [(lane.workers, lane.is_alive) for lane in lanes] == [
-        (1, False),
-        (1, False),
-        (2, True),
-    ]
+    assert [lane.workers for lane in lanes if lane.is_alive] == [2]
+    assert len(lanes) == 3

@@ -1,6 +1,4 @@
-import subprocess
-import sys
-
+from tests.trainables.local import run_python
 from trainables.runtime.memory import MemorySample, describe_growth
 
 SCRIPT = """
@@ -19,8 +17,7 @@ for leaves, uses in [(0, 200), (0, 200), (32, 300), (0, 0), (64, 0)]:
 
 
 def test_leak_detector_ignores_memory_that_was_freed():
-    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    *fine, leak = run.stdout.splitlines()
+    *fine, leak = run_python("-c", SCRIPT).splitlines()
     assert fine == ["None"] * 4
     grown = int(leak.split(" MiB of host memory beyond the ")[0])
     assert 90 <= grown <= 110

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
-from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
+from tests.trainables.local import (
+    RecordingChannel,
+    make_worker,
+    newest_checkpoint,
+    run_trial,
+    without_timing,
+)
 from trainables.digits import loop
 from trainables.launch.ray_train import error_line
 from trainables.runtime.preemption import (
@@ -20,8 +25,6 @@ from trainables.runtime.preemption import (
     install_sigterm_handler_deferred,
     preemption_requested,
 )
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -46,9 +49,7 @@ def test_sigterm_leaves_at_the_next_report_with_a_checkpoint(
     with pytest.raises(Preempted, match="left after step 2") as e:
         worker.report(step=2, metrics={}, checkpoint=save)
     worker.close()
-    newest = newest_intact(TrialPaths(tmp_path))
-    assert newest is not None
-    assert newest.step == 2
+    assert newest_checkpoint(tmp_path).step == 2
     failure = classify(f"rank 0: {error_line(e.value)}")
     assert (failure.remedy, failure.cause) == (Remedy.RETRY, Cause.PREEMPTION)
     with pytest.raises(Preempted):  # no trial starts here any more
@@ -69,12 +70,12 @@ def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, when: str, restore_handler: Callable[[], None]
 ) -> None:
     config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
-    came_to = None if when == "make_network" else 1
+    came_to = [] if when == "make_network" else [1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))
-        with pytest.raises(Preempted, match=f"left after step {came_to or 0}"):
+        with pytest.raises(Preempted, match=f"left after step {sum(came_to)}"):
             run_trial(tmp_path / "t", "digits", config)
-    assert newest_step(tmp_path / "t") == came_to
+    assert TrialPaths(tmp_path / "t").checkpoint_steps() == came_to
     restore_handler()  # the trial resumes elsewhere
     run_trial(tmp_path / "t", "digits", config, attempt=2)
     whole = run_trial(tmp_path / "whole", "digits", config)
@@ -91,11 +92,6 @@ def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
         return phase(*args)
 
     return told
-
-
-def newest_step(trial: Path) -> int | None:
-    newest = newest_intact(TrialPaths(trial))
-    return newest.step if newest else None
 
 
 def test_second_sigterm_meets_the_old_handler(restore_handler: Callable[[], None]) -> None:
