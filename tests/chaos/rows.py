@@ -160,9 +160,9 @@ ROWS = {
     "20": row_of_tests(
         "resumed under other versions",
         KILLED,
-        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_reports_changed_library_versions",
-        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_ignores_unknown_keys_of_a_record",
-        "tests/tuning/sweep_dir/test_repair_versions.py::test_resume_refuses_an_intact_record_of_another_version",
+        f"{REPAIR}::test_resume_reports_library_versions_that_changed_since_the_newest_record",
+        f"{REPAIR}::test_resume_ignores_unknown_keys_of_a_record",
+        f"{REPAIR}::test_resume_refuses_an_intact_record_of_another_version",
     ),
     "21": row_of_tests(
         "elastic: machines that go and come back",

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from results.paths import SweepPaths
-from search_spaces.loading.sweep_file import LoadedSweep, Source
 from tests.results.written import write_checkpoint
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, train
 from tuning.cli.app import main
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import create_sweep
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "search_spaces" / "digits.yaml"
@@ -63,8 +61,7 @@ class Tune:
     def sweep(self, name: str = "simulated", done: bool = True, **changes: Any) -> SweepPaths:
         """A sweep in ./sweeps, simulated to its end unless `done` is False."""
         spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
-        loaded = LoadedSweep(spec, Source("simulated.yaml"), Path("simulated.yaml"), ())
-        paths = create_sweep(loaded, None, None)
+        paths = new_sweep(spec)
         if done:
             finish(open_run(paths.root, spec))
         return paths

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.sweep import SweepSpec
-from tests.tuning.simulate import open_run
+from tests.tuning.simulate import new_sweep, open_run
 from tests.tuning.trained import train_all
-from tuning.controller.sweep_dir.folder import create_sweep
 
 DIGITS: dict[str, Any] = {
     "name": "mine",
@@ -45,7 +43,6 @@ BATCH_NORM: dict[str, Any] = {
 def trained(sweep: dict[str, Any], storage: Path | None = None, **changes: Any) -> SweepPaths:
     """A sweep, trained to its end, in ./sweeps or another storage."""
     spec = SweepSpec.model_validate({**sweep, **changes})
-    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
-    paths = create_sweep(loaded, None, str(storage) if storage else None)
+    paths = new_sweep(spec, storage)
     train_all(open_run(paths.root, spec))
     return paths

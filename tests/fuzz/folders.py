@@ -18,8 +18,7 @@ from results.records.environment import Environment, sample_line
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, Source
-from tests.tuning.simulate import finish, make_spec, save, train
+from tests.tuning.simulate import finish, make_spec, new_sweep, save, train
 from trainables.job import TrialJob
 from trainables.runtime.provenance import library_versions
 from tuning.cli.look.ls import ls
@@ -27,7 +26,6 @@ from tuning.cli.look.show import show
 from tuning.cli.results.best import best
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.commands import CommandHandler, send
-from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.controller.sweep_dir.repair import version_changes
 
 
@@ -51,7 +49,7 @@ def make_sweep(storage: Path) -> SweepPaths:
 
 def _create(storage: Path, **changes: Any) -> SweepPaths:
     spec = make_spec(**{"tracking": {"name": "none"}, "budget": {"trials": 4}, **changes})
-    return create_sweep(LoadedSweep(spec, Source("f.yaml"), Path("f.yaml"), ()), None, str(storage))
+    return new_sweep(spec, storage)
 
 
 def _write_provenance(job: TrialJob) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.tuning.resources.test_capacity import Cluster
-from tests.tuning.simulate import make_spec, open_run, train
+from tests.tuning.simulate import make_spec, next_job, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.events import Leak
 from tuning.controller.sweep import SweepController
@@ -69,8 +69,7 @@ class Sweep:
 
     def begin(self) -> TrialJob:
         assert self.workers.find_allocation() is not None
-        job = self.run.next_trial(self.workers.find_allocation)
-        assert job is not None
+        job = next_job(self.run, self.workers.find_allocation)
         self.workers.start(job)
         return job
 

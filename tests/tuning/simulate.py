@@ -9,11 +9,14 @@ from typing import Any
 
 from results.paths import SweepPaths
 from results.records.trial import Report, append_report
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.written import write_checkpoint
 from trainables.job import TrialJob
+from tuning.controller.resources.placement import FindAllocation
 from tuning.controller.session import restore
 from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
@@ -34,8 +37,15 @@ def make_spec(**changes: Any) -> SweepSpec:
     return SweepSpec.model_validate({**raw, **changes})
 
 
-def open_run(root: Path, spec: SweepSpec, **given: Any) -> SweepController:
-    paths = SweepPaths(root)
+def new_sweep(spec: SweepSpec, storage: Path | None = None) -> SweepPaths:
+    """Create the folder of a sweep, as `tune run` does; by default in the storage of its spec."""
+    loaded = LoadedSweep(spec, Source("simulated.yaml"), Path("simulated.yaml"), ())
+    return create_sweep(loaded, None, str(storage) if storage else None)
+
+
+def open_run(root: Path, spec: SweepSpec | None = None, **given: Any) -> SweepController:
+    """Open a session of a sweep; the default spec is `make_spec()`."""
+    spec, paths = spec or make_spec(), SweepPaths(root)
     paths.root.mkdir(parents=True, exist_ok=True)
     study = SweepStudy(paths.study, spec.name, spec)
     run = SweepController(spec, paths, study, **{"cache": str(root / "cache"), **given})
@@ -78,11 +88,24 @@ def save(job: TrialJob, step: int) -> None:
 def finish(run: SweepController) -> None:
     """Run all trials, one after another."""
     while not run.finished:
-        job = run.next_trial()
-        assert job is not None
+        job = next_job(run)
         if train(run, job) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
     run.release()
+
+
+def run_sweep(root: Path, spec: SweepSpec | None = None) -> SweepController:
+    """Open a session of a sweep, and run it to its end."""
+    run = open_run(root, spec)
+    finish(run)
+    return run
+
+
+def next_job(run: SweepController, find: FindAllocation | None = None) -> TrialJob:
+    """Begin the next attempt, which there must be."""
+    job = run.next_trial(find)
+    assert job is not None
+    return job
 
 
 def outcome(run: SweepController) -> list[tuple[Any, ...]]:

@@ -1,17 +1,15 @@
 """Sweeps in a storage, which other sweeps learn from."""
 
 from results.storage.fencing import NullFence
-from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
-from tests.tuning.simulate import finish, make_spec
+from search_spaces.loading.sweep_file import load_sweep
+from tests.tuning.simulate import finish, make_spec, new_sweep
 from tuning.controller.session import open_sweep
-from tuning.controller.sweep_dir.folder import create_sweep
 
 
 def sweep(tmp_path, name="mine", run=True, **changes):
     """Create a sweep in a storage; with `run`, run it to its end."""
     spec = make_spec(**{"name": name, "tracking": {"name": "none"}, **changes})
-    loaded = LoadedSweep(spec, Source("simulated.yaml"), tmp_path / "simulated.yaml", ())
-    paths = create_sweep(loaded, name, str(tmp_path))
+    paths = new_sweep(spec, tmp_path)
     if run:
         finish(session(paths))
     return paths

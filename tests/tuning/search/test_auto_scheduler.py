@@ -1,10 +1,9 @@
 import pytest
 
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, Source, load_sweep
-from tests.tuning.simulate import finish, make_spec, open_run
+from search_spaces.loading.sweep_file import load_sweep
+from tests.tuning.simulate import make_spec, new_sweep, run_sweep
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.search.auto_scheduler import choose_scheduler
 
 AUTO = {"grace_period": 1, "max_t": 9}
@@ -22,8 +21,7 @@ class Own(Trainable):
 
 def freeze(folder, **changes):
     spec = make_spec(scheduler=AUTO, tracking={"name": "none"}, **changes)
-    loaded = LoadedSweep(spec, Source("simulated.yaml"), folder / "simulated.yaml", ())
-    return create_sweep(loaded, None, str(folder))
+    return new_sweep(spec, folder)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +59,7 @@ def test_spec_file_records_auto_scheduler_and_trials_pause(tmp_path):
     assert "# scheduler asha_promote (auto: its trials can pause" in said
     spec = load_sweep(paths.spec).spec
     assert (spec.scheduler.name, spec.scheduler.max_t) == ("asha_promote", 9)
-    run = open_run(paths.root, spec)
-    finish(run)
+    run = run_sweep(paths.root, spec)
     assert any(r.reason.startswith("asha_promote at step") for r in run.records.values())
 
 

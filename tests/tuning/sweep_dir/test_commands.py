@@ -3,7 +3,7 @@
 import pytest
 
 from results.records.trial import TrialState
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, open_run, run_sweep, train
 from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
@@ -28,7 +28,7 @@ def added(run):
 
 
 def test_added_configuration_is_the_next_trial(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     train(run, run.next_trial())
     send(run.paths, "add", params=GIVEN)
     handle_commands(run)
@@ -42,7 +42,7 @@ def test_added_configuration_is_the_next_trial(tmp_path):
 
 
 def test_searcher_proposes_missing_parameters_of_an_added_configuration(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     send(run.paths, "add", params={"x": 0.25})
     send(run.paths, "add", params={"opt.k": 2})
     CommandHandler(run).begin()
@@ -54,8 +54,7 @@ def test_searcher_proposes_missing_parameters_of_an_added_configuration(tmp_path
 
 
 def test_add_extends_a_finished_sweep(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
-    finish(run)
+    run = run_sweep(tmp_path / "s")
     send(run.paths, "add", params=GIVEN)
     again = reopen(run)
     assert not again.finished
@@ -78,7 +77,7 @@ def test_added_configuration_takes_no_point_from_a_grid(tmp_path):
 
 @pytest.mark.parametrize("killed", ["enqueued", "asked", "recorded", "begun", "finished"])
 def test_add_is_carried_out_once_if_the_driver_is_killed(tmp_path, killed):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     train(run, run.next_trial())
     command = send(run.paths, "add", params=GIVEN)
     study = SweepStudy(run.paths.study, run.spec.name, run.spec)
@@ -98,7 +97,7 @@ def test_add_is_carried_out_once_if_the_driver_is_killed(tmp_path, killed):
 
 
 def test_add_refuses_a_configuration_that_no_longer_fits(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     send(run.paths, "add", params={"x": 5.0})
     again = reopen(run)
     assert again.records == {}
@@ -109,7 +108,7 @@ def test_add_refuses_a_configuration_that_no_longer_fits(tmp_path):
 
 
 def test_stopped_trial_ends_at_its_next_report(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     first, second = run.next_trial(), run.next_trial()
     assert train(run, first, upto=2) is Decision.CONTINUE
     send(run.paths, "stop", trial=first.trial_id)
@@ -126,7 +125,7 @@ def test_stopped_trial_ends_at_its_next_report(tmp_path):
 
 
 def test_stop_is_carried_out_by_the_next_driver(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "stop", trial=job.trial_id)
@@ -139,7 +138,7 @@ def test_stop_is_carried_out_by_the_next_driver(tmp_path):
 
 
 def test_stopped_trial_that_fails_is_not_retried(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     send(run.paths, "stop", trial=job.trial_id)
     handle_commands(run)
@@ -151,7 +150,7 @@ def test_stopped_trial_that_fails_is_not_retried(tmp_path):
 
 
 def test_stopped_sweep_can_be_resumed(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     jobs = [run.next_trial(), run.next_trial()]
     train(run, jobs[0], upto=2)
     send(run.paths, "stop")
@@ -171,7 +170,7 @@ def test_stopped_sweep_can_be_resumed(tmp_path):
 
 
 def test_pause_ends_this_session_only(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "pause")
@@ -188,7 +187,7 @@ def test_pause_ends_this_session_only(tmp_path):
 
 
 def test_inbox_ignores_files_that_are_no_commands(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     send(run.paths, "add", params=GIVEN)
     for name, text in (("0.json", "{"), ("1.json", '{"do": "dance"}'), (".2.json.tmp", "")):
         (run.paths.inbox / name).write_text(text)

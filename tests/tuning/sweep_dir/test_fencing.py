@@ -20,7 +20,7 @@ from results.storage.fencing import Owner, OwnershipLostError
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
 from tests.chaos import mlflow_state
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import finish, open_run, outcome, run_sweep, train
 from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -36,7 +36,7 @@ from tuning.search.schedulers import Decision
 root = Path(sys.argv[1])
 root.mkdir()
 with acquire_lock(SweepPaths(root).lock) as fence:
-    run = open_run(root, make_spec())
+    run = open_run(root)
     run.table.fence = fence
     job = run.next_trial()
     train(run, job, upto=2)
@@ -54,8 +54,7 @@ with acquire_lock(SweepPaths(root).lock) as fence:
 
 
 def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
-    whole = open_run(tmp_path / "whole", make_spec())
-    finish(whole)
+    whole = run_sweep(tmp_path / "whole")
     paths = SweepPaths(tmp_path / "s")
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(paths.root)],
@@ -73,7 +72,7 @@ def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         os.utime(paths.lock, (last_heartbeat, last_heartbeat))
         with acquire_lock(paths.lock) as fence:
             assert fence.number == 2
-            run = open_run(paths.root, make_spec())
+            run = open_run(paths.root)
             run.table.fence = fence
             before = _contents(paths.root)
             stopped.send_signal(signal.SIGCONT)
@@ -98,11 +97,11 @@ def _contents(root: Path) -> dict[Path, bytes]:
 
 
 def test_orphaned_attempt_is_superseded_before_its_reports_are_read(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     train(run, job, upto=2)
     assert not job.superseded
-    again = open_run(tmp_path / "s", make_spec())
+    again = open_run(tmp_path / "s")
     assert job.superseded  # workers check it before they write
     next_job = again.next_trial()
     assert (next_job.trial_id, next_job.attempt) == (job.trial_id, 2)
@@ -132,7 +131,7 @@ def test_lost_or_damaged_lock_has_no_owner(tmp_path: Path, damage: bytes | None)
 
 def test_stale_driver_delivers_nothing_to_mlflow(tmp_path: Path) -> None:
     """Another driver takes the sweep over during a slow delivery."""
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     uri, paths = f"sqlite:///{tmp_path}/mlflow.db", run.paths
     train(run, run.next_trial())
     train(run, run.next_trial(), upto=2)

@@ -7,20 +7,21 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.cleanup import remove_leftovers
-from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Remedy, classify
 from results.records.trial import read_trials
 from results.storage.atomic import append_line, read_lines, write_atomic
 from tests.results.written import write_checkpoint
-from tests.tuning.simulate import finish, make_spec, open_run, outcome
+from tests.trainables.local import newest_checkpoint
+from tests.tuning.simulate import outcome, run_sweep
+from tuning.controller.sweep import SweepController
 
 ROOT = Path(__file__).parents[3]
 LIMITED = """
 import resource, sys
 from pathlib import Path
 root, size = Path(sys.argv[1]), int(sys.argv[2])
-from tests.tuning.simulate import finish, make_spec, open_run
+from tests.tuning.simulate import run_sweep
 from results.storage.atomic import append_line, write_atomic
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 try:
@@ -71,12 +72,11 @@ def test_full_disk_keeps_the_older_checkpoint(tmp_path: Path) -> None:
     assert limited(made.format(step=1, size=500), tmp_path, 1000) == ""
     error = limited(made.format(step=2, size=5000), tmp_path, 1000)
     assert classify(f"rank 0: {error}").remedy is Remedy.STOP_SWEEP, error
-    newest = newest_intact(TrialPaths(tmp_path))
-    assert newest is not None
-    assert newest.step == 1
-    TrialPaths(tmp_path).attempt(2).mkdir(parents=True)  # the next attempt cleans up
-    remove_leftovers(TrialPaths(tmp_path))
-    assert [p.name for p in TrialPaths(tmp_path).checkpoints.iterdir()] == ["step_00000001"]
+    assert newest_checkpoint(tmp_path).step == 1
+    trial = TrialPaths(tmp_path)
+    trial.attempt(2).mkdir(parents=True)  # the next attempt cleans up
+    remove_leftovers(trial)
+    assert [p.name for p in trial.checkpoints.iterdir()] == ["step_00000001"]
 
 
 def save(root: Path, step: int, size: int) -> None:
@@ -85,15 +85,14 @@ def save(root: Path, step: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [600, 1500, 4000])
-def test_sweep_resumes_after_a_full_disk(tmp_path: Path, size: int) -> None:
+def test_sweep_resumes_after_a_full_disk(
+    tmp_path: Path, uninterrupted: SweepController, size: int
+) -> None:
     """The size decides which file is cut short: the study, a record or the reports."""
-    whole = open_run(tmp_path / "whole", make_spec())
-    finish(whole)
     root = tmp_path / "s"
-    error = limited("finish(open_run(root, make_spec()))", root, size)
+    error = limited("run_sweep(root)", root, size)
     assert error.startswith(("UserError", "OSError")), error
     before = {r.id: r for r in read_trials(SweepPaths(root)) if r.state.finished}
-    again = open_run(root, make_spec())
-    finish(again)
-    assert outcome(again) == outcome(whole)
+    again = run_sweep(root)
+    assert outcome(again) == outcome(uninterrupted)
     assert all(again.records[i] == r for i, r in before.items())

@@ -19,14 +19,22 @@ from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports, read_trials
 from results.storage.object_store import open_object_store
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.sweep import SweepSpec
 from tests.object_store import BUCKET, CANARY, s3_server
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, save, train
-from trainables.job import TrialJob
+from tests.tuning.simulate import (
+    STEPS,
+    finish,
+    make_spec,
+    new_sweep,
+    next_job,
+    open_run,
+    outcome,
+    run_sweep,
+    save,
+    train,
+)
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir import record_mirror
-from tuning.controller.sweep_dir.folder import create_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.record_mirror import RecordMirror, has_driver, mirror_records
 from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore_sweep
@@ -53,11 +61,6 @@ def spec(request: pytest.FixtureRequest, tmp_path: Path) -> SweepSpec:
     return make_spec(checkpoint={"mirror": f"{address}/far"}, scheduler=scheduler)
 
 
-def made(spec: SweepSpec) -> SweepPaths:
-    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
-    return create_sweep(loaded, None, os.environ["TUNE_STORAGE"])
-
-
 def driven(
     paths: SweepPaths, spec: SweepSpec, stack: ExitStack
 ) -> tuple[SweepController, RecordMirror]:
@@ -70,17 +73,11 @@ def driven(
     return run, mirror
 
 
-def send(job: TrialJob, step: int) -> None:
-    save(job, step)
-    assert job.mirror is not None
-    TrialMirror(job.mirror, job.trial_id, job.attempt).send(job.paths, step)
-
-
 def test_lost_sweep_resumes_from_its_mirror(storage: Path, spec: SweepSpec) -> None:
-    whole = open_run(storage.parent / "whole", spec)
-    finish(whole)
+    whole = run_sweep(storage.parent / "whole", spec)
     with ExitStack() as lost:
-        paths, trial_id = _unfinished(spec, lost)
+        paths = new_sweep(spec, storage)
+        trial_id = _run_until_third_trial(paths, spec, lost)
         before = [r for r in read_trials(paths) if r.state.finished]
         shutil.rmtree(storage)
         _declare_driver_dead(spec)
@@ -90,7 +87,6 @@ def test_lost_sweep_resumes_from_its_mirror(storage: Path, spec: SweepSpec) -> N
 def _resume_elsewhere(
     spec: SweepSpec, trial_id: str, before: list[TrialRecord], expected: list[tuple[Any, ...]]
 ) -> None:
-
     paths = restore_sweep(f"{spec.checkpoint.mirror}/simulated", None)
     assert [r for r in read_trials(paths) if r.state.finished] == before
     unfinished = paths.trial(trial_id)
@@ -104,20 +100,18 @@ def _resume_elsewhere(
     assert not has_driver(open_object_store(f"{spec.checkpoint.mirror}/simulated"))
 
 
-def _unfinished(spec: SweepSpec, stack: ExitStack) -> tuple[SweepPaths, str]:
-    """A mirrored sweep in its third trial, and the id of that trial."""
-    paths = made(spec)
+def _run_until_third_trial(paths: SweepPaths, spec: SweepSpec, stack: ExitStack) -> str:
+    """Mirror two finished trials and two steps of the third; returns its id."""
     run, mirror = driven(paths, spec, stack)
     for _ in range(2):
-        job = run.next_trial()
-        assert job is not None
-        train(run, job)
-    job = run.next_trial()
-    assert job is not None
+        train(run, next_job(run))
+    job = next_job(run)
     mirror.send()
     train(run, job, upto=2)
-    send(job, 2)
-    return paths, job.trial_id
+    save(job, 2)
+    assert job.mirror is not None
+    TrialMirror(job.mirror, job.trial_id, job.attempt).send(job.paths, 2)
+    return job.trial_id
 
 
 def _declare_driver_dead(spec: SweepSpec) -> None:
@@ -129,10 +123,9 @@ def _declare_driver_dead(spec: SweepSpec) -> None:
 
 def test_mirror_has_one_driver_and_one_sweep_of_a_name(storage: Path, spec: SweepSpec) -> None:
     with ExitStack() as stack:
-        paths = made(spec)
+        paths = new_sweep(spec, storage)
         run, mirror = driven(paths, spec, stack)
-        job = run.next_trial()
-        assert job is not None
+        next_job(run)
         mirror.send()
         copy = storage / "copy"
         shutil.copytree(paths.root, copy, ignore=shutil.ignore_patterns("owner.lock*"))
@@ -142,7 +135,7 @@ def test_mirror_has_one_driver_and_one_sweep_of_a_name(storage: Path, spec: Swee
             _declare_driver_dead(spec)
             with mirror_records(SweepPaths(copy), spec, fence), pytest.raises(OwnershipTakenError):
                 mirror.send()
-        other = made(spec)
+        other = new_sweep(spec, storage)
         assert other.name == "simulated-2"
         fence = stack.enter_context(acquire_lock(other.lock))
         with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
@@ -154,9 +147,9 @@ def test_driver_that_lost_the_mirror_ends_its_session(
 ) -> None:
     monkeypatch.setattr(record_mirror, "PERIOD_S", 0.01)
     with ExitStack() as stack:
-        paths = made(spec)
+        paths = new_sweep(spec, storage)
         run, _ = driven(paths, spec, stack)
-        assert run.next_trial() is not None
+        next_job(run)
         objects = open_object_store(f"{spec.checkpoint.mirror}/simulated")
         objects.put(OWNER, b'{"token": "another"}')
         deadline = time.monotonic() + 60
@@ -168,7 +161,7 @@ def test_driver_that_lost_the_mirror_ends_its_session(
 
 
 def test_mirror_of_a_sweep_without_trials_is_removed(storage: Path, spec: SweepSpec) -> None:
-    paths = made(spec)
+    paths = new_sweep(spec, storage)
     with ExitStack() as stack:
         stack.enter_context(
             mirror_records(paths, spec, stack.enter_context(acquire_lock(paths.lock)))
@@ -183,7 +176,7 @@ def test_mirror_folder_and_log_hold_no_secret(
     assert os.environ["AWS_SECRET_ACCESS_KEY"] == CANARY
     spec = make_spec(checkpoint={"mirror": f"s3://{BUCKET}/secrets"})
     with ExitStack() as stack, caplog.at_level(logging.DEBUG):
-        paths = made(spec)
+        paths = new_sweep(spec, storage)
         run, mirror = driven(paths, spec, stack)
         finish(run)
         mirror.send()
@@ -198,8 +191,8 @@ def test_restore_explains_what_it_cannot_restore(storage: Path, spec: SweepSpec)
     address = f"{spec.checkpoint.mirror}"
     with pytest.raises(UserError, match="/nothing: holds no sweep; give MIRROR/NAME of one"):
         restore_sweep(f"{address}/nothing", None)
-    made(spec)
+    new_sweep(spec, storage)
     with pytest.raises(UserError, match="exists; go on with it: tune resume "):
         restore_sweep(f"{address}/simulated", None)
     with pytest.raises(UserError, match="is in no object storage"):
-        fetch_checkpoints(made(make_spec(name="plain")), [])
+        fetch_checkpoints(new_sweep(make_spec(name="plain"), storage), [])

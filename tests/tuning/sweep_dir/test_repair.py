@@ -1,13 +1,16 @@
 """A resume repairs a damaged sweep folder, and keeps the damaged files."""
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 
 from results.paths import Storage, SweepPaths
+from results.records import environment
+from results.records.environment import Environment
 from results.records.spec_file import read_spec
-from results.records.trial import TrialRecord, TrialState, read_reports, read_trial, read_trials
+from results.records.trial import TrialRecord, TrialState, read_reports, read_trial
 from search_spaces.checksum import (
     add_json_checksum,
     add_yaml_checksum,
@@ -16,23 +19,24 @@ from search_spaces.checksum import (
 )
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, train
+from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
-from tuning.controller.sweep_dir.repair import open_study, repair_spec
+from tuning.controller.sweep_dir.folder import read_state
+from tuning.controller.sweep_dir.repair import open_study, repair_spec, version_changes
 
 
-def started(root: Path) -> SweepPaths:
+@pytest.fixture
+def paths(tmp_path: Path) -> SweepPaths:
     """A sweep with three finished trials, one unfinished trial, and two to come."""
-    run = open_run(root, make_spec())
+    paths = new_sweep(make_spec(), tmp_path)
+    run = open_run(paths.root)
     for _ in range(3):
         train(run, run.next_trial())
     train(run, run.next_trial(), upto=1)
-    write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
-    run.paths.spec.write_text(add_yaml_checksum("# frozen\n" + dump_sweep(make_spec())))
-    assert repair_spec(run.paths) == []
-    return run.paths
+    assert repair_spec(paths) == []
+    return paths
 
 
 def resumed(paths: SweepPaths) -> SweepController:
@@ -47,49 +51,57 @@ def essence(run: SweepController) -> list[tuple[object, ...]]:
     return sorted(rows, key=lambda row: str(row[0]))
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepController:
-    run = open_run(tmp_path_factory.mktemp("whole"), make_spec())
-    finish(run)
-    return run
+def flip(data: bytes, at: int, bit: int = 1) -> bytes:
+    return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+
+
+def damage(file: Path, how: str) -> None:
+    data = file.read_bytes()
+    if how == "deleted":
+        file.unlink()
+        return
+    middle = len(data) // 2
+    damaged = {
+        "truncated": data[:middle],
+        "cut short": data[:10],
+        "emptied": b"",
+        "garbage": b"\xff\xfe garbage\n" * 5,
+        "middle": data[:middle] + data[middle + 30 :],
+        "flipped": flip(data, random.Random(0).randrange(10, middle)),
+    }
+    file.write_bytes(damaged[how])
 
 
 @pytest.mark.parametrize("trial", ["t0000", "t0003"])
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
 def test_lost_record_is_rebuilt(
-    tmp_path: Path, whole: SweepController, trial: str, how: str
+    paths: SweepPaths, uninterrupted: SweepController, trial: str, how: str
 ) -> None:
-    paths = started(tmp_path / "s")
     record = paths.trial(trial).record
     before = read_trial(paths.trial(trial))
     damage(record, how)
     run = resumed(paths)
-    assert essence(run) == essence(whole)
+    assert essence(run) == essence(uninterrupted)
     assert len(run.repaired) == 1
     assert run.repaired[0].startswith(f"repaired: {record}: ")
     assert (record.with_name("trial.json.damaged")).exists() == (how != "deleted")
     after = read_trial(paths.trial(trial))
-    assert after.end_step == next(r for r in read_trials(whole.paths) if r.id == trial).end_step
+    assert after.end_step == uninterrupted.records[trial].end_step
     assert len(after.attempts) >= len(before.attempts)
     assert resumed(paths).repaired == []
 
 
-@pytest.mark.parametrize("how", ["middle", "flipped", "deleted", "garbage"])
-def test_lost_study_is_rebuilt(tmp_path: Path, whole: SweepController, how: str) -> None:
-    paths = started(tmp_path / "s")
-    text = paths.study.read_bytes()
-    if how == "deleted":
-        paths.study.unlink()
-    elif how == "garbage":
-        paths.study.write_bytes(b"\xff\xfe garbage\n" * 5)
-    elif how == "middle":
-        paths.study.write_bytes(text[: len(text) // 2] + text[len(text) // 2 + 30 :])
-    else:  # a digit of a proposed value: readable, but wrong
+@pytest.mark.parametrize("how", ["middle", "wrong value", "deleted", "garbage"])
+def test_lost_study_is_rebuilt(paths: SweepPaths, uninterrupted: SweepController, how: str) -> None:
+    if how == "wrong value":  # a digit of a proposed value: readable, but wrong
+        text = paths.study.read_bytes()
         at = text.index(b'"param_value_internal":') + len(b'"param_value_internal":') + 6
         digit = b"7" if text[at : at + 1] != b"7" else b"3"
         paths.study.write_bytes(text[:at] + digit + text[at + 1 :])
+    else:
+        damage(paths.study, how)
     run = resumed(paths)
-    assert outcome(run) == outcome(whole)
+    assert outcome(run) == outcome(uninterrupted)
     assert len(run.repaired) == (how != "deleted")
     assert (paths.root / "study.journal.damaged").exists() == (how != "deleted")
 
@@ -106,9 +118,8 @@ def test_study_agrees_with_records_of_transformed_domains(tmp_path: Path) -> Non
     assert [study.recover(i)[0] for i in range(3)] == [known[i] for i in range(3)]  # type: ignore[index]
 
 
-def test_trial_is_quarantined_if_record_and_study_are_lost(tmp_path: Path) -> None:
+def test_trial_is_quarantined_if_record_and_study_are_lost(paths: SweepPaths) -> None:
     """Its number is not used again."""
-    paths = started(tmp_path / "s")
     reports = paths.trial("t0001").reports.read_bytes()
     paths.trial("t0001").record.write_bytes(b"{")
     paths.study.unlink()
@@ -118,8 +129,7 @@ def test_trial_is_quarantined_if_record_and_study_are_lost(tmp_path: Path) -> No
     assert sorted(run.records) == ["t0000", "t0002", "t0003", "t0004", "t0005", "t0006"]
 
 
-def test_trial_stays_finished_if_reports_and_study_are_lost(tmp_path: Path) -> None:
-    paths = started(tmp_path / "s")
+def test_trial_stays_finished_if_reports_and_study_are_lost(paths: SweepPaths) -> None:
     paths.trial("t0000").reports.unlink()
     paths.study.unlink()
     before = read_trial(paths.trial("t0000"))
@@ -130,8 +140,7 @@ def test_trial_stays_finished_if_reports_and_study_are_lost(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["truncated", "flipped", "deleted"])
-def test_lost_state_is_rebuilt(tmp_path: Path, how: str) -> None:
-    paths = started(tmp_path / "s")
+def test_lost_state_is_rebuilt(paths: SweepPaths, how: str) -> None:
     damage(paths.state, how)
     with pytest.raises(UserError, match=r"state\.json: not readable"):
         read_state(paths)
@@ -142,13 +151,12 @@ def test_lost_state_is_rebuilt(tmp_path: Path, how: str) -> None:
     assert all(s is not None and s >= 0 for s in spent)
 
 
-def test_flipped_bit_in_a_report_loses_that_line_only(tmp_path: Path) -> None:
-    paths = started(tmp_path / "s").trial("t0003")
-    train_steps = [r.step for r in read_reports(paths)]
-    lines = paths.reports.read_bytes()
-    at = lines.index(b'"loss":') + 9
-    paths.reports.write_bytes(lines[:at] + bytes([lines[at] ^ 1]) + lines[at + 1 :])
-    assert [r.step for r in read_reports(paths)] == train_steps[1:]
+def test_flipped_bit_in_a_report_loses_that_line_only(paths: SweepPaths) -> None:
+    trial = paths.trial("t0003")
+    steps = [r.step for r in read_reports(trial)]
+    lines = trial.reports.read_bytes()
+    trial.reports.write_bytes(flip(lines, lines.index(b'"loss":') + 9))
+    assert [r.step for r in read_reports(trial)] == steps[1:]
 
 
 def test_flipped_bit_in_a_sweep_file_is_noticed(tmp_path: Path) -> None:
@@ -167,38 +175,30 @@ def test_flipped_bit_in_a_sweep_file_is_noticed(tmp_path: Path) -> None:
     "how", ["truncated", "cut short", "emptied", "flipped", "deleted", "garbage"]
 )
 def test_damaged_spec_file_is_restored_from_its_copy(
-    tmp_path: Path, whole: SweepController, how: str
+    paths: SweepPaths, uninterrupted: SweepController, how: str
 ) -> None:
-    paths = started(tmp_path / "s")
     before = paths.spec.read_bytes()
-    if how in ("emptied", "cut short"):
-        paths.spec.write_bytes(before[: 10 * (how == "cut short")])
-    elif how == "garbage":
-        paths.spec.write_bytes(b"\xff\xfe\x00" * 9)
-    else:
-        damage(paths.spec, how)
+    damage(paths.spec, how)
     assert read_spec(paths) == make_spec()
-    assert [p.name for p in Storage(tmp_path).sweeps()] == ["s"]
+    assert list(Storage(paths.root.parent).sweeps()) == [paths]
     run = resumed(paths)
-    assert outcome(run) == outcome(whole)
+    assert outcome(run) == outcome(uninterrupted)
     assert run.repaired[0].startswith(f"repaired: {paths.spec}: ")
     assert paths.spec.read_bytes() == before
     assert (paths.root / "sweep.yaml.damaged").exists() == (how != "deleted")
     assert resumed(paths).repaired == []
 
 
-def test_spec_file_with_an_invalid_edit_is_refused(tmp_path: Path) -> None:
-    paths = started(tmp_path / "s")
+def test_spec_file_with_an_invalid_edit_is_refused(paths: SweepPaths) -> None:
     text = paths.spec.read_text().partition("\n")[2]
     paths.spec.write_text(text.replace("trials: 6", "trials: -6"))
-    with pytest.raises(UserError, match=r"s/sweep\.yaml:\d+: budget\.trials: "):
+    with pytest.raises(UserError, match=r"/sweep\.yaml:\d+: budget\.trials: "):
         read_spec(paths)
     paths.spec.write_text(text.replace("trials: 6", "trials: 7"))
     assert read_spec(paths).budget.trials == 7
 
 
-def test_damaged_copy_of_the_spec_file_is_replaced(tmp_path: Path) -> None:
-    paths = started(tmp_path / "s")
+def test_damaged_copy_of_the_spec_file_is_replaced(paths: SweepPaths) -> None:
     for damaged in (b"", b"\xff"):
         paths.spec_copy.write_bytes(damaged)
         assert resumed(paths).repaired == []
@@ -209,13 +209,13 @@ def test_damaged_copy_of_the_spec_file_is_replaced(tmp_path: Path) -> None:
         read_spec(paths)
 
 
-def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
-    record = read_trial(started(tmp_path / "s").trial("t0000"))
+def test_every_flipped_bit_is_noticed_or_harmless(paths: SweepPaths) -> None:
+    record = read_trial(paths.trial("t0000"))
     data = add_json_checksum(record.model_dump_json(indent=1)).encode()
     assert json_is_intact(data)
     assert TrialRecord.model_validate_json(data) == record
     for at in range(len(data)):
-        flipped = data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+        flipped = flip(data, at, bit=4)
         if json_is_intact(flipped):  # the bit was in the checksum's own key
             try:
                 assert TrialRecord.model_validate_json(flipped) == record
@@ -224,12 +224,46 @@ def test_every_flipped_bit_is_noticed_or_harmless(tmp_path: Path) -> None:
     assert not yaml_is_intact(add_yaml_checksum("a: 1\n").replace("a: 1", "a: 3").encode())
 
 
-def damage(file: Path, how: str) -> None:
-    data = file.read_bytes()
-    if how == "deleted":
-        file.unlink()
-    elif how == "truncated":
-        file.write_bytes(data[: len(data) // 2])
-    else:
-        at = random.Random(0).randrange(10, len(data) // 2)
-        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+def note_torch(paths: SweepPaths, trial: str, version: str) -> None:
+    versions = {**dict(library_versions()), "torch": version}
+    ran = Environment(source={}, versions=versions, hardware={})
+    environment.write(paths.trial(trial), 1, ran)
+
+
+def test_resume_reports_library_versions_that_changed_since_the_newest_record(
+    paths: SweepPaths, uninterrupted: SweepController
+) -> None:
+    note_torch(paths, "t0000", "0.9")
+    note_torch(paths, "t0001", "1.0")
+    run = resumed(paths)
+    assert outcome(run) == outcome(uninterrupted)
+    [line] = version_changes(paths, run.records)
+    now = dict(library_versions())["torch"]
+    assert line.startswith(f"other versions: torch 1.0 then, {now} now; trials continue")
+    assert version_changes(paths, {"t0002": run.records["t0002"]}) == []
+
+
+def change(record: Path, **members: object) -> bytes:
+    """Rewrite a record as another version would have written it."""
+    raw = json.loads(record.read_bytes())
+    del raw["crc32"]
+    data = add_json_checksum(json.dumps({**raw, **members})).encode()
+    record.write_bytes(data)
+    return data
+
+
+def test_resume_ignores_unknown_keys_of_a_record(paths: SweepPaths) -> None:
+    change(paths.trial("t0000").record, colour="green")
+    before = read_trial(paths.trial("t0000"))
+    assert resumed(paths).repaired == []
+    assert read_trial(paths.trial("t0000")) == before
+
+
+def test_resume_refuses_an_intact_record_of_another_version(paths: SweepPaths) -> None:
+    record = paths.trial("t0000").record
+    data = change(record, state="hibernating")
+    assert json_is_intact(data)
+    with pytest.raises(UserError, match="another version of tune wrote it") as e:
+        resumed(paths)
+    assert e.value.problems[0].startswith(f"{record}: not a readable trial record (")
+    assert record.read_bytes() == data

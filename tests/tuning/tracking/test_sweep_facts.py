@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from search_spaces.loading.sweep_file import LoadedSweep, Source
-from tests.tuning.simulate import make_spec
-from tuning.controller.sweep_dir.folder import create_sweep, read_state
+from tests.tuning.simulate import make_spec, new_sweep
+from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.tracking.sweep_facts import git_tags, sweep_facts
 
 
@@ -39,8 +38,7 @@ def test_sweep_facts_hold_the_sweep_file_without_secrets(
     monkeypatch.setenv("MY_TOKEN", "sesame-open-sesame")
     search = {"name": "tpe", "warm_start": ["earlier"]}
     spec = make_spec(description="opened by sesame-open-sesame", search=search)
-    loaded = LoadedSweep(spec, Source("s.yaml"), Path("s.yaml"), ())
-    paths = create_sweep(loaded, None, str(tmp_path))
+    paths = new_sweep(spec, tmp_path)
     facts = sweep_facts(paths, spec)
     assert facts.key == read_state(paths).key
     assert "sesame" not in facts.artifacts["sweep.yaml"]

@@ -19,7 +19,7 @@ from results.records.trial import read_reports
 from results.storage.fencing import Fence
 from results.tracking import Ending
 from search_spaces.loading.sweep_file import dump_sweep
-from tests.tuning.simulate import finish, make_spec, open_run
+from tests.tuning.simulate import make_spec, open_run, run_sweep
 from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
@@ -38,7 +38,7 @@ def paths(tmp_path: Path) -> SweepPaths:
     paths.root.mkdir(parents=True)
     paths.spec.write_text(dump_sweep(spec))
     write_state(paths, SweepState("a-sweep", (), ()))
-    finish(open_run(paths.root, spec))
+    run_sweep(paths.root, spec)
     return paths
 
 

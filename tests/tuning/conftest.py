@@ -1,0 +1,14 @@
+"""Fixtures of the tests of a sweep's controller, search and folder."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tuning.simulate import run_sweep
+from tuning.controller.sweep import SweepController
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> SweepController:
+    """A sweep of `make_spec()` that ran to its end without an interruption. Do not change it."""
+    return run_sweep(tmp_path_factory.mktemp("uninterrupted"))
