@@ -33,12 +33,10 @@ class SweepSummary:
 
     Attributes:
         name: of the sweep; its path if several sweeps have this name.
-        spec: its resolved spec.
         trials: number of finished or paused trials.
         winner: None if no trial has a value. With several objectives, by the sweep's own rule.
         front: number of trials on the Pareto front, with several objectives.
         cost: worker-seconds of all attempts.
-        progress: see `Progress`.
     """
 
     name: str

@@ -29,8 +29,6 @@ class Results:
     """The tables of a sweep.
 
     Attributes:
-        name: of the sweep.
-        metric: that the search optimised.
         mode: `min` or `max`.
         trials: one row per trial, best first; columns as in `trials_frame`.
         reports: one row per report; columns as in `reports_frame`.

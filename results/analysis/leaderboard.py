@@ -24,7 +24,6 @@ class TrialSummary:
     """One line of the leaderboard. Reports after the record's `end_step` do not count.
 
     Attributes:
-        record: of the trial.
         value: the metric in the newest report that has it; None if no report has it, or if it is
             not finite (the model diverged).
         best_value: the best finite value by mode, at `best_step`; None if there is none.

@@ -70,10 +70,8 @@ def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
 class ReplicateGroups:
     """The replicates of each configuration, updated record by record.
 
-    The cost of each call does not grow with the number of trials.
-
-    Args:
-        count: number of replicates per configuration.
+    The cost of each call does not grow with the number of trials. `count` is the number of
+    replicates per configuration.
     """
 
     def __init__(self, count: int) -> None:
@@ -100,11 +98,7 @@ class ReplicateGroups:
 
 
 class ReplicateScores:
-    """Collects the scores of replicates at each step; a scheduler gets their mean.
-
-    Args:
-        count: number of replicates per configuration.
-    """
+    """Collects the scores of `count` replicates at each step; a scheduler gets their mean."""
 
     def __init__(self, count: int) -> None:
         self._count = count

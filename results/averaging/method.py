@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -103,8 +103,7 @@ def make_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
     """
     if name not in METHODS:
         raise UserError(f"unknown method '{name}'{suggest(name, METHODS)}")
-    module, _, cls = METHODS[name].partition(":")
-    found: type[Method] = getattr(import_module(module), cls)
+    found: type[Method] = resolve_name(METHODS[name])
     try:
         return found.model_validate(dict(options or {}))
     except ValidationError as e:

@@ -13,26 +13,24 @@ if TYPE_CHECKING:
     from results.averaging.numerics import Floats
 
 
-class TrimmedMean(Method):
-    """Mean of each element without its smallest and largest values."""
-
-    trim: float = Field(0.2, ge=0, lt=0.5, description="part of the models left out at each end")
-
+class _Sorted(Method):
     def num_buffers(self, models: int) -> int:
         """All models at once, and their sorted copy."""
         return 2 * models + 3
+
+
+class TrimmedMean(_Sorted):
+    """Mean of each element without its smallest and largest values."""
+
+    trim: float = Field(0.2, ge=0, lt=0.5, description="part of the models left out at each end")
 
     def prepare(self, stack: Stack) -> Combine:
         """See the base class."""
         return _mean_of_middle(stack, int(self.trim * len(stack.shares)))
 
 
-class Median(Method):
+class Median(_Sorted):
     """Median of each element; for an even number of models, the mean of the middle two."""
-
-    def num_buffers(self, models: int) -> int:
-        """All models at once, and their sorted copy."""
-        return 2 * models + 3
 
     def prepare(self, stack: Stack) -> Combine:
         """See the base class."""

@@ -19,7 +19,6 @@ class Stack(ABC):
     """A tensor of each model, and of their common start, as flat float64 arrays.
 
     Attributes:
-        name: of the tensor.
         size: number of elements.
         shares: part of each model in the result; they add up to one.
         piece_size: elements of a piece, a multiple of `GRAIN`.

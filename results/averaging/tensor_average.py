@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from results.averaging.adapters import Adapters
 from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.mean import mean
 from results.averaging.method import Combine, Method
 from results.averaging.numerics import STORED, narrow
-from results.averaging.ordered_map import ordered_map
 from results.checkpoints.tensor_layout import PlannedTensor
 from search_spaces.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 PIECES_PER_TASK = 4
 """Pieces that a thread averages at a time."""
@@ -36,12 +39,9 @@ class TensorAverager:
     """Computes the bytes of each tensor of the result.
 
     Attributes:
-        models: the models to average.
         method: of averaging, for float tensors.
         plan: dtype and shape of each tensor of the result.
-        adapters: averages the factors of LoRA adapters.
         piece_size: elements of a piece.
-        threads: number of threads in `pool`.
         pool: computes means; this object must not outlive it.
     """
 
@@ -96,7 +96,7 @@ class TensorAverager:
             for stack in [first, *map(files.enter_context, others)]:
                 free.put((stack, mean(stack)))
             ahead = TASKS_AHEAD * self.threads - 1
-            for result in ordered_map(self.pool, compute, _tasks(first.pieces()), ahead):
+            for result in _map_in_order(self.pool, compute, _tasks(first.pieces()), ahead):
                 yield from result
 
     def _largest(self, stack: FileStack) -> bytes:
@@ -130,6 +130,27 @@ class TensorAverager:
 def _tasks(pieces: Iterator[slice]) -> Iterator[list[slice]]:
     while task := list(islice(pieces, PIECES_PER_TASK)):
         yield task
+
+
+def _map_in_order(
+    pool: ThreadPoolExecutor, function: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Iterator[Result]:
+    """Yield the result for each item, in order; at most `ahead` more are finished or in progress.
+
+    Threads help here because file reads and NumPy's arithmetic release the interpreter lock.
+    """
+    remaining = iter(items)
+    pending: deque[Future[Result]] = deque()
+    try:
+        pending.extend(pool.submit(function, item) for item in islice(remaining, ahead))
+        while pending:
+            result = pending.popleft().result()
+            pending.extend(pool.submit(function, item) for item in islice(remaining, 1))
+            yield result
+    finally:
+        for future in pending:
+            future.cancel()
+        wait(pending)
 
 
 def _rounded_bytes(stack: FileStack, combine: Combine, dtype: str, piece: slice) -> memoryview:

@@ -51,7 +51,6 @@ def prune(paths: TrialPaths, keep: int, *, protected: Collection[int] = ()) -> N
     manifest: the last intact checkpoint is never deleted, even if its successor is damaged.
 
     Args:
-        paths: of the trial.
         keep: number of intact checkpoints to keep, at least 1. Damaged ones between them stay too.
         protected: steps to keep for other reasons than being new.
     """

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -89,7 +90,6 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     Args:
         folder: complete, on the same file system as `final`; does not exist afterwards.
         final: the folder that readers look for.
-        step: written into the manifest.
     """
     manifest = Manifest(step=step, files=sync_and_hash(folder))
     fault_point("checkpoint:folders-synced")
@@ -100,6 +100,18 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     fsync_dir(final.parent)
     fault_point("checkpoint:durable")
     return manifest
+
+
+@contextmanager
+def staged(final: Path) -> Iterator[Path]:
+    """An empty hidden folder that becomes `final` when the block ends without an error."""
+    folder = final.with_name(f".{final.name}.{os.getpid()}")
+    create_staging(folder)
+    try:
+        yield folder
+        commit(folder, final, step=0)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync_and_hash(folder: Path) -> dict[str, FileEntry]:
@@ -114,7 +126,6 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
     """Compare a committed folder with its manifest. Files that the manifest lacks are ignored.
 
     Args:
-        folder: of the checkpoint.
         hashes: read every byte; False compares names and sizes only.
         manifest: path of the manifest, if it is not in the folder.
 

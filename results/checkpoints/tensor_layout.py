@@ -45,7 +45,6 @@ class Layout:
 
     Attributes:
         path: the file, or the index of the shards.
-        tensors: by name.
         metadata: of the file; of shards only the entries that are the same in all.
     """
 

@@ -37,7 +37,6 @@ class MirrorLocation:
 
     Attributes:
         address: location of all mirrored sweeps, such as `s3://bucket/prefix`.
-        sweep: name of the sweep.
         token: of the session that may write there, at least 8 hexadecimal digits.
     """
 
@@ -131,7 +130,6 @@ class TrialMirror:
         The manifest of a damaged one is renamed, and the checkpoint before it is tried.
 
         Args:
-            paths: of the trial.
             newer_than: step of the newest intact checkpoint in the folder; -1 for none.
 
         Returns:

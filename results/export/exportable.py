@@ -26,8 +26,6 @@ class Exportable:
 
     Attributes:
         module: in eval mode, float32, on the CPU; takes one tensor and returns one tensor.
-        input_name: name of the input in the exported model.
-        output_name: name of the output in the exported model.
         examples: inputs of several shapes; each dimension of the first one is at least 2, because
             exporters treat a size of 1 as a constant.
         dynamic: dimension of the input → its name; these dimensions may have any size.

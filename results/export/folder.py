@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.checkpoints.commit import MANIFEST, CheckpointError, commit, create_staging, verify
+from results.checkpoints.commit import MANIFEST, CheckpointError, staged, verify
+from results.checkpoints.streaming_hash import hash_file
 from results.export.exportable import ModelSource
 from results.export.format import Format, make_format
 from results.export.verify import Verification, verify_export, write_report
@@ -24,8 +22,6 @@ class ModelCard:
     """What the model card says.
 
     Attributes:
-        sweep: its name.
-        metric: name of the metric.
         value: the model's own value of the metric; None when it was not measured.
         parents: ids of the trials whose weights are in the model.
         params: of the first parent, flat; the parameters that varied in the sweep.
@@ -58,8 +54,6 @@ def export_model(
         source: the checkpoint or soup from which the model is read; its hashes are verified first.
         target: the folder; appears complete, with a `README.md` model card, by a rename.
         name: of the format.
-        model: see `ModelSource`.
-        card: for the README.
         check: run the copy in fresh processes and compare (`export_report.json`).
         force: replace an earlier export at `target`. Other folders are never replaced.
 
@@ -78,16 +72,10 @@ def export_model(
     except CheckpointError as e:
         raise UserError(f"{e}; it cannot be exported") from e
     _check_target(target, force)
-    folder = target.with_name(f".{target.name}.{os.getpid()}.export")
-    create_staging(folder)
-    try:
+    with staged(target) as folder:
         form.write(model, folder)
         (folder / "README.md").write_text(_readme(folder, card, name, form.load_line(folder)))
-        found = _verify(folder, name, form, model) if check else ()
-        commit(folder, target, step=0)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return found
+        return _verify(folder, name, form, model) if check else ()
 
 
 def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[Verification, ...]:
@@ -115,7 +103,7 @@ def _check_target(target: Path, force: bool) -> None:
 def _readme(folder: Path, card: ModelCard, form: str, load_line: str) -> str:
     value = "not measured" if card.value is None else f"{card.value:.6g} {card.where}".rstrip()
     files = sorted(p for p in folder.iterdir() if p.suffix in _WEIGHTS)
-    weights = [f"- `{p.name}`: `{_sha256(p)}`" for p in files]
+    weights = [f"- `{p.name}`: `{hash_file(p).sha256}`" for p in files]
     params = [f"- `{name}`: `{json.dumps(v, default=str)}`" for name, v in card.params.items()]
     lines = [
         *(["---", "library_name: transformers", "---", ""] if form == "hf" else []),
@@ -136,8 +124,3 @@ def _readme(folder: Path, card: ModelCard, form: str, load_line: str) -> str:
         *weights,
     ]
     return "\n".join(lines) + "\n"
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()

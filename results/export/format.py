@@ -6,8 +6,8 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, ClassVar
 
 from results.export.exportable import ModelSource
@@ -76,10 +76,7 @@ class Format(ABC):
         """One line of Python that loads a written folder; `{folder}` stands for its path."""
 
     def check_installed(self, name: str) -> None:
-        """Refuse a format whose packages are missing.
-
-        Args:
-            name: of the format, as the user gave it.
+        """Refuse a format whose packages are missing; `name` is the format's.
 
         Raises:
             UserError: says what to install.
@@ -99,6 +96,5 @@ def make_format(name: str) -> Format:
     """
     if name not in FORMATS:
         raise UserError(f"--to {name}: no such format{suggest(name, FORMATS)}")
-    module, _, cls = FORMATS[name].partition(":")
-    found: type[Format] = getattr(import_module(module), cls)
-    return found()
+    found: Format = resolve_name(FORMATS[name])()
+    return found

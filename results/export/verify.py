@@ -42,7 +42,6 @@ class Verification:
 
     Attributes:
         runtime: what ran the copy, with its version.
-        tolerance: see `Runtime`.
         cases: one for each example input.
         tokens_equal: whether the copy's tokenizer gives the same ids; None without a tokenizer.
         problem: why there are no numbers, in the runtime's own words.
@@ -93,7 +92,6 @@ def verify_export(
 
     Args:
         where: folder of the export, or another address that the runtime takes.
-        runtime: runs the copy.
         model: the original.
         environment: variables for the fresh process, added to those of this one.
         timeout_s: seconds for the fresh process.

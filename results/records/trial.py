@@ -116,8 +116,6 @@ class TrialRecord(_Model):
         number: number of its configuration in the Optuna study.
         params: the parameters that vary, flat: dotted name to value.
         config: the whole configuration for the trainable, nested: fixed and varying.
-        seed: of this trial.
-        state: see `TrialState`.
         reason: why it ended, one line; empty while it runs.
         end_step: the step at which it ended; later reports are not part of the trial.
         created: Unix seconds of the proposal.

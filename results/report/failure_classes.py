@@ -15,8 +15,6 @@ class FailureClass:
     Attributes:
         name: of the error class.
         remedies: what was done after these failures; see `results.records.failures`.
-        attempts: number of failed attempts.
-        trials: ids of the trials.
         example: one of the messages.
     """
 

@@ -27,7 +27,6 @@ class Importance:
     """How important each parameter is, by one method.
 
     Attributes:
-        method: its name.
         shares: parameter → its part of 1, largest first.
         step: at which the trials were compared; see `common_step`.
         trials: number of trials that were compared.

@@ -39,7 +39,6 @@ class Owner:
     """One driver's ownership of a sweep.
 
     Attributes:
-        lock: `owner.lock` of the sweep.
         token: unique to this owner. The number alone is not: it restarts at 1 when the lock file
             is lost.
         number: the fencing number, one higher than that of the owner before (`fence` in the file).

@@ -19,7 +19,6 @@ class Average:
     """The content of one average's run.
 
     Attributes:
-        name: of its folder.
         digest: of its record, which holds the hashes of its sources, so that a later average with
             the same name has another digest.
         created: Unix seconds.

@@ -53,10 +53,7 @@ def connect(uri: str) -> MlflowClient:
 def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
     """The id of the experiment of this name, which is created if there is none.
 
-    Args:
-        client: of the store.
-        name: of the experiment.
-        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
+    `artifact_root` is the folder for a new experiment's artifacts; None leaves it to the server.
     """
     from mlflow.exceptions import MlflowException
 

@@ -20,7 +20,6 @@ class Delivered:
     """What was delivered to one destination. A lost file costs queries to the sink, no data.
 
     Args:
-        paths: of the sweep.
         destination: identifies the sink; what another sink has got does not count.
     """
 

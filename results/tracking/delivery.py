@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import Average, read_averages
 from results.tracking.delivered import Delivered
 from results.tracking.extras import Extras, read_extras
+from results.tracking.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
@@ -60,12 +62,7 @@ def mlflow_tracker(
     fence: Fence = UNFENCED,
 ) -> Delivery:
     """Delivery of a sweep to MLflow; for the arguments see `results.tracking.runs.Runs`."""
-
-    def open_runs() -> Sink:
-        from results.tracking.runs import Runs
-
-        return Runs(uri, artifact_root, experiment, facts, fence)
-
+    open_runs = partial(Runs, uri, artifact_root, experiment, facts, fence)
     return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}", fence)
 
 
@@ -73,7 +70,6 @@ class Delivery:
     """A `Tracker` that delivers what its sink does not have yet.
 
     Args:
-        paths: of the sweep.
         open_sink: creates the sink, in the thread; called again after each failure.
         name: of the sink, for messages.
         destination: identifies the sink: what one has got, another has not.
@@ -105,11 +101,6 @@ class Delivery:
     def last_ending(self) -> Ending:
         """How the newest session ended; KILLED if it left no record of that."""
         return self._delivered.ending or Ending("KILLED", {})
-
-    @property
-    def last_error(self) -> str:
-        """One line on the newest failure, without secrets; empty if there was none."""
-        return self._error
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
         """See `Tracker`. The thread starts with the first report: imports delay the first trial."""

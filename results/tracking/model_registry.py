@@ -53,11 +53,9 @@ def register(
     """Register an exported ONNX model, and verify the model that the registry returns.
 
     Args:
-        uri: MLflow's store or server.
         artifact_root: folder for the artifacts of a new experiment.
         experiment: for the run that the version belongs to.
         onnx: folder of the export.
-        name: of the registered model.
         model: the original, for the signature and the comparison.
         tags: of the run and of the version.
         champion: whether the version gets the alias `champion` too.

@@ -22,8 +22,6 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
 
     Args:
         base: address of the server's pages, such as `http://127.0.0.1:5000`.
-        uri: of the store.
-        sweep_keys: see `SweepFacts`.
         limit: largest number of runs, because the page becomes unreadable and the address too long;
             the first trials of each sweep are compared.
 

@@ -58,7 +58,6 @@ class Runs:
         uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
         artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
         experiment: its name; created when there is none.
-        facts: of the sweep.
         fence: checked before every write; its errors are raised.
     """
 

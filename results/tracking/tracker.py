@@ -13,7 +13,6 @@ class SweepFacts:
 
     Attributes:
         key: identifies the sweep, also after its folder was moved or renamed.
-        name: of the sweep.
         tags, params: of the sweep's own run.
         artifacts: file name to text, stored with that run.
     """

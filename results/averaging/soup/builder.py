@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from results.averaging.method import Method, make_method
@@ -16,12 +16,15 @@ from results.averaging.soup.compatibility import check_base, check_models
 from results.averaging.soup.record import SOUP_FILE, Soup
 from results.averaging.soup.scoring import Evaluator, gain, score
 from results.averaging.stream import MAX_MEMORY, Averaged, average
-from results.checkpoints.commit import commit, create_staging
+from results.checkpoints.commit import staged
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
 
-_TRIAL_STATE = ("progress.*", "rng_*", "optimizer*", "scheduler*", "manifest.json", SOUP_FILE)
-"""Files of a checkpoint that are not part of the model."""
+_NOT_COPIED = (
+    *("progress.*", "rng_*", "optimizer*", "scheduler*", "manifest.json", SOUP_FILE),
+    "model*.safetensors*",
+)
+"""Files of a checkpoint that are not part of the model, and its weights."""
 
 BaseWeights = Callable[[Path], tuple[Path, str | None]]
 """Returns the file of the weights from which the models started, and its digest (None: unknown).
@@ -38,7 +41,6 @@ class Recipe:
     """How to average the weights.
 
     Attributes:
-        method: of averaging.
         weights: of the candidates, if the method takes weights.
         base: returns the models' common start, for methods that need it.
         dtype: format of the result's floats; None keeps the format of each tensor.
@@ -70,20 +72,20 @@ def make_soup(
 
     Args:
         paths: the soup is written to `results/soups/<name>`, and replaces an earlier one.
-        name: of the folder.
         candidates: the models, in order of time where the method needs it.
         evaluator: scores models. It evaluates each entry of `Soup.scores` on the test split once.
-        recipe: how to average.
 
     Raises:
         UserError: the candidates cannot be averaged, or the score of one is not finite.
     """
     check_models(candidates, recipe.force)
-    final = paths.soup(name)
-    with _staging(final, candidates[0]) as folder:
-        soup = SoupBuilder(folder, candidates, evaluator, recipe).build()
+    with (
+        staged(paths.soup(name)) as folder,
+        TemporaryDirectory(prefix=f".{name}.", dir=folder.parent) as scratch,
+    ):
+        _copy_model_files(candidates[0].folder, folder)
+        soup = SoupBuilder(folder, Path(scratch), candidates, evaluator, recipe).build()
         (folder / SOUP_FILE).write_text(soup.model_dump_json(indent=1))
-        commit(folder, final, step=0)
     return soup
 
 
@@ -91,18 +93,15 @@ def make_soup(
 class SoupBuilder:
     """Writes averages into a staging folder and scores them there.
 
-    Attributes:
-        folder: holds the model files of a candidate; the weights are replaced by each average.
-        candidates: as of `make_soup`.
-        evaluator: likewise.
-        recipe: likewise.
+    The folder holds the model files of a candidate; each average replaces the weights. The models'
+    common start is written to `scratch`, an empty folder.
     """
 
     folder: Path
+    scratch: Path
     candidates: Sequence[Candidate]
     evaluator: Evaluator
     recipe: Recipe
-    _base: Path | None = None
 
     def build(self) -> Soup:
         """Leave the soup's weights in the folder; return its record."""
@@ -156,7 +155,7 @@ class SoupBuilder:
             self.folder / WEIGHTS,
             recipe.weights if takes_weights else None,
             method=method,
-            base=self._base_weights() if method.needs_base else None,
+            base=self._base if method.needs_base else None,
             dtype=recipe.dtype,
             max_memory=recipe.max_memory,
             digests=[c.sha256 for c in members],
@@ -171,16 +170,14 @@ class SoupBuilder:
         except UserError:
             return None
 
-    def _base_weights(self) -> Path | None:
-        """The models' common start, created on first use beside the staging folder."""
+    @cached_property
+    def _base(self) -> Path | None:
+        """The models' common start."""
         if self.recipe.base is None:
             return None
-        if self._base is None:
-            folder = _base_folder(self.folder)
-            create_staging(folder)
-            self._base, digest = self.recipe.base(folder)
-            check_base(self.candidates, digest, self.recipe.force)
-        return self._base
+        base, digest = self.recipe.base(self.scratch)
+        check_base(self.candidates, digest, self.recipe.force)
+        return base
 
     def _split_into_shards(self) -> None:
         """Split the weights file into shards, if the recipe asks for that."""
@@ -205,21 +202,8 @@ class SoupBuilder:
             }
 
 
-@contextmanager
-def _staging(final: Path, first: Candidate) -> Iterator[Path]:
-    """A hidden folder with the first candidate's model files except weights; deleted at the end."""
-    folder = final.with_name(f".{final.name}.{os.getpid()}")
-    create_staging(folder)
-    try:
-        for file in first.folder.iterdir():
-            weights = file.match("model*.safetensors*")
-            if file.is_file() and not weights and not any(file.match(p) for p in _TRIAL_STATE):
-                shutil.copyfile(file, folder / file.name)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(_base_folder(folder), ignore_errors=True)
-
-
-def _base_folder(staging: Path) -> Path:
-    return staging.with_name(f"{staging.name}.start")
+def _copy_model_files(checkpoint: Path, folder: Path) -> None:
+    """Copy the files of a model except its weights."""
+    for file in checkpoint.iterdir():
+        if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
+            shutil.copyfile(file, folder / file.name)

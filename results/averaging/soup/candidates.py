@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from results.analysis.leaderboard import read_leaderboard
-from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify
+from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify_all
 from results.checkpoints.tensor_layout import weights_file
 from results.paths import LINEAGE, SweepPaths
 from results.records.trial import read_reports
@@ -119,16 +119,12 @@ def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -
     trial = paths.trial(trial_id)
     reported = {r.step: r.metrics.get(metric, math.nan) for r in read_reports(trial)}
     found: list[Candidate] = []
-    for step in reversed(trial.checkpoint_steps()):
-        folder = trial.checkpoint(step)
-        try:
-            manifest = verify(folder)
-        except CheckpointError as e:
-            log.warning("checkpoint skipped, %s", e)
-            continue
-        if WEIGHTS in manifest.files and len(found) < last:
-            value = reported.get(step, math.nan)
-            found.append(_of(Checkpoint(step, folder, manifest), f"{trial_id}@{step}", value))
+    for checkpoint in verify_all(trial):
+        if isinstance(checkpoint, CheckpointError):
+            log.warning("checkpoint skipped, %s", checkpoint)
+        elif WEIGHTS in checkpoint.manifest.files and len(found) < last:
+            value = reported.get(checkpoint.step, math.nan)
+            found.append(_of(checkpoint, f"{trial_id}@{checkpoint.step}", value))
     if len(found) < 2:
         count = "one" if found else "no"
         raise UserError(

@@ -20,9 +20,7 @@ _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "
 def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
     """Check that the models have the same tensors and started from the same weights.
 
-    Args:
-        candidates: the models.
-        force: allow different or unknown initial weights; tensors must fit in any case.
+    `force` allows different or unknown initial weights; tensors must fit in any case.
 
     Raises:
         UserError: one line for each candidate whose initial weights are unknown or differ from the
@@ -50,10 +48,8 @@ def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
 def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool) -> None:
     """Check that the models started from the base of the task vectors.
 
-    Args:
-        candidates: the models, which have the same start (see `check_models`) unless forced.
-        digest: of the base; None where it is unknown.
-        force: allow another base.
+    They have the same start (see `check_models`) unless forced. `digest` is that of the base; None
+    where it is unknown. `force` allows another base.
 
     Raises:
         UserError: the models started from other weights, or that is unknown.

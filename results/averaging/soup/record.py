@@ -18,8 +18,6 @@ class Soup(BaseModel):
 
     Attributes:
         metric: by which models were compared.
-        method: name of the averaging method.
-        options: of the method.
         members: labels of the candidates that are in the soup.
         single: label of the candidate that is best on the selection split.
         candidates: for each candidate considered: label, value, checkpoint, SHA-256, share, and the

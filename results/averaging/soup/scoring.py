@@ -26,7 +26,6 @@ class Evaluator:
     """How models are scored.
 
     Attributes:
-        metric: name of the metric.
         mode: `min` or `max`.
         selection: on the data that the search used; decides which models to add.
         test: on data that influenced no decision.
