@@ -61,7 +61,7 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.preflight import preflight
-    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.folder import create_sweep, discard_empty_sweep
     from tuning.controller.sweep_dir.warm_start import source_sweeps
     from tuning.search.auto_scheduler import choose_scheduler
@@ -104,7 +104,7 @@ def resume(
     """
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
-    from tuning.controller.resources.cluster import check_cluster_auth
+    from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.amend import amend_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.controller.sweep_dir.restore import restore_sweep

@@ -180,9 +180,9 @@ def _report_changes(run: SweepController) -> None:
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Join or start a Ray cluster while the block runs; None if no trial is left to run."""
+    from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.cluster import ray_cluster
     from tuning.controller.resources.placement import compute_placement
 
     if run.finished:

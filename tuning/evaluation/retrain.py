@@ -83,7 +83,7 @@ def run_user_loop(
     Raises:
         UserError: it failed, or it does not fit the cluster.
     """
-    from tuning.controller.resources.cluster import ray_cluster
+    from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.placement import compute_placement
 
     with ray_cluster(address) as nodes:

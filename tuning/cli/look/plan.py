@@ -32,8 +32,8 @@ def plan(
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import preflight
+    from tuning.controller.ray_tune.cluster import check_cluster_auth, ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.cluster import check_cluster_auth, ray_cluster
     from tuning.controller.resources.placement import compute_placement
 
     check_cluster_auth(address, insecure)

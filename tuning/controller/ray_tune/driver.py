@@ -19,6 +19,7 @@ from results.records.failures import Remedy
 from results.records.trial import Report
 from results.storage.fault_injection import fault_point
 from trainables.job import TrialJob
+from tuning.controller.ray_tune.cluster import own_node_resource
 from tuning.controller.ray_tune.patches import NoProgress, evict_finished, keep_actors
 from tuning.controller.ray_tune.trial_actor import (
     BEGAN,
@@ -29,7 +30,6 @@ from tuning.controller.ray_tune.trial_actor import (
     TrialActor,
     machines_of,
 )
-from tuning.controller.resources.cluster import own_node_resource
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision

@@ -56,7 +56,7 @@ def _start_workers(run: SweepController, placement: Placement) -> Iterator[Worke
     from trainables.launch.broker import start_broker
     from trainables.launch.ray_train import WorkerGroupSpec
     from trainables.launch.worker_pool import Isolation, launch
-    from tuning.controller.resources.cluster import available_nodes, cluster_nodes
+    from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
 
     broker, resources = start_broker(), run.spec.resources
     group = WorkerGroupSpec(

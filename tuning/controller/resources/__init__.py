@@ -1,1 +1,1 @@
-"""The resources of a sweep: cluster, placement of trials, capacity, budget, forecast."""
+"""The resources of a sweep: placement of trials, capacity, budget, forecast."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.resources.cluster import check_cluster_auth
+from tuning.controller.ray_tune.cluster import check_cluster_auth
 
 
 @pytest.fixture(autouse=True)
