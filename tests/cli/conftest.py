@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,12 +67,21 @@ class Tune:
             finish(open_run(paths.root, spec))
         return paths
 
+    def begun(self, **changes: Any) -> tuple[SweepPaths, SweepController]:
+        """The sweep `mine` before its first trial, and its controller."""
+        paths = self.sweep("mine", done=False, **changes)
+        return paths, open_run(paths.root, make_spec(name="mine", **changes))
+
     def unfinished(self, **changes: Any) -> tuple[SweepPaths, SweepController]:
         """The sweep `mine`, whose first trial has reported twice and still runs."""
-        paths = self.sweep("mine", done=False, **changes)
-        run = open_run(paths.root, make_spec(name="mine", **changes))
+        paths, run = self.begun(**changes)
         train(run, run.next_trial(), upto=2)
         return paths, run
+
+    def best(self, *args: str | Path) -> dict[str, Any]:
+        """What `tune best` prints as JSON."""
+        found: dict[str, Any] = json.loads(self("best", *args, "--json").out)
+        return found
 
     def write(self, name: str, text: str) -> Path:
         path = self.cwd / name

@@ -20,11 +20,11 @@ from tuning.cli.app import app
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
-def run_program(*command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_program(
+    *command: str | Path, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-    return subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, env=env, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, check=False)
 
 
 def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
@@ -68,10 +68,12 @@ def test_script_and_module_print_the_same_version() -> None:
     assert (script.stdout, script.returncode) == (module.stdout, module.returncode)
 
 
-def test_bad_file_exits_with_code_2() -> None:
-    name, expected = next((n, e) for n, e in BAD if n == "many_mistakes.yaml")
-    done = run_program(sys.executable, "-m", "tuning", "run", BAD_FOLDER / name)
+def test_bad_file_exits_with_code_2_and_writes_nothing(tmp_path: Path) -> None:
+    expected = dict(BAD)["many_mistakes.yaml"]
+    program = sys.executable, "-m", "tuning", "run", BAD_FOLDER / "many_mistakes.yaml"
+    done = run_program(*program, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_sweep_exits_with_code_2(tmp_path: Path) -> None:
@@ -96,17 +98,11 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
     ],
 )
 def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
-    tune.sweep("mine", done=False)
-    tune.sweep("mine", done=False)
-    tune.sweep("other", done=False)
-    done = run_program(
-        sys.executable,
-        "-m",
-        "tuning",
-        _TUNE_COMPLETE="complete_bash",
-        COMP_WORDS=words,
-        COMP_CWORD=str(len(words.split()) - 1),
-    )
+    for name in ("mine", "mine", "other"):
+        tune.sweep(name, done=False)
+    index = str(len(words.split()) - 1)
+    env = {"_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": index}
+    done = run_program(sys.executable, "-m", "tuning", **env)
     assert set(done.stdout.split()) == completed, done.stderr
 
 

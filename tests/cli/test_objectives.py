@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.cli.conftest import Tune
@@ -18,13 +16,8 @@ SEVERAL = {
 
 
 def test_best_prints_the_pareto_front(tune: Tune) -> None:
-    tune.sweep(
-        metric=["loss", "size"],
-        mode=["min", "max"],
-        scheduler={"name": "asha_promote", "max_t": 9},
-        budget={"trials": 12},
-    )
-    found = json.loads(tune("best", "simulated", "--json").out)
+    tune.sweep(**{**SEVERAL, "budget": {"trials": 12}})
+    found = tune.best("simulated")
     front = [(e["values"]["loss"], e["values"]["size"]) for e in found["front"]]
     assert found["trial"] == found["front"][0]["trial"]
     for loss, size in front:
@@ -36,7 +29,7 @@ def test_best_prints_the_pareto_front(tune: Tune) -> None:
 
 def test_tables_show_every_objective(tune: Tune) -> None:
     tune.sweep(**SEVERAL)
-    best = json.loads(tune("best", "simulated", "--json").out)
+    best = tune.best("simulated")
     loss, size = (number(best["values"][name]) for name in ("loss", "size"))
     assert best["value"] == best["values"]["loss"]
     assert f"{best['trial']}  loss {loss}  size {size} at step" in tune("best", "simulated").out
@@ -64,7 +57,7 @@ def test_compare_needs_the_same_objectives(tune: Tune) -> None:
     assert header[header.index("loss") :][:2] == ["loss", "size"]
     assert "front" in header
     for name, row in zip(("one", "two"), rows, strict=True):
-        best = json.loads(tune("best", name, "--json").out)
+        best = tune.best(name)
         assert row[2] == best["trial"]
         assert float(row[4]) == pytest.approx(best["values"]["size"], rel=1e-4)
     assert tune.refused("compare", "one", "other") == (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.cli.conftest import Tune, add_checkpoint
 
 
@@ -13,7 +11,7 @@ def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:
     output = tune("resume", "mine").out
     assert output.startswith(f"sweep mine in {paths.root}\n")
     assert "… 2 more: tune show mine" in output
-    best = json.loads(tune("best", "mine", "--json").out)
+    best = tune.best("mine")
     assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in output
     assert output.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
     assert paths.leaderboard.is_file()
@@ -40,5 +38,5 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
     assert "export" not in output
     other = tune.sweep("other")
     assert "export" not in tune("resume", "other").out, "it has no checkpoint"
-    add_checkpoint(other, json.loads(tune("best", "other", "--json").out)["trial"], 9)
+    add_checkpoint(other, tune.best("other")["trial"], 9)
     assert "export     tune export other --to hf\n" in tune("resume", "other").out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -52,11 +51,10 @@ def test_unknown_sweep(tune: Tune, command: str) -> None:
     )
     tune.sweep("mine", done=False)
     tune.sweep("other", done=False)
-    assert tune.refused(command, "mien") == f"no sweep 'mien' in {root} (did you mean 'mine'?)\n"
     assert tune.refused(command, "zzz") == f"no sweep 'zzz' in {root} (valid: mine, other)\n"
-    assert (
-        tune.refused(command, "../mine") == f"no sweep '../mine' in {root} (did you mean 'mine'?)\n"
-    )
+    for near in ("mien", "../mine"):
+        message = f"no sweep '{near}' in {root} (did you mean 'mine'?)\n"
+        assert tune.refused(command, near) == message
 
 
 def test_unknown_trial_or_soup(tune: Tune) -> None:
@@ -71,9 +69,8 @@ def test_unknown_trial_or_soup(tune: Tune) -> None:
     assert tune.refused("export", "mine", "--soup", "greedy-5") == (
         "mine: no soup 'greedy-5' (did you mean 'greedy-3'?)\n"
     )
-    assert (
-        tune.refused("export", "mine", "--soup", "..") == "mine: no soup '..' (valid: greedy-3)\n"
-    )
+    output = tune.refused("export", "mine", "--soup", "..")
+    assert output == "mine: no soup '..' (valid: greedy-3)\n"
     assert tune.refused("export", "mine", "--trial", "t0000", "--soup", "greedy-3") == (
         "--trial and --soup exclude each other: one model to export\n"
     )
@@ -81,12 +78,11 @@ def test_unknown_trial_or_soup(tune: Tune) -> None:
 
 def test_best_and_export_without_a_winner(tune: Tune) -> None:
     root = tune.sweep("mine", done=False).root
-    output = (
-        f"{root}: none of 0 trials has a finite 'loss' yet; "
-        "see what happened with: tune show mine\n"
-    )
-    assert tune.refused("best", "mine") == output
-    assert tune.refused("export", "mine") == output
+    for command in ("best", "export"):
+        assert tune.refused(command, "mine") == (
+            f"{root}: none of 0 trials has a finite 'loss' yet; "
+            "see what happened with: tune show mine\n"
+        )
 
 
 def test_average_with_too_few_models(tune: Tune) -> None:
@@ -95,7 +91,7 @@ def test_average_with_too_few_models(tune: Tune) -> None:
         f"{paths.root}: no trial has both a finite 'loss' and a whole checkpoint with "
         "model.safetensors; see what there is with: tune show mine\n"
     )
-    winner = json.loads(tune("best", "mine", "--json").out)["trial"]
+    winner = tune.best("mine")["trial"]
     assert tune.refused("export", "mine") == (f"mine: trial {winner} has no whole checkpoint\n")
     add_checkpoint(paths, "t0001", 1)
     assert tune.refused("average", "mine") == (
@@ -113,8 +109,7 @@ def test_models_of_a_ray_train_loop_cannot_be_read(tune: Tune) -> None:
             "checkpoints only it can read; tune best names the newest one\n"
         )
     tune.write("mine.yaml", LOOP)
-    output = tune("trial", "mine.yaml", code=2)
-    assert output.err == (
+    assert tune("trial", "mine.yaml", code=2).err == (
         "trainable my_loop.py:train: a Ray Train loop runs under Ray only; "
         "try tune run FILE --set budget.trials=1\n"
     )
@@ -135,9 +130,8 @@ def test_damaged_files_are_named(tune: Tune) -> None:
 
     paths.state.write_text('{"key": "a"}')
     out = tune("resume", "mine").out
-    assert (
-        f"repaired: {paths.state}: not readable ('started') (kept as state.json.damaged); " in out
-    )
+    state = f"{paths.state}: not readable ('started') (kept as state.json.damaged); "
+    assert f"repaired: {state}" in out
     assert f"repaired: {output.strip()} (kept as trial.json.damaged); rebuilt from the study" in out
     assert tune("show", "mine").code == 0
 

@@ -25,18 +25,13 @@ DIGITS: dict[str, Any] = {
     "seed": 3,
 }
 BATCH_NORM: dict[str, Any] = {
+    **{key: DIGITS[key] for key in ("trainable", "metric", "mode", "budget", "tracking", "seed")},
     "name": "trained",
-    "trainable": "digits",
-    "metric": "accuracy",
-    "mode": "max",
     "space": {"learning_rate": {"loguniform": [3e-3, 3e-2]}},
     "fixed": {"hidden_units": 16, "num_layers": 1, "epochs": 4, "batch_norm": True},
     "scheduler": {"name": "none", "max_t": 4},
-    "budget": {"trials": 3},
     "checkpoint": {"every": 1, "keep": 3},
-    "tracking": {"name": "none"},
     "search": {"startup_trials": 3},
-    "seed": 3,
 }
 
 

@@ -44,11 +44,11 @@ def check(data: bytes, folder: Path) -> bool:
     return True
 
 
-def _truncate(data: bytes, rng: random.Random) -> bytes:
+def truncate(data: bytes, rng: random.Random) -> bytes:
     return data[: rng.randrange(len(data) + 1)]
 
 
-def _flip_bit(data: bytes, rng: random.Random) -> bytes:
+def flip_bit(data: bytes, rng: random.Random) -> bytes:
     if not data:
         return data
     at = rng.randrange(len(data))
@@ -91,8 +91,8 @@ def _change_key(data: bytes, rng: random.Random) -> bytes:
 
 
 MUTATIONS = (
-    _truncate,
-    _flip_bit,
+    truncate,
+    flip_bit,
     _change_line,
     _change_line,
     _change_value,

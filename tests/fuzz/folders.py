@@ -18,6 +18,7 @@ from results.records.environment import Environment, sample_line
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
 from search_spaces.errors import UserError
+from tests.fuzz.files import flip_bit, truncate
 from tests.tuning.simulate import finish, make_spec, new_sweep, save, train
 from trainables.job import TrialJob
 from trainables.runtime.provenance import library_versions
@@ -71,11 +72,9 @@ def damaged(sweep: SweepPaths, storage: Path, rng: random.Random) -> SweepPaths:
         if act == 0:
             file.unlink()
         elif act == 1:
-            file.write_bytes(data[: rng.randrange(len(data) + 1)])
+            file.write_bytes(truncate(data, rng))
         elif act == 2 and data:
-            at = rng.randrange(len(data))
-            changed = bytes([data[at] ^ (1 << rng.randrange(8))])
-            file.write_bytes(data[:at] + changed + data[at + 1 :])
+            file.write_bytes(flip_bit(data, rng))
         elif act == 3:
             file.write_bytes(rng.randbytes(rng.randrange(200)))
         else:

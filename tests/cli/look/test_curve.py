@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.cli.conftest import Tune
@@ -27,7 +25,7 @@ def test_curve_of_a_constant_and_of_one_point() -> None:
 def test_show_draws_the_curve_of_a_trial(tune: Tune, width: int) -> None:
     tune.sweep("mine")
     tune.monkeypatch.setenv("COLUMNS", str(width))
-    winner = json.loads(tune("best", "mine", "--json").out)
+    winner = tune.best("mine")
     output = tune("show", "mine", winner["trial"]).out.splitlines()
     first = output.index("loss by step") + 1
     assert all(len(line) <= width for line in output[first : first + 11])

@@ -25,7 +25,7 @@ def test_ls(tune: Tune) -> None:
     paths, run = tune.unfinished()
     zapped = tune.sweep("zapped").spec
     zapped.write_text("name: [\n")
-    value = json.loads(tune("best", "done", "--json").out)["value"]
+    value = tune.best("done")["value"]
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
     with acquire_lock(paths.lock):
@@ -79,7 +79,7 @@ def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
     paths = make_sweep(tune.cwd / "sweeps", trials=1000, reports=20)
     row = ["large", "done", "1000/1000", "0.999", "max", "accuracy", "digits"]
     assert tune("ls").lines[1] == row
-    found = json.loads(tune("best", "large", "--json").out)
+    found = tune.best("large")
     assert (found["trial"], found["value"], found["step"]) == ("t0999", 0.999, 20)
     assert found["checkpoint"] == str(paths.trial("t0999").checkpoint(20))
     ids = [words[0] for words in tune("show", "large").lines if words and words[0][0] == "t"]

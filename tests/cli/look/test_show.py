@@ -10,14 +10,14 @@ from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Attempt, read_trial, write_trial
 from tests.cli.conftest import Tune, add_checkpoint
-from tests.tuning.simulate import make_spec, open_run, train
+from tests.tuning.simulate import train
 from tuning.controller.sweep_dir.lock import acquire_lock
 
 
 def test_show_sweep(tune: Tune) -> None:
     tune.sweep("mine")
     output = tune("show", "mine")
-    best = json.loads(tune("best", "mine", "--json").out)
+    best = tune.best("mine")
     assert output.lines[1] == ["trial", "state", "step", "loss", "x", "k", "time"]
     assert output.lines[2][:2] == [best["trial"], "*"]
     assert output.lines[2][4:7] == [
@@ -30,12 +30,10 @@ def test_show_sweep(tune: Tune) -> None:
     assert output.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
 
 
-ONE_OF_EACH = [Remedy.RETRY, Remedy.SHRINK]
-
-
 def test_show_counts_failures(tune: Tune) -> None:
     paths = tune.sweep("mine")
-    for trial, remedies in (("t0000", ONE_OF_EACH), ("t0001", ONE_OF_EACH[1:])):
+    remedies_of = {"t0000": [Remedy.RETRY, Remedy.SHRINK], "t0001": [Remedy.SHRINK]}
+    for trial, remedies in remedies_of.items():
         record = read_trial(paths.trial(trial))
         attempts = [
             Attempt(number=i, started=0, ended=1, error=f"rank 0: {r}", remedy=r)
@@ -82,10 +80,8 @@ def test_show_prints_the_resume_command(tune: Tune) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_table_never_truncates_a_value(tune: Tune, width: int) -> None:
     space = {f"a_long_name_{i}": {"uniform": [0.0, 1e-5]} for i in range(9)}
-    paths = tune.sweep("mine", done=False, space=space)
-    run = open_run(paths.root, make_spec(name="mine", space=space))
-    job = run.next_trial()
-    train(run, job, upto=2, value=lambda _, step: 1 / 3 / step)
+    _, run = tune.begun(space=space)
+    train(run, run.next_trial(), upto=2, value=lambda _, step: 1 / 3 / step)
     wide = tune("show", "mine").lines
     tune.monkeypatch.setenv("COLUMNS", str(width))
     output = tune("show", "mine")
@@ -100,9 +96,8 @@ def test_table_never_truncates_a_value(tune: Tune, width: int) -> None:
 
 
 def test_text_is_not_parsed_as_markup(tune: Tune) -> None:
-    changes = {"space": {"x": {"choice": ["[/b]", ":boom:"]}}, "failure": {"max_retries": 0}}
-    paths = tune.sweep("mine", done=False, **changes)
-    run = open_run(paths.root, make_spec(name="mine", **changes))
+    space = {"x": {"choice": ["[/b]", ":boom:"]}}
+    _, run = tune.begun(space=space, failure={"max_retries": 0})
     job = run.next_trial()
     error = "RuntimeError: no [/dev/null] :boom: [red]"
     run.on_failed(job.trial_id, error)
@@ -136,11 +131,9 @@ def test_show_trial(tune: Tune) -> None:
     assert tune("show", "mine", "t0001").out.splitlines()[-1] == "no checkpoints"
 
 
-PBT = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
-
-
 def test_show_draws_the_family_tree(tune: Tune) -> None:
-    paths = tune.sweep(scheduler=PBT, budget={"trials": 8})
+    pbt = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
+    paths = tune.sweep(scheduler=pbt, budget={"trials": 8})
     output = tune("show", "simulated").out
     lines = output[output.index("weights taken over") :].splitlines()
     assert any(" at step 3: x " in line and " → " in line for line in lines)

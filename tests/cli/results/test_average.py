@@ -46,9 +46,8 @@ def newest(paths: SweepPaths, trial_id: str) -> Path:
 
 def test_average_prints_single_uniform_and_greedy(tune: Tune, paths: SweepPaths) -> None:
     output = tune("average", "trained", "--top", "3").lines
-    assert " ".join(output[0]) == (
-        "accuracy on the test split, which the search did not see (max):"
-    )
+    title = "accuracy on the test split, which the search did not see (max):"
+    assert output[0] == title.split()
     assert [words[0] for words in output[1:4]] == ["single", "uniform", "greedy"]
     made = read_soup(paths.soup("greedy-3"))
     low, high = made.scores["single"].interval or (0, 0)
@@ -63,12 +62,8 @@ def test_trials_share_their_initial_weights(paths: SweepPaths) -> None:
 
 
 def test_average_refuses_trials_with_different_initial_weights(tune: Tune) -> None:
-    trained(
-        BATCH_NORM,
-        name="apart",
-        search={"startup_trials": 3, "shared_init": False},
-        budget={"trials": 2},
-    )
+    search = {"startup_trials": 3, "shared_init": False}
+    trained(BATCH_NORM, name="apart", search=search, budget={"trials": 2})
     output = tune.refused("average", "apart")
     assert "started from different initial weights (share them with search.shared_init" in output
     forced = tune("average", "apart", "--method", "uniform", "--force").out
@@ -94,9 +89,8 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
     assert made.options["density"] == 0.7
     assert made.scores.keys() == {"single", "uniform", "greedy", "dare_ties"}
     tune("average", "trained", "--method", "uniform", "--dtype", "bfloat16", "--name", "half")
-    assert str(load_file(paths.soup("half") / "model.safetensors")["0.weight"].dtype) == (
-        "torch.bfloat16"
-    )
+    half = load_file(paths.soup("half") / "model.safetensors")
+    assert half["0.weight"].dtype == torch.bfloat16
     tune("average", "trained", "--max-shard-size", "2kB", "--name", "parts")
     assert "model.safetensors.index.json" in verify(paths.soup("parts")).files
 

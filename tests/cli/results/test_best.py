@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, read, write
@@ -21,7 +19,7 @@ from tuning.evaluation.load_model import select_model
 
 def test_best_prints_the_winner(tune: Tune) -> None:
     paths = tune.sweep("mine", fixed={"epochs": 9}, seed=7)
-    found = json.loads(tune("best", "mine", "--json").out)
+    found = tune.best("mine")
     record = read_trial(paths.trial(found["trial"]))
     assert found == {
         "sweep": "mine",
@@ -39,7 +37,7 @@ def test_best_prints_the_winner(tune: Tune) -> None:
         "checkpoint": None,
     }
     checkpoint = add_checkpoint(paths, record.id, 9)
-    assert json.loads(tune("best", "mine", "--json").out)["checkpoint"] == str(checkpoint)
+    assert tune.best("mine")["checkpoint"] == str(checkpoint)
     assert tune("best", str(paths.root)).out == (
         f"{record.id}  loss {found['value']:.4g} at step 9\n"
         f"  x: {record.params['x']:.4g}\n"
@@ -54,14 +52,12 @@ def test_best_prints_the_winner(tune: Tune) -> None:
 def test_selection_rule_of_the_file_or_the_command_line(tune: Tune, args: list[str]) -> None:
     select = {} if args else {"at": "smoothed"}
     tune.sweep("mine", select=select)
-    assert json.loads(tune("best", "mine", *args, "--json").out)["why"] == (
-        "its smoothed loss is the lowest of 6 trials"
-    )
+    assert tune.best("mine", *args)["why"] == ("its smoothed loss is the lowest of 6 trials")
 
 
 def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> None:
     paths = trained(DIGITS)
-    before = json.loads(tune("best", "mine", "--json").out)
+    before = tune.best("mine")
     assert not before["confirmed"]
     assert before["why"] == "its last accuracy is the highest of 3 trials"
 
@@ -76,12 +72,11 @@ def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> Non
         assert len(accuracy.test) == len(accuracy.selection) == 2
         assert accuracy.test != accuracy.selection
         curves = [read_reports(paths.retrained(one.trial, seed)) for seed in made.seeds]
-        assert [[r.step for r in curve] for curve in curves] == [
-            [1, 2]
-        ] * 2  # as many steps as the trial
+        steps = [[report.step for report in curve] for curve in curves]
+        assert steps == [[1, 2], [1, 2]]  # as many steps as the trial
         assert [c[-1].metrics["accuracy"] for c in curves] == list(accuracy.selection)
         assert curves[0][0].metrics != curves[1][0].metrics
-    after = json.loads(tune("best", "mine", "--json").out)
+    after = tune.best("mine")
     assert (after["confirmed"], after["trial"]) == (True, made.winner.trial)
     assert "± " in output
     assert f"why        {after['why']}\n" in output
@@ -94,7 +89,7 @@ def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> Non
     tune("best", "mine", "--confirm", "2", "--seeds", "2")
     assert read(paths) == made
     assert stamps == {f: f.stat().st_mtime_ns for f in stamps}
-    assert not json.loads(tune("best", "mine", "--at", "last", "--json").out)["confirmed"]
+    assert not tune.best("mine", "--at", "last")["confirmed"]
     tune("report", "mine")
     assert "Confirmation</h2>" in paths.report.read_text()
 
@@ -105,8 +100,8 @@ def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> Non
 
 
 def test_confirm_measures_every_objective(tune: Tune) -> None:
-    changes = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
-    paths = trained(DIGITS, budget={"trials": 2}, **changes)
+    metrics = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
+    paths = trained(DIGITS, budget={"trials": 2}, **metrics)
     output = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
     made = read(paths)
     assert made is not None
@@ -117,7 +112,7 @@ def test_confirm_measures_every_objective(tune: Tune) -> None:
         assert train_loss.test == train_loss.selection  # evaluate() does not give it
         assert f"{one.trial}  train_loss  search" in output
     assert "on the front: " in output
-    assert made.winner.trial == json.loads(tune("best", "mine", "--json").out)["trial"]
+    assert made.winner.trial == tune.best("mine")["trial"]
 
 
 def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
@@ -137,12 +132,8 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
     order = [line.record.id for line in rank_candidates(paths, spec, spec.select)]
     assert _candidates(paths, spec) == order
     values = {trial: 0.5 + 0.1 * place for place, trial in enumerate(order)}  # the last is best
-    trials = tuple(
-        ConfirmedTrial(
-            trial=trial, series={"accuracy": Remeasurement(search=0.9, test=(value, value + 0.001))}
-        )
-        for trial, value in values.items()
-    )
+    series = {t: Remeasurement(search=0.9, test=(v, v + 0.001)) for t, v in values.items()}
+    trials = tuple(ConfirmedTrial(trial=t, series={"accuracy": s}) for t, s in series.items())
     made = Confirmation(modes={"accuracy": "max"}, seeds=(1, 2), trials=trials)
     write(paths, made)
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
@@ -161,9 +152,7 @@ def test_confirm_takes_each_configuration_once(tune: Tune) -> None:
     once = one_per_configuration(lines)
     assert len({e.record.number for e in lines}) == len(once) < len(lines)
     assert once[0] is lines[0]
-    assert [e.record.id for e in once] == sorted(
-        (e.record.id for e in once), key=[e.record.id for e in lines].index
-    )
+    assert once == sorted(once, key=lines.index)
 
 
 def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.cli.conftest import Tune
 
 
 def test_report_writes_a_page(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 12})
     assert tune("report", "mine").out == f"page {paths.report}\n"
-    winner = json.loads(tune("best", "mine", "--json").out)["trial"]
+    winner = tune.best("mine")["trial"]
     assert f"Winner: {winner}, loss" in paths.report.read_text()
     assert tune("report", "mine", "--html", "own.html").out == f"page {tune.cwd / 'own.html'}\n"
     assert (tune.cwd / "own.html").read_text().count("<h2>") == 7
@@ -25,7 +23,7 @@ def test_compare_prints_a_row_for_each_sweep(tune: Tune) -> None:
     tune.sweep("upwards", mode="max", done=False)
     output = tune("compare", "mine", "other")
     assert [words[:2] for words in output.lines[1:]] == [["mine", "6"], ["other", "9"]]
-    best = json.loads(tune("best", "other", "--json").out)
+    best = tune.best("other")
     assert output.lines[2][2:4] == [best["trial"], f"{best['value']:.5g}"]
     output = tune("compare", "mine", "other", "--html", "both.html")
     assert output.out.endswith(f"page {tune.cwd / 'both.html'}\n")

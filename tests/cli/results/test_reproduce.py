@@ -17,10 +17,6 @@ from tests.cli.conftest import Tune
 from tests.cli.trained import DIGITS, trained
 from tuning.evaluation.reproduce import first_difference
 
-HERE = Environment(
-    source={"a.py": "1"}, data="x", versions={"torch": "2"}, hardware={"device": "c"}
-)
-
 
 def report(step: int, **metrics: float) -> Report:
     return Report(step=step, metrics=metrics, attempt=1, time=float(step))
@@ -37,14 +33,17 @@ def test_first_difference_of_two_curves() -> None:
 
 
 def test_differences_of_two_environments() -> None:
-    assert differences(HERE, HERE) == []
+    here = Environment(
+        source={"a.py": "1"}, data="x", versions={"torch": "2"}, hardware={"device": "c"}
+    )
     other = Environment(
         source={"a.py": "2", "b.py": "1"},
         data="y",
         versions={"torch": "3"},
         hardware={"device": "c", "workers": "2"},
     )
-    assert differences(HERE, other) == [
+    assert differences(here, here) == []
+    assert differences(here, other) == [
         "code: a.py, b.py",
         "data: x then, y now",
         "versions: torch 2 then, 3 now",

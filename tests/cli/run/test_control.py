@@ -63,8 +63,7 @@ def test_add_in_a_conditional_space(tune: Tune) -> None:
 
 
 def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
-    paths = tune.sweep("mine", done=False)
-    run = open_run(paths.root, make_spec(name="mine"))
+    paths, run = tune.begun()
     for upto in (2, 3, 9):
         train(run, run.next_trial(), upto=upto, value=lambda c, s: 1.0)
     assert tune("stop", "mine", "t0000").out == "stopped t0000\n"
@@ -84,16 +83,10 @@ def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
 
 
 def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
-    paths = tune.sweep("mine", done=False)
-    run = open_run(paths.root, make_spec(name="mine"))
-    train(run, run.next_trial(), upto=2)
+    paths, _ = tune.unfinished()
+    commands = "add mine x=0", "stop mine t0000", "stop mine", "pause mine"
     with acquire_lock(paths.lock):
-        output = [
-            tune("add", "mine", "x=0").out,
-            tune("stop", "mine", "t0000").out,
-            tune("stop", "mine").out,
-            tune("pause", "mine").out,
-        ]
+        output = [tune(*command.split()).out for command in commands]
     me = output[3].partition(" pauses now; go on with: tune resume mine\n")[0]
     assert output == [
         f"queued: it is the next trial that {me} starts\n",
@@ -101,12 +94,8 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
         f"{me} stops all running trials at the next report\n",
         f"{me} pauses now; go on with: tune resume mine\n",
     ]
-    assert [(c.do, c.trial) for c in pending_commands(paths)] == [
-        ("add", None),
-        ("stop", "t0000"),
-        ("stop", None),
-        ("pause", None),
-    ]
+    queued = [("add", None), ("stop", "t0000"), ("stop", None), ("pause", None)]
+    assert [(c.do, c.trial) for c in pending_commands(paths)] == queued
 
 
 def test_pause_without_a_driver_is_refused(tune: Tune) -> None:
