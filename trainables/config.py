@@ -69,11 +69,11 @@ class TrainableConfig(BaseModel):
         of its share), if there is such a field beside `batch_size` (samples per step, of all
         workers together).
         """
-        fields = type(self).model_fields
+        fields = vars(self)
         if not {"micro_batch_size", "batch_size"} <= fields.keys():
             return None
-        share = -(-getattr(self, "batch_size") // workers)  # noqa: B009 - looked up above
-        now: int = min(share, getattr(self, "micro_batch_size") or share)  # noqa: B009
+        share = -(-fields["batch_size"] // workers)
+        now: int = min(share, fields["micro_batch_size"] or share)
         return {"micro_batch_size": now // 2} if now > 1 else None
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
@@ -88,9 +88,9 @@ class TrainableConfig(BaseModel):
         Returns:
             The name of a field that prevents it, and what is wrong with it; or None.
         """
-        if not {"micro_batch_size", "batch_size"} <= type(self).model_fields.keys():
+        if not {"micro_batch_size", "batch_size"} <= vars(self).keys():
             return None
-        batch: int = getattr(self, "batch_size")  # noqa: B009 - looked up above
+        batch: int = vars(self)["batch_size"]
         uneven = ", ".join(str(n) for n in workers if batch % n)
         if not uneven:
             return None

@@ -30,13 +30,7 @@ SHARE = 0.05
 
 @dataclass(frozen=True)
 class TextDocument:
-    """One text.
-
-    Attributes:
-        unit: a digest; all documents of a unit are in the same split.
-        text: the document.
-        source: number of its file in the corpus.
-    """
+    """A text, and the number of its file; all documents of a unit are in the same split."""
 
     unit: str
     text: str
@@ -44,14 +38,10 @@ class TextDocument:
 
 
 @dataclass(frozen=True)
-class Bad:
-    """A part of the data that cannot be read."""
+class Unreadable:
+    """A part of the data that cannot be read: where it is, and why."""
 
-    where: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.why}"
+    problem: str
 
 
 @dataclass(frozen=True)
@@ -84,8 +74,8 @@ class Corpus:
         for source, path in enumerate(self.files):
             unit = _content_digest(path, self.cache) if self.by_file else None
             for text in _texts(path, self.data, whole=self.by_file):
-                if isinstance(text, Bad):
-                    self._handle_bad(text, warn)
+                if isinstance(text, Unreadable):
+                    self._handle(text, warn)
                     continue
                 if left is not None:
                     left -= len(text.encode())
@@ -93,10 +83,11 @@ class Corpus:
                         return
                 yield TextDocument(unit or _digest([text]), text, source)
 
-    def _handle_bad(self, bad: Bad, warn: Callable[[str], None]) -> None:
+    def _handle(self, part: Unreadable, warn: Callable[[str], None]) -> None:
         if self.data.on_bad_data == "fail":
-            raise UserError(f"{bad}; repair it, or skip such parts with data.on_bad_data: skip")
-        warn(str(bad))
+            repair = "repair it, or skip such parts with data.on_bad_data: skip"
+            raise UserError(f"{part.problem}; {repair}")
+        warn(part.problem)
 
 
 def open_corpus(data: DataConfig, cache: Path) -> Corpus:
@@ -176,7 +167,7 @@ def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
         yield root / path
 
 
-def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad]:
+def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Unreadable]:
     known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
     kind = known.get(path.suffix, "text") if data.format == "auto" else data.format
     if kind == "jsonl":
@@ -189,7 +180,7 @@ def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad]:
         yield from _blocks(path)
 
 
-def _jsonl(path: Path, field: str) -> Iterator[str | Bad]:
+def _jsonl(path: Path, field: str) -> Iterator[str | Unreadable]:
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -197,22 +188,23 @@ def _jsonl(path: Path, field: str) -> Iterator[str | Bad]:
             try:
                 row = json.loads(line)
             except ValueError as e:  # also bytes that are not UTF-8
-                yield Bad(f"{path}:{number}", f"not a JSON object ({e})")
+                yield Unreadable(f"{path}:{number}: not a JSON object ({e})")
                 continue
             if isinstance(row, dict) and isinstance(row.get(field), str):
                 yield row[field]
             else:
-                yield Bad(f"{path}:{number}", f"no text under '{field}' (set data.text_field)")
+                rule = f"no text under '{field}' (set data.text_field)"
+                yield Unreadable(f"{path}:{number}: {rule}")
 
 
-def _parquet(path: Path, field: str) -> Iterator[str | Bad]:
+def _parquet(path: Path, field: str) -> Iterator[str | Unreadable]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as e:
-        yield Bad(str(path), f"not a Parquet file ({_short(e)})")
+        yield Unreadable(f"{path}: not a Parquet file ({_short(e)})")
         return
     with table:
         names = table.schema_arrow.names
@@ -224,7 +216,7 @@ def _parquet(path: Path, field: str) -> Iterator[str | Bad]:
                 for batch in table.iter_batches(row_groups=[group], columns=[field]):
                     yield from (str(t) for t in batch.column(0).to_pylist() if t is not None)
             except (pa.ArrowException, OSError, ValueError) as e:
-                yield Bad(f"{path}: row group {group}", f"cannot be read ({_short(e)})")
+                yield Unreadable(f"{path}: row group {group}: cannot be read ({_short(e)})")
 
 
 def _short(error: Exception) -> str:

@@ -79,12 +79,9 @@ class Dataset:
 
 
 def prepare(config: CausalLMConfig, cache: Path, key: str | None = None) -> Dataset:
-    """The data of a configuration, built once; concurrent callers wait for it.
+    """The data of a configuration, built once in a folder that trials share; other callers wait.
 
-    Args:
-        config: of the trial.
-        cache: folder that trials share.
-        key: that the data must have; if it is cached, the text is not read.
+    With a `key`, the data must have that key. If it is cached, the text is not read.
 
     Raises:
         UserError: there is too little text, or it is not the text of `key`.

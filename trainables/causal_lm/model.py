@@ -74,14 +74,9 @@ def save_model(
     folder: Path,
     weights: dict[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write one `model.safetensors`, `config.json` and the tokenizer's files.
+    """Write one `model.safetensors`, `config.json` and the tokenizer's files to an existing folder.
 
-    Args:
-        model: gives the architecture.
-        config: of the trial.
-        dataset: gives the tokenizer.
-        folder: an existing one.
-        weights: a copy of the model's state to write; None for its current state.
+    `weights` is a copy of the model's state to write; None for its current state.
     """
     hf: Any = model
     with quiet_transformers():

@@ -38,8 +38,7 @@ def retry_when_full(write: Callable[[], T], paths: TrialPaths, step: int, wait_s
 
     Args:
         write: can be called again after a failure.
-        paths: files of the trial.
-        step: step of the checkpoint, for messages.
+        paths, step: the trial and the step of the checkpoint, for messages.
         wait_s: longest time to wait, in seconds.
 
     Returns:

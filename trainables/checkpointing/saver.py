@@ -68,11 +68,6 @@ class Saver:
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
         """Copy the state, after the previous checkpoint is finished; every rank calls this.
 
-        Args:
-            step: the trial's step.
-            save: saves this rank's part.
-            barrier: waits for all ranks.
-
         Raises:
             Exception: this copy or the previous checkpoint failed.
         """

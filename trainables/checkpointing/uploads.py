@@ -99,11 +99,7 @@ def make_uploads(job: TrialJob, rank: int) -> Uploads:
 
 
 def restore_newest(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
-    """The newest intact checkpoint of a trial: the folder's, or the mirror's if that is newer.
-
-    Args:
-        job: the trial.
-        here: the newest intact one in the folder.
+    """The newest intact checkpoint of a trial: `here` in its folder, or the mirror's if newer.
 
     Raises:
         OSError: the folder has none, and the mirror, which may have one of an earlier attempt,

@@ -20,7 +20,6 @@ class Sampler:
     Attributes:
         size: number of samples in the split.
         batch: samples per optimizer step, of all ranks together.
-        seed: the trial's seed.
 
     Raises:
         ValueError: the ranks cannot share a batch equally.
@@ -45,7 +44,7 @@ class Sampler:
         share = self.batch // self.world_size
         start = step * self.batch + self.rank * share
         epochs, offsets = np.divmod(np.arange(start, start + share, dtype=np.int64), self.size)
-        self._drop_epochs(int(epochs[0]))
+        self._epochs = {e: order for e, order in self._epochs.items() if e >= epochs[0]}
         return np.array(
             [self._permutation(int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
             dtype=np.int64,
@@ -56,10 +55,6 @@ class Sampler:
             order = np.random.default_rng([self.seed, epoch]).permutation(self.size)
             self._epochs[epoch] = order.astype(np.int64)
         return self._epochs[epoch]
-
-    def _drop_epochs(self, before: int) -> None:
-        for epoch in [e for e in self._epochs if e < before]:
-            del self._epochs[epoch]
 
 
 def shares(size: int, chunk: int, rank: int, world_size: int) -> list[slice]:

@@ -32,7 +32,6 @@ def gather(
         mine: updates of this rank, by their position in the round.
         owners: rank of each position.
         like: names, shapes and dtypes of the tensors.
-        worker: this rank.
     """
     if worker.world_size == 1:
         return [mine[position] for position in range(len(owners))]

@@ -13,10 +13,7 @@ from trainables.federated.config import FederatedConfig
 def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> list[Rows]:
     """Rows of each client, ascending; every row has one client, every client at least one row.
 
-    Args:
-        config: the partition's settings.
-        size: rows of the split.
-        groups: gives the label or source of each row, see `Client.groups`.
+    The split has `size` rows; `groups` gives the label or source of each, see `Client.groups`.
 
     Raises:
         ValueError: there are fewer rows than clients.

@@ -27,7 +27,6 @@ class Lane:
 
     Attributes:
         id: its name in the broker.
-        workers: ranks.
         num_trials: how many it was given.
         is_cancelled: whether its start was given up.
         failure: how its processes failed, one line; None while they have not.
@@ -35,7 +34,6 @@ class Lane:
 
     Args:
         spec: what its workers hold.
-        broker: of the sweep.
         max_growth: bytes beyond its baseline after which it is retired.
         after: a lane that starts first: on few cores, one lane that is up takes a trial earlier
             than two lanes that are both half up.

@@ -24,7 +24,6 @@ class LanePool:
     Args:
         spec: what the workers of one lane hold.
         sizes: for each trial at once, its workers to begin with.
-        broker: of the sweep.
         trials_per_lane: None for any number.
         max_growth: bytes beyond its baseline after which a lane is retired.
     """

@@ -30,7 +30,6 @@ class LaneTask:
 
     Attributes:
         lane_id: its name in the broker.
-        broker: of the sweep.
         gpus_per_worker: below 1, the part of a device that each worker may use.
         max_growth: bytes beyond the baseline that do not count as a leak.
     """

@@ -66,10 +66,7 @@ def fit(
     """Run a train loop in a `TorchTrainer`, to its end.
 
     Args:
-        loop: run by every worker.
-        config: its argument.
-        spec: the workers.
-        run: Ray Train's settings.
+        loop: run by every worker, with `config`.
         trainer: the class to use; None for Ray Train's own.
 
     Raises:

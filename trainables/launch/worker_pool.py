@@ -28,9 +28,7 @@ class WorkerPool(Protocol):
     def release(self, key: str, *, unusable: bool = False) -> None:
         """The attempt has ended for the driver; if it is still running, stop it.
 
-        Args:
-            key: of the attempt.
-            unusable: its processes must not run another one.
+        `unusable`: its processes must not run another one.
         """
 
     def retire_idle(self, keep: int) -> None:
@@ -92,7 +90,6 @@ def launch(
         isolation: how much trials share. Loops written for Ray Train share nothing.
         spec: what the workers of one trial hold; each attempt says how many there are.
         sizes: for each trial at once, its workers to begin with.
-        broker: of the sweep.
     """
     if resolve(trainable).uses_ray_train:
         return FreshWorkerPool(spec, broker)

@@ -25,7 +25,6 @@ def identity(
         source: digests of the training code's files, see `Trainable.source`.
         config: nested. Files and folders that it names count by size and time of change; data on
             a hub count by name.
-        seed: the trial's seed.
         conditions: other plain data that matters, such as the number of workers and the last step.
     """
     parts = {

@@ -32,8 +32,8 @@ def current_environment(
 
     Args:
         source: digests of the training code's files, see `Trainable.source`.
-        device: the device of rank 0.
-        workers: number of ranks of the trial.
+        device: of rank 0.
+        workers: number of ranks.
     """
     import torch
 

@@ -66,8 +66,7 @@ def prepare_attempt(
     Damaged checkpoints are moved aside; the folders of earlier attempts are deleted.
 
     Args:
-        paths: files of the trial.
-        attempt: number of the new attempt.
+        paths, attempt: of the new attempt.
         keep: largest number of checkpoints to link.
         snapshot: makes Ray Train's list of checkpoints from their names, the newest last.
 
