@@ -5,6 +5,7 @@ import logging
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,10 @@ from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.paths import TrialPaths
-from results.records.trial import read_reports
+from results.records.trial import Report, read_reports
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
 from trainables.checkpointing.uploads import MirrorUploads, make_uploads, restore_newest
+from trainables.job import Answer
 from trainables.runtime.preemption import Preempted
 from trainables.worker import Worker
 
@@ -29,9 +31,8 @@ def place(tmp_path: Path) -> MirrorLocation:
     return found
 
 
-def worker_of(folder: Path, place: MirrorLocation, **options: object) -> Worker:
-    options = {"checkpoint_every": 1, "mirror": place, **options}
-    return make_worker(folder, **options)
+def worker_of(folder: Path, place: MirrorLocation, **options: Any) -> Worker:
+    return make_worker(folder, checkpoint_every=1, mirror=place, **options)
 
 
 def save(folder: Path) -> None:
@@ -91,15 +92,13 @@ def test_upload_error_does_not_fail_training(
 
 def test_mirror_restores_a_lost_trial_folder(tmp_path: Path, place: MirrorLocation) -> None:
     whole = run_trial(tmp_path / "whole", "digits", CONFIG)
-    folder, gone = tmp_path / "t0000", threading.Event()
+    folder = tmp_path / "t0000"
 
     class Leaves(RecordingChannel):
-        def report(self, report):  # type: ignore[no-untyped-def]
-            answer = super().report(report)
+        def report(self, report: Report) -> Answer:
             if report.step == 3:
-                gone.set()
                 raise Preempted("the machine is gone")
-            return answer
+            return super().report(report)
 
     with pytest.raises(Preempted):
         run_trial(folder, "digits", CONFIG, channel=Leaves(), checkpoint_every=1, mirror=place)

@@ -10,6 +10,7 @@ import pytest
 from results.paths import TrialPaths
 from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
+from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import (
     RecordingChannel,
     make_worker,
@@ -69,7 +70,7 @@ def test_sigterm_at_the_final_report_ends_the_trial(
 def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, when: str, restore_handler: Callable[[], None]
 ) -> None:
-    config = {"hidden_units": 8, "num_layers": 1, "epochs": 3, "batch_size": 256}
+    config = EXAMPLES["digits"].config
     came_to = [] if when == "make_network" else [1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))

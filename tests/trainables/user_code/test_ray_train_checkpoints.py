@@ -35,34 +35,21 @@ def reported(paths: TrialPaths, attempt: int, step: int, *, manifest: bool = Tru
     return folder
 
 
-def flip(folder: Path, paths: TrialPaths) -> None:
-    (folder / "state.pt").write_bytes(b"state of x")
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped": lambda folder: (folder / "state.pt").write_bytes(b"state of x"),
+    "truncated": lambda folder: os.truncate(folder / "state.pt", 2),
+    "incomplete": lambda folder: (folder / "nested" / "manifest.json").unlink(),
+}
 
 
-def truncate(folder: Path, paths: TrialPaths) -> None:
-    os.truncate(folder / "state.pt", 2)
-
-
-def remove_a_file(folder: Path, paths: TrialPaths) -> None:
-    (folder / "nested" / "manifest.json").unlink()
-
-
-def tear_the_manifest(folder: Path, paths: TrialPaths) -> None:
-    paths.ray_train_manifest(folder).write_text('{"step": 3, "fil')
-
-
-def lose_the_manifest(folder: Path, paths: TrialPaths) -> None:
-    paths.ray_train_manifest(folder).unlink()
-
-
-@pytest.mark.parametrize("damage", [flip, truncate, remove_a_file])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
-    paths: TrialPaths, caplog: pytest.LogCaptureFixture, damage: Callable[[Path, TrialPaths], None]
+    paths: TrialPaths, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     reported(paths, 1, 1)
     reported(paths, 1, 2)
     newest = reported(paths, 1, 3)
-    damage(newest, paths)
+    DAMAGES[damage](newest)
     with caplog.at_level(logging.WARNING):
         assert prepare_attempt(paths, 2, 2, checkpoint_snapshot) == 2
     assert (paths.ray_train / f"{newest.name}.damaged").is_dir()
@@ -73,12 +60,12 @@ def test_damaged_checkpoint_is_moved_aside_for_the_previous_one(
     assert paths.ray_train_attempts() == [here]
 
 
-@pytest.mark.parametrize("damage", [tear_the_manifest, lose_the_manifest])
-def test_checkpoint_without_a_manifest_is_ignored(
-    paths: TrialPaths, damage: Callable[[Path, TrialPaths], None]
-) -> None:
+@pytest.mark.parametrize("torn", [True, False])
+def test_checkpoint_without_a_manifest_is_ignored(paths: TrialPaths, torn: bool) -> None:
     reported(paths, 1, 2)
-    damage(reported(paths, 1, 3), paths)
+    newest = reported(paths, 1, 3, manifest=False)
+    if torn:
+        paths.ray_train_manifest(newest).write_text('{"step": 3, "fil')
     assert prepare_attempt(paths, 2, 1, checkpoint_snapshot) == 2
     assert prepare_attempt(paths, 3, 1, checkpoint_snapshot) == 2  # from what attempt 2 was given
 
