@@ -1,4 +1,4 @@
-"""What a sweep leaves behind: records, checkpoints, analysis, averages and exports. No Ray."""
+"""Results of a sweep: records, checkpoints, analysis, averages and exports. No Ray."""
 
 from __future__ import annotations
 

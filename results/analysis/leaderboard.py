@@ -74,11 +74,11 @@ def read_leaderboard(paths: SweepPaths, metric: str, mode: str) -> list[TrialSum
 
 
 def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
-    """Best first, then trials that break an outcome constraint, failed ones, and those without a
+    """Best first, then trials that violate an outcome constraint, failed ones, and those without a
     value; ties by id.
 
     Configurations with several seeds are compared by their mean. Their trials stay together, best
-    seed first. A configuration counts as failed, or as breaking a constraint, if one seed does.
+    seed first. A configuration counts as failed, or as violating a constraint, if one seed does.
     """
     ranked = [_with_mean(group) for group in group_by_configuration(lines)]
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
@@ -116,8 +116,8 @@ def _rank(
     value = line.value if line.mean is None else line.mean
     rank = 0.0 if value is None else cost(value, mode)
     failed = any(e.record.state is TrialState.FAILED for e in group)
-    broken_constraints = any(e.record.broken_constraints for e in group)
-    return line.value is None, failed, broken_constraints, rank, line.record.id
+    violated_constraints = any(e.record.violated_constraints for e in group)
+    return line.value is None, failed, violated_constraints, rank, line.record.id
 
 
 def _rank_in_group(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:

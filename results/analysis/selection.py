@@ -86,8 +86,8 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
     objectives = selection_objectives(spec, select)
     if len(objectives) > 1 and select.at == "best":
         raise UserError(
-            "select.at: several objectives are not compared at their best, which is at different "
-            "steps for each; last or smoothed"
+            "select.at: several objectives cannot be compared at their best values, which are at "
+            "different steps; use last or smoothed"
         )
     found: list[TrialSummary] = []
     trials = list(read_trials_with_reports(paths))
@@ -100,11 +100,11 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
             found.append(replace(line, value=value, values={**line.values, **point}))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
-        if any(record.broken_constraints for record, _ in trials):
-            names += " and keeps the outcome constraints"
+        if any(record.violated_constraints for record, _ in trials):
+            names += " and satisfies the outcome constraints"
         raise UserError(
             f"{paths.root}: none of {len(trials)} trials has a finite {names} yet; "
-            f"see what happened with: tune show {paths.name}"
+            f"see: tune show {paths.name}"
         )
     if len(objectives) == 1:
         return rank_trials(found, spec.mode)

@@ -6,9 +6,9 @@ Rules that every method keeps (`tests/results/averaging/test_methods.py`):
 - The result does not depend on the order of the models, the piece size or the number of threads.
 - The mean of copies of one model is that model, bit for bit, for any weights.
 - A NaN or an infinity is refused, by the name of the tensor.
-- Tensors that are not float64, float32, float16 or bfloat16 (masks, quantised blocks) have no mean:
-  they must be equal in all models. Of BatchNorm's counters the largest is taken.
-- LoRA factors are averaged as the updates that they stand for (see `adapters`).
+- Tensors that are not float64, float32, float16 or bfloat16 (masks, quantised blocks) are not
+  averaged: they must be equal in all models. The result has the largest of BatchNorm's counters.
+- For LoRA factors, the updates B A are averaged (see `adapters`).
 """
 
 from results.averaging.method import METHODS, Method, make_method

@@ -2,7 +2,7 @@
 
 The mean of updates of rank r has a higher rank. Where all models share one factor the mean is
 exact; elsewhere the result is the nearest update of the same rank (truncated SVD, Eckart and Young
-1936), computed from the small factors, and `rank_loss` says how much is lost. The result has the
+1936), computed from the small factors, and `rank_loss` is the part that is lost. The result has the
 tensor names and shapes of its sources, so it loads wherever they do.
 """
 
@@ -97,8 +97,8 @@ class Adapters:
         needed = 8 * tensor.size * (3 * models + 2)
         if needed > self._max_memory:
             raise UserError(
-                f"the mean of LoRA factor '{name}' needs {needed / 1e6:.0f} MB of memory, and may "
-                f"take {self._max_memory / 1e6:.0f} MB"
+                f"the mean of LoRA factor '{name}' needs {needed / 1e6:.0f} MB of memory, but "
+                f"the limit is {self._max_memory / 1e6:.0f} MB"
             )
         with FileStack(name, self._models, ReadBuffers(tensor.size)) as stack:
             whole = slice(0, tensor.size)
@@ -111,7 +111,9 @@ def _pairs(layout: Layout) -> dict[str, tuple[str, str]]:
     for name, tensor in layout.tensors.items():
         found = _FACTOR.fullmatch(name)
         if _OTHER.search(name) or (found and tensor.dtype not in STORED):
-            raise UserError(f"{layout.path}: '{name}' belongs to an adapter that has no mean")
+            raise UserError(
+                f"{layout.path}: '{name}' belongs to an adapter that cannot be averaged"
+            )
         if found is None:
             continue
         kind = found[2]

@@ -1,4 +1,4 @@
-"""What an averaging method is, and the dict of all methods."""
+"""The base class of averaging methods, and the dict of all methods."""
 
 from __future__ import annotations
 

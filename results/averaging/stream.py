@@ -40,7 +40,7 @@ _OWN_BUFFERS = 5
 
 @dataclass(frozen=True)
 class Averaged:
-    """What was written.
+    """The written files.
 
     Attributes:
         files: the files that hold tensors.
@@ -144,7 +144,7 @@ def _piece_size_and_threads(method: Method, models: int, max_memory: int) -> tup
     if not piece_size:
         raise UserError(
             f"an average of {models} models by method {method.name()} needs at least "
-            f"{row * GRAIN / 1e6:.1f} MB of memory, and may take {max_memory / 1e6:.1f} MB"
+            f"{row * GRAIN / 1e6:.1f} MB of memory, but the limit is {max_memory / 1e6:.1f} MB"
         )
     of_one = piece_size * (row + 8 * PIECES_PER_TASK * TASKS_AHEAD)
     threads = max(1, min(available_cpus(), max_memory // of_one)) if method.linear else 1

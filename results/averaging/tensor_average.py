@@ -122,7 +122,7 @@ class TensorAverager:
                 if read(other) != expected:
                     raise UserError(
                         f"{first.path} and {other.path} cannot be averaged: tensor '{stack.name}' "
-                        f"differs, and {tensor.dtype} has no mean"
+                        f"differs, and {tensor.dtype} is not averaged"
                     )
             yield expected
 

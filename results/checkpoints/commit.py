@@ -83,9 +83,9 @@ def create_staging(folder: Path) -> None:
 def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     """Make everything in a folder durable, and rename it to its final name.
 
-    A crash before the rename leaves `final` unchanged. An existing `final` (the step was done
-    again) is exchanged in one system call. File systems that cannot exchange names (NFS) need two
-    renames; between them readers fall back to an older checkpoint.
+    A crash before the rename leaves `final` unchanged. An existing `final` (the step was
+    repeated) is exchanged in one system call. File systems that cannot exchange names (NFS) need
+    two renames; between them readers fall back to an older checkpoint.
 
     Args:
         folder: complete, on the same file system as `final`; does not exist afterwards.

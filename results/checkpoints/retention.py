@@ -1,4 +1,4 @@
-"""Which checkpoints of a trial are kept: the newest, the best, and one per rung."""
+"""Selects the checkpoints of a trial to keep: the newest, the best, and one per rung."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from results.records.trial import Report
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints of a trial are kept.
+    """Rules that select the checkpoints of a trial to keep.
 
     Attributes:
         newest: number of newest intact checkpoints, at least 1.
         best: number of best checkpoints by the metric.
-        metric, mode: what best means; `min` or `max`.
+        metric, mode: define the best ones; mode is `min` or `max`.
         rungs: times of the scheduler's clock at which trials are compared. The first checkpoint at
             or after each rung is kept.
         clock: the metric that is the scheduler's clock; the step if a trial does not report it.

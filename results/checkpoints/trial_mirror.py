@@ -33,7 +33,7 @@ _NAME = re.compile(r"step_(\d{8,})\.attempt_(\d{4,})\.([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class MirrorLocation:
-    """Where a sweep is mirrored. Plain data: it is sent between processes and machines.
+    """Place of a sweep's mirror. Plain data: it is sent between processes and machines.
 
     Attributes:
         address: location of all mirrored sweeps, such as `s3://bucket/prefix`.
@@ -75,7 +75,7 @@ class MirroredCheckpoint:
 
 
 class TrialMirror:
-    """The mirrored checkpoints of one trial, from the view of one attempt."""
+    """The mirrored checkpoints of one trial, as one attempt sends and fetches them."""
 
     def __init__(self, location: MirrorLocation, trial_id: str, attempt: int) -> None:
         self._sweep, self._token = location.open(), location.token
@@ -143,7 +143,7 @@ class TrialMirror:
         return None
 
     def discard_unknown(self) -> None:
-        """Delete checkpoints that no record of this driver knows.
+        """Delete checkpoints of attempts that this driver's records do not have.
 
         They have this attempt's number or a higher one and another token: a driver that had lost
         the sweep sent them.

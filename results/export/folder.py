@@ -19,7 +19,7 @@ _WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What the model card says.
+    """Content of the model card.
 
     Attributes:
         value: the model's own value of the metric; None when it was not measured.

@@ -1,4 +1,4 @@
-"""What an export format is: how it writes a model, and which runtimes verify the copy."""
+"""The base class of export formats, and the dict of all formats."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _MESSAGE_CHARS = 2000
 
 @dataclass(frozen=True)
 class Case:
-    """One input: its shape, and how far the copy's output is from the original's."""
+    """One input: its shape, and the distance of the copy's output from the original's."""
 
     shape: tuple[int, ...]
     max_abs_error: float
@@ -41,10 +41,10 @@ class Verification:
     """The result of one runtime, as in `export_report.json`.
 
     Attributes:
-        runtime: what ran the copy, with its version.
+        runtime: name and version of the program that ran the copy.
         cases: one for each example input.
         tokens_equal: whether the copy's tokenizer gives the same ids; None without a tokenizer.
-        problem: why there are no numbers, in the runtime's own words.
+        problem: why the runtime gave no output; None if it gave one.
     """
 
     runtime: str

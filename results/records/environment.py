@@ -52,7 +52,7 @@ def differences(then: Environment, now: Environment) -> list[str]:
         ("versions", _listed(then.versions, now.versions)),
         ("hardware", _listed(then.hardware, now.hardware)),
     ]
-    return [f"{kind}: {said}" for kind, said in lines if said]
+    return [f"{kind}: {text}" for kind, text in lines if text]
 
 
 def tags(environment: Environment) -> dict[str, str]:

@@ -14,7 +14,7 @@ from results.records.machines import Machine
 
 
 class Remedy(StrEnum):
-    """What the driver does about a failure."""
+    """The driver's reaction to a failure."""
 
     RETRY = "retry"
     RETRY_ELSEWHERE = "retry_elsewhere"
@@ -31,7 +31,7 @@ class Remedy(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt failed. Each cause has its own budget of attempts."""
+    """Cause of a failure. Each cause has its own budget of attempts."""
 
     BUG = "bug"
     PREEMPTION = "preemption"
@@ -44,7 +44,7 @@ class Failure:
 
     Attributes:
         error: one line with rank, exception type and message.
-        remedy: what the driver does about it.
+        remedy: the driver's reaction.
         cause: the budget of attempts that it is charged to.
         blamed: machines that the next attempts avoid.
     """
@@ -108,7 +108,7 @@ def classify(
         log: the end of the ranks' logs.
         patterns: the user's regular expressions, searched in error and log, with their remedies.
             The first match wins, before all other rules.
-        on_oom: the remedy when memory was not enough.
+        on_oom: the remedy for exhausted memory.
     """
     for pattern, remedy in (patterns or {}).items():
         if re.search(pattern, f"{error}\n{log}"):
@@ -124,10 +124,10 @@ def classify(
 
 
 def _died(error: str, log: str, on_oom: Remedy) -> Failure:
-    """A process died without raising an error; its log may tell why."""
+    """A process died without raising an error; its log may show the cause."""
     if _HUNG.search(log):
-        said = "a rank was silent for longer than failure.hang_timeout; the stacks are in the logs"
-        return Failure(f"hung: {said}", Remedy.RETRY, Cause.BUG)
+        why = "a rank was silent for longer than failure.hang_timeout; the stacks are in the logs"
+        return Failure(f"hung: {why}", Remedy.RETRY, Cause.BUG)
     if re.search(r"std::bad_alloc|[Cc]an(no|')t allocate memory", log):
         return Failure(error, on_oom, Cause.BUG)
     return Failure(error, Remedy.RETRY, Cause.INFRASTRUCTURE)

@@ -59,7 +59,7 @@ class Attempt(_Model):
         workers: number of ranks; an elastic trial changes it from attempt to attempt.
         blamed: machines on which the attempt failed.
         kept_off: machines to avoid, because earlier attempts failed there.
-        in_place: whether it ran on such a machine all the same, because there was no other.
+        in_place: whether it ran on such a machine nevertheless, because there was no other.
     """
 
     number: int
@@ -79,11 +79,11 @@ class Attempt(_Model):
 
     @property
     def where(self) -> str:
-        """How the attempt avoided machines on which earlier ones failed, in words."""
+        """The machines that the attempt avoids because earlier ones failed there, in words."""
         names = ", ".join(map(str, self.kept_off))
         if self.in_place:
-            return f"there is no machine but {names}, so it is tried there again"
-        return f"kept off {names}" if names else ""
+            return f"no machine other than {names} fits, so it runs there again"
+        return f"avoids {names}" if names else ""
 
     @property
     def seconds(self) -> float:
@@ -126,7 +126,8 @@ class TrialRecord(_Model):
         lineage: the weights that it inherited, oldest first; `params` are the newest ones.
         replicate: which of its configuration's seeds it has, counted from 0; see
             `results.analysis.replicates`.
-        violations: the amount by which it breaks each outcome constraint; at most 0 if it keeps it.
+        violations: the amount by which it violates each outcome constraint; at most 0 if it
+            satisfies it.
     """
 
     id: str
@@ -146,14 +147,14 @@ class TrialRecord(_Model):
     violations: dict[str, float] = Field(default_factory=dict)
 
     @property
-    def broken_constraints(self) -> tuple[str, ...]:
-        """Outcome constraints that it breaks."""
+    def violated_constraints(self) -> tuple[str, ...]:
+        """Outcome constraints that it violates."""
         return tuple(text for text, amount in self.violations.items() if amount > 0)
 
     @property
     def eligible(self) -> bool:
-        """Whether it can win: it did not fail, and keeps all outcome constraints."""
-        return self.state is not TrialState.FAILED and not self.broken_constraints
+        """Whether it can win: it did not fail, and satisfies all outcome constraints."""
+        return self.state is not TrialState.FAILED and not self.violated_constraints
 
     @property
     def config_failed(self) -> bool:

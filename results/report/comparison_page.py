@@ -25,7 +25,7 @@ def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
     sections = [
         PageSection("Side by side", header=header, rows=rows),
         PageSection("Best value by cost", plot=plot(progress(summaries))),
-        PageSection("What differs in the sweep files", header=["key", *names], rows=differing),
+        PageSection("Differences of the sweep files", header=["key", *names], rows=differing),
     ]
     lead = [f"{goal(spec)}; cost in worker-{_unit(summaries).name} of all attempts"]
     write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])

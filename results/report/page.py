@@ -96,7 +96,7 @@ def _winner(data: SweepData) -> list[str]:
         lines.append(f"Second is {rival} with {number(others[0].value)}: {difference}.")
     if not data.selection.confirmed:
         lines.append(
-            f"The best of many noisy values is too optimistic: measure it again with "
+            f"The best of many noisy values is biased: measure it again with "
             f"tune best {data.spec.name} --confirm 3."
         )
     return lines

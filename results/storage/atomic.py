@@ -84,8 +84,8 @@ def disk_full_error(path: Path, size: int) -> UserError:
     """The error for `size` bytes of a file that could not be written."""
     free = shutil.disk_usage(path.parent).free
     return UserError(
-        f"{path}: No space left on device for {size} bytes ({free} free, quotas apart); make room, "
-        "then go on with tune resume"
+        f"{path}: No space left on device for {size} bytes ({free} free, without quotas); free "
+        "some space, then run tune resume"
     )
 
 

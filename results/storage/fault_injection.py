@@ -64,10 +64,10 @@ def fault_point(point: str) -> None:
     Raises:
         UserError: the variable names an unknown point, or a count below 1.
     """
-    asked = os.environ.get(VARIABLE)
-    if not asked:
+    setting = os.environ.get(VARIABLE)
+    if not setting:
         return
-    name, nth = _parse(asked)
+    name, nth = _parse(setting)
     if name != point:
         return
     with _lock:
@@ -77,12 +77,12 @@ def fault_point(point: str) -> None:
 
 
 @cache
-def _parse(asked: str) -> tuple[str, int]:
-    name, _, count = asked.rpartition(":")
+def _parse(setting: str) -> tuple[str, int]:
+    name, _, count = setting.rpartition(":")
     if not count.isdigit():
-        name, count = asked, "1"
+        name, count = setting, "1"
     if name not in POINTS:
         raise UserError(f"{VARIABLE}: unknown point '{name}'{suggest(name, POINTS)}")
     if int(count) < 1:
-        raise UserError(f"{VARIABLE}: must be point or point:n with n >= 1, got '{asked}'")
+        raise UserError(f"{VARIABLE}: must be point or point:n with n >= 1, got '{setting}'")
     return name, int(count)

@@ -1,4 +1,4 @@
-"""Who may write to a sweep folder: each owner has a token, and a stale owner is refused."""
+"""Fencing: each owner of a sweep folder has a token, and writes of a stale owner are refused."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Owner:
         held = read_lock(self.lock)
         by = f"taken over by process {held['pid']} on {held['host']}" if held else "without owner"
         raise OwnershipLostError(
-            f"{self.lock.parent}: {by} since this driver was heard of last; "
-            f"it writes nothing more (see: tune show {self.lock.parent})"
+            f"{self.lock.parent}: {by}, so this driver stops and writes nothing more "
+            f"(see: tune show {self.lock.parent})"
         )
 
 

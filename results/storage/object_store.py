@@ -154,8 +154,8 @@ def open_object_store(address: str) -> ObjectStore:
     try:
         files, base = FileSystem.from_uri(_with_retry_limit(address))
     except (ArrowException, OSError) as e:
-        said = str(e).splitlines()[0]
-        raise UserError(redact(f"{address}: {said}; write s3://bucket/prefix or gs://…")) from e
+        reason = str(e).splitlines()[0]
+        raise UserError(redact(f"{address}: {reason}; write s3://bucket/prefix or gs://…")) from e
     if not base.strip("/"):
         raise UserError(redact(f"{address}: names no bucket; write s3://bucket/prefix or gs://…"))
     plain, _, _ = address.partition("?")
@@ -180,14 +180,14 @@ def check_object_store(objects: ObjectStore) -> None:
 
 def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
     """One line for an error of the storage: what is wrong and what to do."""
-    said = str(error)
-    if any(word in said for word in _REFUSED):
+    text = str(error)
+    if any(word in text for word in _REFUSED):
         why = "refused the credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    elif any(word in said for word in _NO_BUCKET):
+    elif any(word in text for word in _NO_BUCKET):
         bucket = objects.root.partition("/")[0]
-        why = f"there is no bucket '{bucket}'; make it, or name another"
+        why = f"there is no bucket '{bucket}'; create it, or name another"
     else:
-        why = f"cannot be reached ({said.partition(';')[0].strip()}); see AWS_ENDPOINT_URL"
+        why = f"cannot be reached ({text.partition(';')[0].strip()}); see AWS_ENDPOINT_URL"
     return UserError(redact(f"{objects.address}: {why}"))
 
 

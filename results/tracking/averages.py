@@ -1,4 +1,4 @@
-"""What a tracker shows of an average of weights, read from the folder of the soup."""
+"""Data of an average of weights for a tracker, read from the folder of the soup."""
 
 from __future__ import annotations
 

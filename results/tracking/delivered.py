@@ -1,4 +1,4 @@
-"""`delivered.json`: which finished trials need no delivery any more, and how the session ended."""
+"""`delivered.json`: finished trials that are delivered, and the end of the session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Delivered:
     """What was delivered to one destination. A lost file costs queries to the sink, no data.
 
     Args:
-        destination: identifies the sink; what another sink has got does not count.
+        destination: identifies the sink; deliveries to other sinks do not count.
     """
 
     def __init__(self, paths: SweepPaths, destination: str) -> None:

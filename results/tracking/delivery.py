@@ -37,7 +37,7 @@ UNFENCED = NullFence()
 
 
 class Sink(Protocol):
-    """Where a sweep is delivered.
+    """Destination of a delivery.
 
     The background thread calls the methods; they may raise anything. Calls may repeat what was
     delivered before; the sink stores it once.
@@ -72,7 +72,7 @@ class Delivery:
     Args:
         open_sink: creates the sink, in the thread; called again after each failure.
         name: of the sink, for messages.
-        destination: identifies the sink: what one has got, another has not.
+        destination: identifies the sink; each sink has its own list of delivered trials.
         fence: checked before writes; after an `OwnershipLostError` nothing more is delivered.
     """
 
@@ -204,7 +204,9 @@ class Delivery:
         self._delivered.add(record)
 
     def _on_failed(self, error: Exception) -> None:
-        self._sink = None  # it is unknown how much of the last call it stored: the next one asks
+        self._sink = (
+            None  # it is unknown how much of the last call it stored: a new one queries that
+        )
         self._positions.clear()
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")

@@ -1,4 +1,4 @@
-"""What a tracker shows of a finished trial in addition to its reports, read from its files."""
+"""Data of a finished trial for a tracker, in addition to its reports, read from its files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """What a tracker shows of the sweep as a whole.
+    """Data of the sweep as a whole for a tracker.
 
     Attributes:
         key: identifies the sweep, also after its folder was moved or renamed.
@@ -26,7 +26,7 @@ class SweepFacts:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended.
+    """The end of a session.
 
     Attributes:
         status: FINISHED, KILLED (interrupted) or FAILED.
@@ -41,7 +41,7 @@ class Tracker(Protocol):
     """Copies the content of a sweep folder elsewhere. Methods never raise; only `close` waits."""
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
-        """A trial's files have changed; `reported` says whether by a report."""
+        """A trial's files have changed; `reported`: a report was added."""
 
     def close(self, ending: Ending, timeout: float) -> str | None:
         """The session has ended: deliver the rest, for about `timeout` seconds.

@@ -80,22 +80,21 @@ def test_best_and_export_without_a_winner(tune: Tune) -> None:
     root = tune.sweep("mine", done=False).root
     for command in ("best", "export"):
         assert tune.refused(command, "mine") == (
-            f"{root}: none of 0 trials has a finite 'loss' yet; "
-            "see what happened with: tune show mine\n"
+            f"{root}: none of 0 trials has a finite 'loss' yet; see: tune show mine\n"
         )
 
 
 def test_average_with_too_few_models(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 3})
     assert tune.refused("average", "mine") == (
-        f"{paths.root}: no trial has both a finite 'loss' and a whole checkpoint with "
-        "model.safetensors; see what there is with: tune show mine\n"
+        f"{paths.root}: no trial has both a finite 'loss' and an intact checkpoint with "
+        "model.safetensors; see: tune show mine\n"
     )
     winner = tune.best("mine")["trial"]
-    assert tune.refused("export", "mine") == (f"mine: trial {winner} has no whole checkpoint\n")
+    assert tune.refused("export", "mine") == (f"mine: trial {winner} has no intact checkpoint\n")
     add_checkpoint(paths, "t0001", 1)
     assert tune.refused("average", "mine") == (
-        "mine: only t0001 has a finite 'loss' and a whole checkpoint, and an average takes two; "
+        "mine: only t0001 has a finite 'loss' and an intact checkpoint, and an average needs two; "
         "export it: tune export mine\n"
     )
 

@@ -96,6 +96,6 @@ def test_retry_elsewhere_takes_another_machine(
     assert ran_on[1] != ran_on[0]
     assert second.kept_off == first.blamed
     assert (third.in_place, third.kept_off) == (True, first.blamed + second.blamed)
-    assert "there is no machine but " in out
+    assert "no machine other than " in out
     assert record.state is TrialState.COMPLETED
     survived(tune.paths("sick"))

@@ -53,7 +53,7 @@ def run_local(job: TrialJob, channel: Channel) -> None:
 
     Raises:
         UserError: the trainable is a loop for Ray Train, which runs only under Ray.
-        Preempted: a rank got a SIGTERM; the trial has a whole checkpoint.
+        Preempted: a rank got a SIGTERM; the trial has a complete checkpoint.
     """
     import torch
     import torch.distributed as dist

@@ -78,7 +78,9 @@ def main() -> None:
     except OSError as e:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        sys.stderr.write(f"{e.filename or 'disk'}: {e.strerror}; make room, then tune resume\n")
+        sys.stderr.write(
+            f"{e.filename or 'disk'}: {e.strerror}; free some space, then run tune resume\n"
+        )
         sys.exit(2)
     except UserError as e:
         for problem in e.problems:

@@ -89,7 +89,7 @@ def _cells(
     record, step, (value, *others) = row
     return [
         Text(record.id + " *" * (record.id in best)),
-        Text("infeasible", "magenta") if record.broken_constraints else _state(record),
+        Text("infeasible", "magenta") if record.violated_constraints else _state(record),
         Text(str(step)),
         Text(number(value)),
         *[Text(means.get(record.id, ""))] * bool(means),

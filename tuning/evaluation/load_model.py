@@ -111,7 +111,7 @@ def _select_trial(
     record = entry.record
     found = newest_intact(paths.trial(record.id))
     if found is None:
-        raise UserError(f"{paths.name}: trial {record.id} has no whole checkpoint")
+        raise UserError(f"{paths.name}: trial {record.id} has no intact checkpoint")
     card = ModelCard(
         spec.name,
         spec.metric,

@@ -116,6 +116,6 @@ def _weights(files: TrialPaths) -> Path:
     found = newest_intact(files)
     if found is None:
         raise UserError(
-            f"{files.root}: no whole checkpoint to evaluate; confirm with fresh seeds instead"
+            f"{files.root}: no intact checkpoint to evaluate; confirm with fresh seeds instead"
         )
     return found.folder

@@ -38,7 +38,7 @@ Ranked = Sequence[tuple[float, Candidate]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to average the weights.
+    """Settings of an average.
 
     Attributes:
         weights: of the candidates, if the method takes weights.

@@ -78,13 +78,13 @@ def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Can
             continue
         checkpoint = newest_intact(paths.trial(line.record.id))
         if checkpoint is None or WEIGHTS not in checkpoint.manifest.files:
-            log.warning("trial %s left out: no whole checkpoint with weights", line.record.id)
+            log.warning("trial %s left out: no intact checkpoint with weights", line.record.id)
             continue
         found.append(_of(checkpoint, line.record.id, line.value))
     if not found:
         raise UserError(
-            f"{paths.root}: no trial has both a finite '{metric}' and a whole checkpoint with "
-            f"{WEIGHTS}; see what there is with: tune show {paths.name}"
+            f"{paths.root}: no trial has both a finite '{metric}' and an intact checkpoint with "
+            f"{WEIGHTS}; see: tune show {paths.name}"
         )
     return found
 
@@ -103,7 +103,7 @@ def named_trials(
     every = best_trials(paths, metric, mode, len(ids))
     for useless in set(trials) - {c.label for c in every}:
         raise UserError(
-            f"{paths.name}: trial {useless} has no finite '{metric}' or no whole checkpoint with "
+            f"{paths.name}: trial {useless} has no finite '{metric}' or no intact checkpoint with "
             f"{WEIGHTS}; see: tune show {paths.name} {useless}"
         )
     by_id = {c.label: c for c in every}
@@ -128,8 +128,8 @@ def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -
     if len(found) < 2:
         count = "one" if found else "no"
         raise UserError(
-            f"{paths.name}: trial {trial_id} has {count} whole checkpoint, and an average takes "
-            "two; how many are kept is checkpoint.keep in the sweep file"
+            f"{paths.name}: trial {trial_id} has {count} intact checkpoint, and an average needs "
+            "two; checkpoint.keep in the sweep file sets how many are kept"
         )
     return found[::-1]
 
@@ -173,18 +173,22 @@ def parse_weights(
     if text == "metric":
         values = [c.value for c in candidates]
         if not all(0 < value < math.inf for value in values):
-            raise UserError(f"--weights metric: needs a '{metric}' above 0 of all, got {values}")
+            raise UserError(
+                f"--weights metric: needs a '{metric}' above 0 for all models, got {values}"
+            )
         return values if mode == "max" else [1 / value for value in values]
     if text == "examples":
         counts = [c.lineage.get("examples") for c in candidates]
         if not all(isinstance(count, int) for count in counts):
-            raise UserError("--weights examples: only clients of a federated trial tell how many")
+            raise UserError(
+                "--weights examples: needs --clients; other models have no number of examples"
+            )
         return [float(str(count)) for count in counts]
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
         raise UserError(
-            f"--weights: metric, examples or numbers like 0.5,0.5, not {text}"
+            f"--weights: must be metric, examples or numbers like 0.5,0.5, got {text}"
         ) from None
 
 

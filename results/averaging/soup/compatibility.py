@@ -1,4 +1,4 @@
-"""Refuse models whose weights have no common meaning, so that their average is not useful."""
+"""Refuse to average models that differ in their tensors or in their initial weights."""
 
 from __future__ import annotations
 

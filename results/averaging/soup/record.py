@@ -1,4 +1,4 @@
-"""`soup.json`: what a soup was made of, and its scores."""
+"""`soup.json`: the models in a soup, the settings of the average, and its scores."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ It is called repeatedly with the same folder and other weights in it.
 
 @dataclass(frozen=True)
 class Evaluator:
-    """How models are scored.
+    """Scores models on two splits.
 
     Attributes:
         mode: `min` or `max`.
@@ -76,7 +76,7 @@ class Score(BaseModel):
 
 
 class Gain(Score):
-    """How much better one model is than another, from the differences example by example."""
+    """Advantage of one model over another, from the differences example by example."""
 
     @property
     def is_significant(self) -> bool:

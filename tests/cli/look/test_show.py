@@ -59,8 +59,8 @@ def test_show_names_excluded_machines(tune: Tune) -> None:
     write_trial(paths.trial("t0000"), record.model_copy(update={"attempts": attempts}))
     output = tune("show", "mine", "t0000").out
     assert "attempt 1 took 1s with 2 workers: ECC\n  blamed on gpu-7 (01234567)\n" in output
-    assert "with 1 worker\n  kept off gpu-7 (01234567)\n" in output
-    assert "\n  there is no machine but gpu-7 (01234567), so it is tried there again\n" in output
+    assert "with 1 worker\n  avoids gpu-7 (01234567)\n" in output
+    assert "\n  no machine other than gpu-7 (01234567) fits, so it runs there again\n" in output
 
 
 def test_show_prints_the_resume_command(tune: Tune) -> None:

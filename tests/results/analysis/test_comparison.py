@@ -74,7 +74,7 @@ def test_compare_reads_each_sweep_and_writes_the_page(
     assert [len(row) for row in rows] == [len(header)] * 2
     write_comparison(summaries, tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
-    assert "What differs in the sweep files" in page
+    assert "Differences of the sweep files" in page
 
 
 def test_compare_refuses_different_objectives(pair: list[SweepPaths]) -> None:

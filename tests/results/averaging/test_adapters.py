@@ -77,8 +77,8 @@ def test_mean_of_copies_is_that_adapter(tmp_path: Path) -> None:
     [
         ({B: None}, "has no partner"),
         ({B: np.zeros((5, 3))}, "differ in rank"),
-        ({"x.lora_magnitude_vector": np.zeros(3)}, "an adapter that has no mean"),
-        ({"x.lora_B.bias": np.zeros(3)}, "an adapter that has no mean"),
+        ({"x.lora_magnitude_vector": np.zeros(3)}, "an adapter that cannot be averaged"),
+        ({"x.lora_B.bias": np.zeros(3)}, "an adapter that cannot be averaged"),
     ],
 )
 def test_adapters_refuse_updates_that_are_not_a_product(
@@ -98,5 +98,7 @@ def test_adapters_refuse_methods_that_are_not_a_mean(tmp_path: Path) -> None:
 
 def test_adapters_refuse_a_factor_above_the_memory_limit(tmp_path: Path) -> None:
     large = {A: np.zeros((2, 100_000)), B: np.ones((5, 2))}
-    with pytest.raises(UserError, match=r"LoRA factor .* needs 13 MB of memory, and may take 1 MB"):
+    with pytest.raises(
+        UserError, match=r"LoRA factor .* needs 13 MB of memory, but the limit is 1 MB"
+    ):
         mix(tmp_path, large, large, max_memory=1_000_000)

@@ -25,7 +25,7 @@ def server() -> Iterator[str]:
 def test_object_store_explains_errors_in_one_line(server: str, tmp_path: Path) -> None:
     check_object_store(open_object_store(f"s3://{BUCKET}/not/there/yet"))
     check_object_store(open_object_store(tmp_path.as_uri()))
-    with pytest.raises(UserError, match="there is no bucket 'nowhere'; make it, or name another"):
+    with pytest.raises(UserError, match="there is no bucket 'nowhere'; create it, or name another"):
         check_object_store(open_object_store("s3://nowhere/x"))
     for wrong in ("bucket/x", "ftp://host/x", "s3://", "s3://bucket/x?nosuch=1"):
         with pytest.raises(UserError, match="write s3://bucket/prefix"):

@@ -38,7 +38,7 @@ def test_retry_excludes_the_machine_that_failed(two: Sweep) -> None:
     again = two.begin()
     assert (again.trial_id, again.avoid) == (job.trial_id, (SICK.id,))
     attempt = two.run.records[job.trial_id].attempts[-1]
-    assert (attempt.kept_off, attempt.where) == ((SICK,), "kept off alpha (a)")
+    assert (attempt.kept_off, attempt.where) == ((SICK,), "avoids alpha (a)")
 
 
 def test_retry_waits_for_another_machine_while_trials_run(two: Sweep) -> None:
@@ -71,7 +71,7 @@ def test_retry_uses_an_excluded_machine_if_there_is_no_other(two: Sweep) -> None
     attempt = two.run.records[job.trial_id].attempts[-1]
     assert (again.avoid, attempt.in_place) == ((), True)
     assert attempt.where == (
-        "there is no machine but alpha (a), beta (b), so it is tried there again"
+        "no machine other than alpha (a), beta (b) fits, so it runs there again"
     )
 
 
@@ -93,7 +93,7 @@ def test_machine_that_returns_is_excluded_by_its_address(two: Sweep) -> None:
     two.cluster.seconds += 10
     again = two.begin()
     assert (again.trial_id, again.avoid) == (job.trial_id, ("c",))
-    assert two.run.records[job.trial_id].attempts[-1].where == "kept off alpha (c)"
+    assert two.run.records[job.trial_id].attempts[-1].where == "avoids alpha (c)"
 
 
 def test_elastic_retry_uses_the_remaining_machines(tmp_path: Path) -> None:

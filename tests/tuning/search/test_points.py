@@ -81,11 +81,11 @@ def test_infeasible_trial_cannot_win_and_searcher_sees_violation(tmp_path: Path)
     finish(run)
     board = read_leaderboard(run.paths, "loss", "min")
     best = min(board, key=lambda line: line.value).record
-    assert best.broken_constraints == (f"loss >= {limit}",)
+    assert best.violated_constraints == (f"loss >= {limit}",)
     assert f"; breaks loss >= {limit}" in best.reason
     assert select_winner(run.paths, run.spec).line.record.id == board[0].record.id != best.id
-    assert [bool(line.record.broken_constraints) for line in board] == sorted(
-        bool(line.record.broken_constraints) for line in board
+    assert [bool(line.record.violated_constraints) for line in board] == sorted(
+        bool(line.record.violated_constraints) for line in board
     )
     told = run.study.trials
     assert [t.constraints for t in told] == [r.violations for r in run.records.values()]
@@ -101,5 +101,5 @@ def test_no_winner_if_all_trials_are_infeasible(tmp_path: Path) -> None:
     finish(run)
     assert all(r.state is not TrialState.FAILED for r in run.records.values())
     assert "never reported los (did you mean 'loss'?)" in run.records["t0000"].reason
-    with pytest.raises(UserError, match="keeps the outcome constraints"):
+    with pytest.raises(UserError, match="satisfies the outcome constraints"):
         select_winner(run.paths, run.spec)

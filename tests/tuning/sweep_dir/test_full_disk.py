@@ -49,7 +49,7 @@ def test_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
     write_atomic(file, b"good")
     error = limited("write_atomic(root / 'trial.json', b'x' * 5000)", tmp_path, 1000)
     assert error.startswith(f"UserError {file}: No space left on device for 5000 bytes (")
-    assert error.endswith("make room, then go on with tune resume")
+    assert error.endswith("free some space, then run tune resume")
     assert [p.name for p in tmp_path.iterdir()] == ["trial.json"]
     assert file.read_bytes() == b"good"
 

@@ -51,8 +51,8 @@ class ModelChoice:
         found, label = self._find(paths, spec)
         if len(found) < 2:
             raise UserError(
-                f"{paths.name}: only {found[0].label} has a finite '{spec.metric}' and a whole "
-                "checkpoint, and an average takes two; export it: "
+                f"{paths.name}: only {found[0].label} has a finite '{spec.metric}' and an intact "
+                "checkpoint, and an average needs two; export it: "
                 f"tune export {sweep_argument(paths)}"
             )
         return found, label

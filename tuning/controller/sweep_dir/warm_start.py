@@ -152,7 +152,7 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
     """The relative rank of each trial, from 0 (best) to 1; 0.5 for all without a goal.
 
     Completed trials come first, by value; then stopped ones, by descending step; last the trials
-    that broke an outcome constraint.
+    that violated an outcome constraint.
     """
     if goal is None:
         return {one.record.id: 0.5 for one in ended}
@@ -161,7 +161,7 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
         stopped = one.record.state is not TrialState.COMPLETED
         step, value = one.curves[goal.metric][-1]
         cost = value if goal.mode == "min" else -value
-        return bool(one.record.broken_constraints), stopped, -step * stopped, cost
+        return bool(one.record.violated_constraints), stopped, -step * stopped, cost
 
     order = sorted(ended, key=key)
     return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}

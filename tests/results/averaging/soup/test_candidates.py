@@ -32,7 +32,7 @@ def test_best_trials_skips_trials_without_an_intact_checkpoint(sweep: SweepPaths
     assert [c.label for c in given] == ["t0000", "t0003"]
     with pytest.raises(UserError, match="s: no trial 't0009'"):
         soups.named_trials(sweep, "loss", "min", ["t0009"])
-    with pytest.raises(UserError, match="trial t0002 has no finite 'loss' or no whole checkpoint"):
+    with pytest.raises(UserError, match="trial t0002 has no finite 'loss' or no intact checkpoint"):
         soups.named_trials(sweep, "loss", "min", ["t0002"])
 
 
@@ -49,7 +49,9 @@ def test_last_checkpoints_are_in_order_of_time(sweep: SweepPaths) -> None:
     assert load_file(sweep.soup("ema") / "model.safetensors")["w"][0] == pytest.approx(2.2)
     assert made.trial_id == "t0000"
     add(sweep, 1, at(1), 0.5)
-    with pytest.raises(UserError, match="t0001 has one whole checkpoint, and an average takes two"):
+    with pytest.raises(
+        UserError, match="t0001 has one intact checkpoint, and an average needs two"
+    ):
         soups.last_checkpoints(sweep, "loss", "t0001", 3)
 
 
@@ -80,9 +82,9 @@ def test_parse_weights(sweep: SweepPaths) -> None:
     assert soups.parse_weights(pair, "metric", "loss", "min") == [2.0, 4.0]
     assert soups.parse_weights(pair, "metric", "loss", "max") == [0.5, 0.25]
     assert soups.parse_weights(pair, "3, 1", "loss", "min") == [3.0, 1.0]
-    for how, reason in (("examples", "only clients"), ("much", "numbers like 0.5,0.5")):
+    for how, reason in (("examples", "needs --clients"), ("much", "numbers like 0.5,0.5")):
         with pytest.raises(UserError, match=reason):
             soups.parse_weights(pair, how, "loss", "min")
     add(sweep, 2, at(1), -1.0)
-    with pytest.raises(UserError, match="needs a 'loss' above 0 of all"):
+    with pytest.raises(UserError, match="needs a 'loss' above 0 for all"):
         soups.parse_weights(best(sweep), "metric", "loss", "min")
