@@ -101,6 +101,14 @@ def run_sweep(root: Path, spec: SweepSpec | None = None) -> SweepController:
     return run
 
 
+def run_trials(root: Path, spec: SweepSpec | None = None, *, count: int) -> SweepController:
+    """Open a session of a sweep, and run some trials, one after the other."""
+    run = open_run(root, spec)
+    for _ in range(count):
+        train(run, next_job(run))
+    return run
+
+
 def next_job(run: SweepController, find: FindAllocation | None = None) -> TrialJob:
     """Begin the next attempt, which there must be."""
     job = run.next_trial(find)

@@ -20,7 +20,7 @@ from search_spaces.loading.sweep_file import dump_sweep
 from search_spaces.spec.sweep import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
-from tests.tuning.simulate import make_spec, open_run, train
+from tests.tuning.simulate import make_spec, next_job, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from tuning.cli.run.live_view import LineView
@@ -39,8 +39,7 @@ def report_of(job: TrialJob, step: int) -> Report:
 
 def run_trials(run: SweepController, count: int) -> None:
     for _ in range(count):
-        job = run.next_trial()
-        assert job is not None
+        job = next_job(run)
         if train(run, job, upto=2) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
 
@@ -79,8 +78,7 @@ def big(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 
 def test_report_cost_does_not_grow_with_trials(big: SweepController) -> None:
     run_trials(big, FEW)
-    job = big.next_trial()
-    assert job is not None
+    job = next_job(big)
     cost_of_a_report(big, job, 1)  # imports
     few = cost_of_a_report(big, job, 2)
     run_trials(big, MANY)
@@ -125,8 +123,7 @@ def test_decide_cost_does_not_grow_with_trials(scheduler: str) -> None:
 
 @pytest.mark.parametrize("big", [{}], indirect=True)
 def test_report_cost_does_not_grow_with_reports(big: SweepController) -> None:
-    job = big.next_trial()
-    assert job is not None
+    job = next_job(big)
     first = [cost_of_a_report(big, job, step) for step in range(1, 4)][-1]
     last = [cost_of_a_report(big, job, step) for step in range(4, 200)][-1]
     assert last.calls <= first.calls + 20

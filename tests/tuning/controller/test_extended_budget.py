@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.spec.sweep import SweepSpec
-from tests.tuning.simulate import finish, make_spec, open_run, outcome
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, run_sweep
 
 SPACE = {
     "x": {"uniform": [-1.0, 1.0]},
@@ -37,9 +37,8 @@ def spec(searcher: str, scheduler: str, trials: int) -> SweepSpec:
     ],
 )
 def test_extended_sweep_equals_a_longer_one(tmp_path: Path, searcher: str, scheduler: str) -> None:
-    whole = open_run(tmp_path / "whole", spec(searcher, scheduler, 11))
-    finish(whole)
-    finish(open_run(tmp_path / "grown", spec(searcher, scheduler, 6)))
+    whole = run_sweep(tmp_path / "whole", spec(searcher, scheduler, 11))
+    run_sweep(tmp_path / "grown", spec(searcher, scheduler, 6))
     grown = open_run(tmp_path / "grown", spec(searcher, scheduler, 11))
     assert len(grown.records) == 6
     finish(grown)
@@ -48,9 +47,7 @@ def test_extended_sweep_equals_a_longer_one(tmp_path: Path, searcher: str, sched
 
 @pytest.mark.parametrize("scheduler", ["pbt", "pb2"])
 def test_extended_population_keeps_its_finished_members(tmp_path: Path, scheduler: str) -> None:
-    short = open_run(tmp_path, spec("sobol", scheduler, 4))
-    finish(short)
-    grown = open_run(tmp_path, spec("sobol", scheduler, 8))
-    finish(grown)
+    short = run_sweep(tmp_path, spec("sobol", scheduler, 4))
+    grown = run_sweep(tmp_path, spec("sobol", scheduler, 8))
     assert outcome(grown)[:4] == outcome(short)
     assert {record.end_step for record in grown.records.values()} == {9}

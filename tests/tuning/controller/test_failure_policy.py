@@ -11,7 +11,7 @@ from optuna.trial import TrialState as OptunaState
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
 from tuning.controller.failure_policy import count_remedies
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
@@ -23,12 +23,10 @@ OOM = "rank 0: OutOfMemoryError: CUDA out of memory"
 
 def fail(run: SweepController, error: str, times: int, upto: int | None = None) -> str:
     """Fail the same trial `times` times, each time one step later if `upto` is given."""
-    job = run.next_trial()
-    assert job is not None
+    job = next_job(run)
     for number in range(times):
         if number:
-            job = run.next_trial()
-            assert job is not None
+            job = next_job(run)
         if upto is not None:
             train(run, job, upto=upto + number)
         run.on_failed(job.trial_id, error)
@@ -43,13 +41,11 @@ def test_each_cause_has_its_own_retries(tmp_path: Path) -> None:
     limits = {"max_retries": 1, "max_preemptions": 3, "max_infrastructure": 2}
     run = open_run(tmp_path / "s", make_spec(failure=limits, scheduler={"name": "none"}))
     trial = fail(run, PREEMPTED, 3)
-    job = run.next_trial()
-    assert job is not None
+    job = next_job(run)
     for step in (2, 3):
         train(run, job, upto=step)
         run.on_failed(trial, DIED)
-        job = run.next_trial()
-        assert job is not None
+        job = next_job(run)
     run.on_failed(trial, "rank 0: ValueError: x")
     assert state_of(run, trial) is TrialState.PENDING
     assert run.next_trial() is not None
@@ -90,16 +86,14 @@ def test_shrink_halves_the_micro_batch_down_to_one(tmp_path: Path) -> None:
         search={"name": "random"},
     )
     run = open_run(tmp_path / "s", spec)
-    job = run.next_trial()
-    assert job is not None
+    job = next_job(run)
     share = job.config["batch_size"] // 2
     sizes: list[Any] = []
     while state_of(run, job.trial_id) is not TrialState.FAILED:
         assert run.on_failed(job.trial_id, OOM) in (Remedy.SHRINK, Remedy.INFEASIBLE)
         if state_of(run, job.trial_id) is TrialState.PENDING:
             run = open_run(tmp_path / "s", spec)  # also over a resume
-            again = run.next_trial()
-            assert again is not None
+            again = next_job(run)
             assert again.trial_id == job.trial_id
             assert again.config["batch_size"] == job.config["batch_size"]
             sizes.append(again.config["micro_batch_size"])
@@ -124,8 +118,7 @@ def test_on_oom_chooses_the_remedy(tmp_path: Path, policy: str) -> None:
 
 def test_diverged_above_fails_the_trial(tmp_path: Path) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"diverged_above": 50.0}))
-    job = run.next_trial()
-    assert job is not None
+    job = next_job(run)
     assert train(run, job, value=lambda c, s: 10.0**s) is Decision.STOP
     record = run.records[job.trial_id]
     assert (record.reason, record.end_step) == ("diverged: loss is 100.0", 2)
@@ -139,8 +132,7 @@ def test_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
     assert run.next_trial() is None
     run.release()
     resumed = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
-    again = resumed.next_trial()
-    assert again is not None
+    again = next_job(resumed)
     assert again.trial_id == trial
 
 
@@ -148,8 +140,7 @@ def test_on_log_pattern_chooses_the_remedy(tmp_path: Path) -> None:
     failure = {"on_log": {"ECC error": "retry_elsewhere", "no licence": "fail_trial"}}
     run = open_run(tmp_path / "s", make_spec(failure=failure))
     for said, remedy in (("an ECC error", Remedy.RETRY_ELSEWHERE), ("no licence", "fail_trial")):
-        job = run.next_trial()
-        assert job is not None
+        job = next_job(run)
         job.paths.log(job.attempt, 1).write_text(f"step 1\n{said}\nbye\n")
         assert run.on_failed(job.trial_id, "rank 0: RuntimeError: x") == remedy
     assert state_of(run, job.trial_id) is TrialState.FAILED
@@ -169,8 +160,7 @@ def test_blamed_machine_is_of_the_rank_that_failed(
     tmp_path: Path, error: str, logs: dict[int, str], blamed: list[str]
 ) -> None:
     run = open_run(tmp_path / "s", make_spec(failure={"on_log": {"ECC error": "retry_elsewhere"}}))
-    job = run.next_trial()
-    assert job is not None
+    job = next_job(run)
     for rank, text in logs.items():
         job.paths.log(job.attempt, rank).write_text(text)
     machines = {0: Machine(id="a", name="one"), 1: Machine(id="b", name="two")}

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from results.records.trial import TrialState, read_reports, read_trials
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import finish, make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.search.schedulers import Decision
 
 PROMOTE = {"name": "asha_promote", "grace_period": 1, "max_t": 9}
@@ -23,8 +23,7 @@ def weights(run, trial_id, step):
 
 
 def test_best_trials_are_promoted_and_others_stay_paused(tmp_path):
-    run = open_run(tmp_path, spec())
-    finish(run)
+    run = run_sweep(tmp_path, spec())
     ends = Counter((r.state, r.reason) for r in run.records.values())
     assert ends[TrialState.COMPLETED, "max_t at step 9"] >= 1
     assert ends[TrialState.PAUSED, "asha_promote at step 1"] >= 3
@@ -38,9 +37,8 @@ def test_best_trials_are_promoted_and_others_stay_paused(tmp_path):
 def test_extended_sweep_promotes_as_a_longer_one(tmp_path, searcher):
     search = {"name": searcher, "startup_trials": 3}
     short, long = (spec(search=search, trials=n) for n in (9, 15))
-    whole = open_run(tmp_path / "whole", long)
-    finish(whole)
-    finish(open_run(tmp_path / "grown", short))
+    whole = run_sweep(tmp_path / "whole", long)
+    run_sweep(tmp_path / "grown", short)
     grown = open_run(tmp_path / "grown", long)
     paused = {r.id for r in grown.records.values() if r.state is TrialState.PAUSED}
     finish(grown)
@@ -55,7 +53,7 @@ def test_extended_sweep_promotes_as_a_longer_one(tmp_path, searcher):
 
 def test_short_sweep_completes_its_best_trial(tmp_path):
     """The best trial completes, although a longer sweep would have proposed more first."""
-    finish(open_run(tmp_path / "grown", spec(trials=2)))
+    run_sweep(tmp_path / "grown", spec(trials=2))
     grown = open_run(tmp_path / "grown", spec(trials=9))
     (completed,) = (r for r in grown.records.values() if r.state is TrialState.COMPLETED)
     finish(grown)
@@ -86,19 +84,15 @@ def test_hard_limit_leaves_paused_trials_paused(tmp_path):
     ids=["none", "shorter", "asha"],
 )
 def test_changed_scheduler_decides_about_paused_trials(tmp_path, scheduler, ends):
-    first = open_run(tmp_path, spec())
-    for _ in range(3):
-        train(first, first.next_trial())
+    first = run_trials(tmp_path, spec(), count=3)
     assert {r.state for r in first.records.values()} == {TrialState.PAUSED}
-    run = open_run(tmp_path, make_spec(scheduler=scheduler, budget={"trials": 1}))
-    finish(run)
+    run = run_sweep(tmp_path, make_spec(scheduler=scheduler, budget={"trials": 1}))
     assert {(r.state, r.end_step) for r in run.records.values()} <= ends
     assert not any(r.state is TrialState.PAUSED for r in run.records.values())
 
 
 def test_paused_trial_that_breaks_an_outcome_constraint_is_not_eligible(tmp_path):
-    run = open_run(tmp_path, spec(search={"name": "random"}, outcome_constraints=["size <= 0.5"]))
-    finish(run)
+    run = run_sweep(tmp_path, spec(search={"name": "random"}, outcome_constraints=["size <= 0.5"]))
     rests = [r for r in run.records.values() if r.state is TrialState.PAUSED]
     assert {r.eligible for r in rests} == {True, False}
     for record in rests:
@@ -122,8 +116,7 @@ def test_paused_trial_keeps_its_checkpoint(tmp_path):
 @pytest.mark.parametrize("lost", [False, True], ids=["decided", "undecided"])
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, lost):
     """The driver dies between two attempts, or before it acts on the last report."""
-    whole = open_run(tmp_path / "whole", spec(scheduler))
-    finish(whole)
+    whole = run_sweep(tmp_path / "whole", spec(scheduler))
     killed = open_run(tmp_path / "killed", spec(scheduler))
     for _ in range(moves):
         if (job := killed.next_trial()) is not None:
@@ -132,23 +125,19 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, los
             if lost:
                 killed.paths.trial(job.trial_id).record.write_bytes(before)
                 killed = open_run(tmp_path / "killed", spec(scheduler))
-    resumed = open_run(tmp_path / "killed", spec(scheduler))
-    finish(resumed)
+    resumed = run_sweep(tmp_path / "killed", spec(scheduler))
     assert outcome(resumed) == outcome(whole)
 
 
 def test_interrupted_sweep_keeps_paused_trials(tmp_path):
-    run = open_run(tmp_path, spec())
-    for _ in range(2):
-        train(run, run.next_trial())
+    run = run_trials(tmp_path, spec(), count=2)
     run.interrupt()
     run.release()
     assert {r.state for r in read_trials(run.paths)} == {TrialState.PAUSED}
 
 
 def test_population_inherits_weights_and_parameters(tmp_path):
-    run = open_run(tmp_path, spec(PBT))
-    finish(run)
+    run = run_sweep(tmp_path, spec(PBT))
     records = read_trials(run.paths)
     assert {(r.state, r.end_step) for r in records} == {(TrialState.COMPLETED, 9)}
     inheritances = [(r, i) for r in records for i in r.lineage]
@@ -174,8 +163,7 @@ def test_several_objectives_stop_trials_and_reach_the_study(tmp_path):
         scheduler={**PROMOTE, "name": "asha"},
         budget={"trials": 9},
     )
-    run = open_run(tmp_path, several)
-    finish(run)
+    run = run_sweep(tmp_path, several)
     states = Counter(r.state for r in run.records.values())
     assert states[TrialState.COMPLETED] >= 1
     assert states[TrialState.STOPPED] >= 1

@@ -17,7 +17,7 @@ from results.report.page import write_report
 from results.report.sweep_data import read_sweep_data
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import MINIMAL
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import STEPS, make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
@@ -101,15 +101,11 @@ def test_winner_has_the_best_mean(tmp_path: Path) -> None:
 def test_killed_and_resumed_equals_uninterrupted(
     tmp_path: Path, killed_after: int, lost: bool
 ) -> None:
-    whole = open_run(tmp_path / "whole", spec_of(budget={"trials": 6}))
-    finish(whole)
-    killed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
-    for _ in range(killed_after):
-        train(killed, killed.next_trial())
+    whole = run_sweep(tmp_path / "whole", spec_of(budget={"trials": 6}))
+    killed = run_trials(tmp_path / "killed", spec_of(budget={"trials": 6}), count=killed_after)
     if lost:
         killed.paths.study.unlink()
-    resumed = open_run(tmp_path / "killed", spec_of(budget={"trials": 6}))
-    finish(resumed)
+    resumed = run_sweep(tmp_path / "killed", spec_of(budget={"trials": 6}))
     assert outcome(resumed) == outcome(whole)
     assert [t.values for t in resumed.study.trials] == [t.values for t in whole.study.trials]
 
@@ -139,8 +135,7 @@ def test_failed_replicate_fails_the_configuration(tmp_path: Path) -> None:
 
 
 def test_started_configuration_gets_all_replicates(tmp_path: Path) -> None:
-    run = open_run(tmp_path, spec_of(budget={"trials": 4}))
-    finish(run)
+    run = run_sweep(tmp_path, spec_of(budget={"trials": 4}))
     assert [len(g) for g in groups_of(run).values()] == [3, 3]
 
 

@@ -9,14 +9,22 @@ from optuna.trial import TrialState as OptunaState
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.trial import TrialState, read_trials
-from tests.tuning.simulate import STEPS, finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import (
+    STEPS,
+    finish,
+    make_spec,
+    open_run,
+    outcome,
+    run_sweep,
+    run_trials,
+    train,
+)
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
 
 def test_sweep_runs_to_its_budget(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
-    finish(run)
+    run = run_sweep(tmp_path / "s")
     states = [r.state for r in run.records.values()]
     assert len(states) == 6
     assert set(states) <= {TrialState.COMPLETED, TrialState.STOPPED}
@@ -28,62 +36,43 @@ def test_sweep_runs_to_its_budget(tmp_path):
     ]
 
 
-def test_same_seed_gives_the_same_sweep(tmp_path):
-    runs = [open_run(tmp_path / n, make_spec()) for n in "ab"]
-    for run in runs:
-        finish(run)
-    assert outcome(runs[0]) == outcome(runs[1])
-    other = open_run(tmp_path / "c", make_spec(seed=4))
-    finish(other)
-    assert outcome(other) != outcome(runs[0])
+def test_same_seed_gives_the_same_sweep(tmp_path, uninterrupted):
+    assert outcome(run_sweep(tmp_path / "same")) == outcome(uninterrupted)
+    assert outcome(run_sweep(tmp_path / "other", make_spec(seed=4))) != outcome(uninterrupted)
 
 
 @pytest.mark.parametrize("killed_after", range(6))
 @pytest.mark.parametrize("at_step", [0, 2, 5])
-def test_killed_and_resumed_equals_uninterrupted(tmp_path, killed_after, at_step):
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, uninterrupted, killed_after, at_step):
     """The driver dies within a trial: only the folder remains."""
-    whole = open_run(tmp_path / "whole", make_spec())
-    finish(whole)
-    killed = open_run(tmp_path / "killed", make_spec())
-    for _ in range(killed_after):
-        job = killed.next_trial()
-        train(killed, job)
-    job = killed.next_trial()
-    train(killed, job, upto=at_step)
+    killed = run_trials(tmp_path / "killed", count=killed_after)
+    train(killed, killed.next_trial(), upto=at_step)
     finished = {r.id for r in read_trials(killed.paths) if r.state.finished}
     del killed
 
-    resumed = open_run(tmp_path / "killed", make_spec())
+    resumed = open_run(tmp_path / "killed")
     again = []
     while (job := resumed.next_trial()) is not None:
         again.append(job.trial_id)
         train(resumed, job)
     assert not finished & set(again)
-    assert outcome(resumed) == outcome(whole)
+    assert outcome(resumed) == outcome(uninterrupted)
 
 
-def test_resume_without_the_study_rebuilds_it(tmp_path):
-    whole = open_run(tmp_path / "whole", make_spec())
-    finish(whole)
-    run = open_run(tmp_path / "s", make_spec())
-    for _ in range(3):
-        train(run, run.next_trial())
+def test_resume_without_the_study_rebuilds_it(tmp_path, uninterrupted):
+    run = run_trials(tmp_path / "s", count=3)
     train(run, run.next_trial(), upto=1)
     run.paths.study.unlink()
-    resumed = open_run(tmp_path / "s", make_spec())
-    finish(resumed)
-    assert outcome(resumed) == outcome(whole)
+    resumed = run_sweep(tmp_path / "s")
+    assert outcome(resumed) == outcome(uninterrupted)
     assert len(resumed.study.trials) == 6
 
 
 def test_torn_journal_line_is_dropped(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
-    for _ in range(3):
-        train(run, run.next_trial())
+    run = run_trials(tmp_path / "s", count=3)
     with open(run.paths.study, "ab") as f:
         f.write(b'{"op_code": 4, "worker_')
-    resumed = open_run(tmp_path / "s", make_spec())
-    finish(resumed)
+    resumed = run_sweep(tmp_path / "s")
     assert len(read_trials(resumed.paths)) == 6
 
 
@@ -136,7 +125,7 @@ def test_interruption_is_not_a_failure(tmp_path):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_metric_that_is_not_finite_fails_the_trial(tmp_path, bad):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     assert train(run, job, value=lambda c, s: bad if s == 3 else 1.0) is Decision.STOP
     record = run.records[job.trial_id]
@@ -160,7 +149,7 @@ def test_missing_metric_fails_the_trial(tmp_path):
 
 
 def test_late_reports_change_nothing(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     job = run.next_trial()
     train(run, job)
     before = outcome(run)
@@ -172,8 +161,7 @@ def test_late_reports_change_nothing(tmp_path):
 
 def test_grid_tries_every_value(tmp_path):
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
-    run = open_run(tmp_path / "s", make_spec(space=space))
-    finish(run)
+    run = run_sweep(tmp_path / "s", make_spec(space=space))
     tried = [r.params["opt.k"] for r in sorted(run.records.values(), key=lambda r: r.number)]
     assert tried == [1, 2, 3, 1, 2, 3]
 
@@ -188,8 +176,7 @@ def test_time_budget_counts_earlier_sessions(tmp_path):
 
 
 def test_study_is_readable_by_optuna(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
-    finish(run)
+    run = run_sweep(tmp_path / "s")
     storage = optuna.storages.JournalStorage(
         optuna.storages.journal.JournalFileBackend(str(run.paths.study))
     )
@@ -199,7 +186,7 @@ def test_study_is_readable_by_optuna(tmp_path):
 
 
 def test_outcome_told_twice_counts_once(tmp_path):
-    run = open_run(tmp_path / "s", make_spec())
+    run = open_run(tmp_path / "s")
     train(run, run.next_trial())
     record = run.records["t0000"]
     study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())

@@ -13,7 +13,7 @@ from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
-from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, train
+from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.controller.resources.budget import BudgetTracker, Cost, check_gpu_budget, total_cost
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
 from tuning.controller.resources.placement import Node, compute_placement
@@ -204,9 +204,7 @@ def test_patience_ends_a_resumed_sweep_as_an_uninterrupted_one(tmp_path, killed_
     spec = make_spec(budget={"trials": 40, "patience": 3})
     whole = run_sweep(tmp_path / "whole", spec)
     assert len(whole.records) < 40
-    run = open_run(tmp_path / "s", spec)
-    for _ in range(killed_after):
-        train(run, run.next_trial())
+    run_trials(tmp_path / "s", spec, count=killed_after)
     resumed = run_sweep(tmp_path / "s", spec)
     assert outcome(resumed) == outcome(whole)
 

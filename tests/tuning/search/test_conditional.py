@@ -15,7 +15,7 @@ from search_spaces.domains.conditional import walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials
 from tuning.cli.look.space_table import computed, space_table
 from tuning.controller.preflight import sample
 from tuning.search.optuna_space import OptunaSpace
@@ -67,8 +67,7 @@ class TestEverySearcher:
         trials = 6 if name == "gp" else 14  # its proposals take seconds
         search = {"name": name, "startup_trials": 4}
         spec = spec_of(search=search, budget={"trials": trials}, seed=4)
-        run = open_run(tmp_path, spec)
-        finish(run)
+        run = run_sweep(tmp_path, spec)
         for record in run.records.values():
             check(spec, record.params)
             assert record.config == spec.nest(record.params)
@@ -78,14 +77,10 @@ class TestEverySearcher:
         if name == "gp":
             pytest.skip("with a rebuilt study, Optuna's GP differs in the last bit")
         spec = spec_of(search={"name": name, "startup_trials": 3}, budget={"trials": 8})
-        whole = open_run(tmp_path / "whole", spec)
-        finish(whole)
-        killed = open_run(tmp_path / "killed", spec)
-        for _ in range(5):
-            train(killed, killed.next_trial())
+        whole = run_sweep(tmp_path / "whole", spec)
+        killed = run_trials(tmp_path / "killed", spec, count=5)
         killed.paths.study.unlink()
-        resumed = open_run(tmp_path / "killed", spec)
-        finish(resumed)
+        resumed = run_sweep(tmp_path / "killed", spec)
         assert outcome(resumed) == outcome(whole)
 
 
@@ -134,8 +129,7 @@ def test_optuna_space_separates_domains_of_one_name() -> None:
 
 def test_rarely_satisfied_constraints_hold(tmp_path: Any) -> None:
     rare = ["x > 0.99", "layers == 4"]
-    run = open_run(tmp_path, make_spec(space=SPACE, constraints=rare, budget={"trials": 3}))
-    finish(run)
+    run = run_sweep(tmp_path, make_spec(space=SPACE, constraints=rare, budget={"trials": 3}))
     assert [r.params["layers"] for r in run.records.values()] == [4, 4, 4]
     assert all(r.params["x"] > 0.99 for r in run.records.values())
 
@@ -150,8 +144,7 @@ def test_grids_in_options_are_combined_within_constraints(tmp_path: Any) -> None
     points = [{"opt.k": 1, "opt.z": 1}, {"opt.k": 1, "opt.z": 2}, {"opt.k": 2}]
     expected = [{**p, "width": w} for p in points for w in (10, 20)][:-1]
     assert spec.grid_points() == expected
-    run = open_run(tmp_path, spec)
-    finish(run)
+    run = run_sweep(tmp_path, spec)
     tried = [{k: v for k, v in r.params.items() if k != "x"} for r in run.records.values()]
     assert tried == expected
 
@@ -161,8 +154,7 @@ def test_pbt_stays_in_conditional_space_and_constraints(tmp_path: Any, mutate: A
     pbt = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": mutate}
     constraints = [*CONSTRAINTS, "x <= 0.4", "x >= 0.2"]
     spec = spec_of(scheduler=pbt, constraints=constraints, budget={"trials": 9})
-    run = open_run(tmp_path, spec)
-    finish(run)
+    run = run_sweep(tmp_path, spec)
     taken = [inherited for record in run.records.values() for inherited in record.lineage]
     assert taken
     for inherited in taken:

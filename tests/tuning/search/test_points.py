@@ -13,7 +13,7 @@ from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
 from search_spaces.formulas.outcomes import violations
-from tests.tuning.simulate import finish, make_spec, open_run, outcome, train
+from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials
 
 SPACE = {
     "x": {"uniform": [-1.0, 1.0]},
@@ -39,24 +39,19 @@ def test_points_are_tried_first_and_once_despite_kills(
     tmp_path: Path, killed_after: int, lost: bool
 ) -> None:
     spec = make_spec(space=SPACE, points=POINTS)
-    whole = open_run(tmp_path / "whole", spec)
-    finish(whole)
+    whole = run_sweep(tmp_path / "whole", spec)
     tried = [r.params for r in whole.records.values()]
     assert all(tried[i].items() >= point.items() for i, point in enumerate(spec.points))
-    killed = open_run(tmp_path / "killed", spec)
-    for _ in range(killed_after):
-        train(killed, killed.next_trial())
+    killed = run_trials(tmp_path / "killed", spec, count=killed_after)
     if lost:
         killed.paths.study.unlink()
-    resumed = open_run(tmp_path / "killed", spec)
-    finish(resumed)
+    resumed = run_sweep(tmp_path / "killed", spec)
     assert outcome(resumed) == outcome(whole)
 
 
 def test_grid_skips_tried_points(tmp_path: Path) -> None:
     space = {"x": {"uniform": [-1.0, 1.0]}, "opt": {"k": {"grid_search": [1, 2, 3]}}}
-    run = open_run(tmp_path, make_spec(space=space, points=[{"x": 0.5, "opt.k": 3}]))
-    finish(run)
+    run = run_sweep(tmp_path, make_spec(space=space, points=[{"x": 0.5, "opt.k": 3}]))
     assert [r.params["opt.k"] for r in run.records.values()] == [3, 1, 2, 1, 2, 3]
 
 
@@ -73,12 +68,10 @@ def infeasible_below(limit: float) -> dict[str, Any]:
 
 
 def test_infeasible_trial_cannot_win_and_searcher_sees_violation(tmp_path: Path) -> None:
-    plain = open_run(tmp_path / "plain", make_spec(scheduler={"name": "none", "max_t": 9}))
-    finish(plain)
+    plain = run_sweep(tmp_path / "plain", make_spec(scheduler={"name": "none", "max_t": 9}))
     values = sorted(line.value for line in read_leaderboard(plain.paths, "loss", "min"))
     limit = (values[0] + values[1]) / 2
-    run = open_run(tmp_path / "s", make_spec(**infeasible_below(limit)))
-    finish(run)
+    run = run_sweep(tmp_path / "s", make_spec(**infeasible_below(limit)))
     board = read_leaderboard(run.paths, "loss", "min")
     best = min(board, key=lambda line: line.value).record
     assert best.violated_constraints == (f"loss >= {limit}",)
@@ -97,8 +90,7 @@ def test_infeasible_trial_cannot_win_and_searcher_sees_violation(tmp_path: Path)
 
 
 def test_no_winner_if_all_trials_are_infeasible(tmp_path: Path) -> None:
-    run = open_run(tmp_path, make_spec(outcome_constraints=["los < 3"], budget={"trials": 2}))
-    finish(run)
+    run = run_sweep(tmp_path, make_spec(outcome_constraints=["los < 3"], budget={"trials": 2}))
     assert all(r.state is not TrialState.FAILED for r in run.records.values())
     assert "never reported los (did you mean 'loss'?)" in run.records["t0000"].reason
     with pytest.raises(UserError, match="satisfies the outcome constraints"):

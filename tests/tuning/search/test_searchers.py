@@ -9,7 +9,16 @@ import pytest
 
 from results.records.trial import TrialState
 from search_spaces.spec.search import SEARCHERS
-from tests.tuning.simulate import finish, loss, make_spec, open_run, outcome, train
+from tests.tuning.simulate import (
+    finish,
+    loss,
+    make_spec,
+    open_run,
+    outcome,
+    run_sweep,
+    run_trials,
+    train,
+)
 from tuning.search.auto_searcher import choose_searcher
 from tuning.search.schedulers import Decision
 
@@ -51,8 +60,7 @@ class TestConformance:
 
     def test_proposals_are_in_the_space_and_differ(self, tmp_path, name):
         spec = self.spec(name)
-        run = open_run(tmp_path, spec)
-        finish(run)
+        run = run_sweep(tmp_path, spec)
         for record in run.records.values():
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
         assert len({str(r.params) for r in run.records.values()}) == 8
@@ -64,8 +72,7 @@ class TestConformance:
             space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
             space |= {"d": {"randint": [3, 5]}}
         spec = self.spec(name, space=space)
-        run = open_run(tmp_path, spec)
-        finish(run)
+        run = run_sweep(tmp_path, spec)
         for record in run.records.values():
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
 
@@ -84,16 +91,12 @@ class TestConformance:
 
     @pytest.mark.parametrize("asked", [False, True], ids=["between trials", "ask and tell"])
     def test_proposals_are_the_same_after_a_kill(self, tmp_path, name, asked):
-        whole = open_run(tmp_path / "whole", self.spec(name))
-        finish(whole)
-        killed = open_run(tmp_path / "killed", self.spec(name))
-        for _ in range(5):
-            train(killed, killed.next_trial())
+        whole = run_sweep(tmp_path / "whole", self.spec(name))
+        killed = run_trials(tmp_path / "killed", self.spec(name), count=5)
         recorded = set(killed.records)
         if asked and (job := killed.next_trial()).trial_id not in recorded:
             shutil.rmtree(job.paths.root)  # killed after the proposal, before its record
-        resumed = open_run(tmp_path / "killed", self.spec(name))
-        finish(resumed)
+        resumed = run_sweep(tmp_path / "killed", self.spec(name))
         assert outcome(resumed) == outcome(whole)
 
     def test_parallel_proposals_differ(self, tmp_path, name):
@@ -118,18 +121,14 @@ class TestConformance:
 class TestGrid:
     def test_grid_tries_every_point_once_despite_a_kill(self, tmp_path):
         spec = make_spec(search={"name": "grid"}, space=FINITE, budget={})
-        run = open_run(tmp_path, spec)
-        for _ in range(7):
-            train(run, run.next_trial())
-        run = open_run(tmp_path, spec)
-        finish(run)
+        run = run_trials(tmp_path, spec, count=7)
+        run = run_sweep(tmp_path, spec)
         points = [str(r.params) for r in run.records.values()]
         assert len(points) == len(set(points)) == spec.budget.trials == 3 * 2 * 3
 
     def test_grid_over_a_part_of_the_space(self, tmp_path):
         space = {**SPACE, "opt": {"k": {"grid_search": [1, 2, 3]}}}
-        run = open_run(tmp_path, make_spec(space=space, search={"name": "sobol"}))
-        finish(run)
+        run = run_sweep(tmp_path, make_spec(space=space, search={"name": "sobol"}))
         records = sorted(run.records.values(), key=lambda r: r.number)
         assert [r.params["opt.k"] for r in records] == [1, 2, 3, 1, 2, 3]
         assert len({r.params["x"] for r in records}) == 6

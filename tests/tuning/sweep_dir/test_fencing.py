@@ -20,7 +20,8 @@ from results.storage.fencing import Owner, OwnershipLostError
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
 from tests.chaos import mlflow_state
-from tests.tuning.simulate import finish, open_run, outcome, run_sweep, train
+from tests.tuning.simulate import finish, open_run, outcome, train
+from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -30,14 +31,13 @@ import socket, sys, time
 socket.gethostname = lambda: "elsewhere"
 from pathlib import Path
 from results.paths import SweepPaths
-from tests.tuning.simulate import make_spec, open_run, train
+from tests.tuning.simulate import open_run, train
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.schedulers import Decision
 root = Path(sys.argv[1])
 root.mkdir()
 with acquire_lock(SweepPaths(root).lock) as fence:
-    run = open_run(root)
-    run.table.fence = fence
+    run = open_run(root, fence=fence)
     job = run.next_trial()
     train(run, job, upto=2)
     print("ready", flush=True)
@@ -53,8 +53,9 @@ with acquire_lock(SweepPaths(root).lock) as fence:
 """
 
 
-def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
-    whole = run_sweep(tmp_path / "whole")
+def test_stale_driver_that_wakes_up_writes_nothing(
+    tmp_path: Path, uninterrupted: SweepController
+) -> None:
     paths = SweepPaths(tmp_path / "s")
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(paths.root)],
@@ -72,8 +73,7 @@ def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
         os.utime(paths.lock, (last_heartbeat, last_heartbeat))
         with acquire_lock(paths.lock) as fence:
             assert fence.number == 2
-            run = open_run(paths.root)
-            run.table.fence = fence
+            run = open_run(paths.root, fence=fence)
             before = _contents(paths.root)
             stopped.send_signal(signal.SIGCONT)
             output, _ = stopped.communicate("go on\n", timeout=100)
@@ -81,12 +81,11 @@ def test_stale_driver_that_wakes_up_writes_nothing(tmp_path: Path) -> None:
             assert lines[0] == "superseded"
             assert len(lines) == 4
             reason = f"taken over by process {os.getpid()} on "
-            assert all(s.startswith("OwnershipLostError ") and reason in s for s in lines[1:]), (
-                lines
-            )
+            refused = [s.startswith("OwnershipLostError ") and reason in s for s in lines[1:]]
+            assert all(refused), lines
             assert _contents(paths.root) == before
             finish(run)
-        assert outcome(run) == outcome(whole)
+        assert outcome(run) == outcome(uninterrupted)
     assert json.loads(paths.lock.read_bytes())["fence"] == 2
 
 

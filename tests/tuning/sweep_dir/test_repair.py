@@ -19,7 +19,7 @@ from search_spaces.checksum import (
 )
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, train
+from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, run_trials, train
 from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
@@ -31,9 +31,7 @@ from tuning.controller.sweep_dir.repair import open_study, repair_spec, version_
 def paths(tmp_path: Path) -> SweepPaths:
     """A sweep with three finished trials, one unfinished trial, and two to come."""
     paths = new_sweep(make_spec(), tmp_path)
-    run = open_run(paths.root)
-    for _ in range(3):
-        train(run, run.next_trial())
+    run = run_trials(paths.root, count=3)
     train(run, run.next_trial(), upto=1)
     assert repair_spec(paths) == []
     return paths
