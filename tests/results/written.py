@@ -8,6 +8,7 @@ from pathlib import Path
 from results.analysis.confirmation import ConfirmedTrial, Remeasurement
 from results.analysis.replicates import replicate_id
 from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.checkpoints.streaming_hash import write_hashed
 from results.paths import SweepPaths, TrialPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 
@@ -53,12 +54,16 @@ def write_checkpoint(
     create_staging(folder)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        data = content.encode() if isinstance(content, str) else content
+        write_hashed(folder / name, [memoryview(data)])
     commit(folder, paths.checkpoint(step), step=step)
     return paths.checkpoint(step)
 
 
-def remeasured(trial: str, search: float, *test: float) -> ConfirmedTrial:
-    """A confirmed trial with these losses, the same on both splits."""
-    values = Remeasurement(search=search, selection=test, test=test)
-    return ConfirmedTrial(trial=trial, series={"loss": values})
+def remeasured(trial: str, **values: tuple[float, ...]) -> ConfirmedTrial:
+    """A confirmed trial: by objective, the value of the search, and new ones of both splits."""
+    series = {
+        name: Remeasurement(search=search, selection=tuple(new), test=tuple(new))
+        for name, (search, *new) in values.items()
+    }
+    return ConfirmedTrial(trial=trial, series=series)

@@ -20,10 +20,11 @@ def test_confirmation_is_clear_only_without_overlap() -> None:
     def made(*trials: ConfirmedTrial) -> Confirmation:
         return Confirmation(modes={"loss": "max"}, seeds=(1, 2, 3), trials=trials)
 
-    near, far = remeasured("a", 0, 0.50, 0.51, 0.52), remeasured("b", 0, 0.9, 0.91, 0.92)
+    near = remeasured("a", loss=(0, 0.50, 0.51, 0.52))
+    far = remeasured("b", loss=(0, 0.9, 0.91, 0.92))
     assert made(near, far).clear
     assert made(near, far).winner.trial == "b"
-    assert not made(near, remeasured("b", 0, 0.51, 0.52, 0.53)).clear
+    assert not made(near, remeasured("b", loss=(0, 0.51, 0.52, 0.53))).clear
     assert made(near).clear
     once = ConfirmedTrial(trial="a", series={"loss": Remeasurement(search=0.0, test=(0.5,))})
     assert not made(once, far).clear

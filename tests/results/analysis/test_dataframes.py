@@ -20,11 +20,6 @@ from tests.tuning.simulate import make_spec
 SHIPPED = Path(__file__).parents[3] / "search_spaces" / "digits.yaml"
 
 
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    return SweepPaths(tmp_path / "digits-1")
-
-
 def test_trials_frame_has_a_column_per_parameter(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.5}, lr=0.1, layers=[1, 2])
     add_trial(sweep, 1, {1: 0.4, 2: 0.3}, lr="auto", width=8)

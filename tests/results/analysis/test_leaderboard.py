@@ -1,24 +1,12 @@
 """The leaderboard, read from a sweep folder."""
 
 import math
-from pathlib import Path
-
-import pytest
 
 from results.analysis.dataframes import reports_frame
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
-from results.records.trial import (
-    Report,
-    TrialState,
-    append_report,
-)
+from results.records.trial import Report, TrialState, append_report
 from tests.results.written import add_trial
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    return SweepPaths(tmp_path / "digits-1")
 
 
 def order(sweep: SweepPaths, mode: str = "min") -> list[tuple[str, float | None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from results.analysis.confirmation import (
-    Confirmation,
-    ConfirmedTrial,
-    Remeasurement,
-    read,
-    write,
-)
+from results.analysis.confirmation import Confirmation, read, write
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, append_report
@@ -27,11 +20,6 @@ from tests.results.written import add_trial, remeasured
 from tests.tuning.simulate import make_spec
 
 SPEC = make_spec()
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    return SweepPaths(tmp_path / "digits-1")
 
 
 def order(sweep: SweepPaths, **select: Any) -> list[str]:
@@ -108,7 +96,10 @@ def test_select_spec_refuses_contradictory_rules(given: dict[str, Any], problem:
 def test_confirmation_takes_precedence_over_the_search(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.1})
     add_trial(sweep, 1, {1: 0.2})
-    trials = (remeasured("t0000", 0.1, 0.4, 0.5), remeasured("t0001", 0.2, 0.21, 0.19))
+    trials = (
+        remeasured("t0000", loss=(0.1, 0.4, 0.5)),
+        remeasured("t0001", loss=(0.2, 0.21, 0.19)),
+    )
     made = Confirmation(modes={"loss": "min"}, seeds=(7, 8), trials=trials)
     assert read(sweep) is None
     write(sweep, made)
@@ -125,18 +116,11 @@ def test_confirmation_takes_precedence_over_the_search(sweep: SweepPaths) -> Non
 def test_confirmation_picks_from_the_pareto_front(sweep: SweepPaths) -> None:
     for number, point in enumerate([(0.1, 1.0), (0.5, 2.0), (0.6, 3.0)]):
         add_point(sweep, number, *point)
-
-    def again(trial: str, loss: float, seconds: float) -> ConfirmedTrial:
-        both = {"loss": (0.1, loss), "seconds": (1.0, seconds)}
-        return ConfirmedTrial(
-            trial=trial,
-            series={
-                name: Remeasurement(search=search, selection=(value, value), test=(value, value))
-                for name, (search, value) in both.items()
-            },
-        )
-
-    trials = again("t0000", 0.7, 4.0), again("t0001", 0.5, 4.0), again("t0002", 0.6, 3.0)
+    trials = (
+        remeasured("t0000", loss=(0.1, 0.7, 0.7), seconds=(1.0, 4.0, 4.0)),
+        remeasured("t0001", loss=(0.1, 0.5, 0.5), seconds=(1.0, 4.0, 4.0)),
+        remeasured("t0002", loss=(0.1, 0.6, 0.6), seconds=(1.0, 3.0, 3.0)),
+    )
     modes = {"loss": "min", "seconds": "min"}
     made = Confirmation(modes=modes, seeds=(1, 2), trials=trials)
     assert [m.trial for m in made.front] == ["t0001", "t0002"]

@@ -8,20 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from results.averaging import make_method
-from results.averaging.soup import (
-    Candidate,
-    Evaluator,
-    Recipe,
-    Soup,
-    best_trials,
-    make_soup,
-)
-from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, best_trials, make_soup
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, append_report, write_trial
+from tests.results.written import write_checkpoint
 
 CENTRE = np.zeros(8)
 EXAMPLES = np.random.default_rng(0).normal(size=(60, 8)) * 0.1
@@ -46,16 +39,12 @@ def add(
     append_report(paths, Report(step=step, metrics={"loss": loss}, attempt=1, time=1.0))
     if weights is None:
         return
-    folder = staging_folder(paths, step, 1)
-    create_staging(folder)
-    save_file({"w": weights}, folder / "model.safetensors")
+    content = {f"{name}.json": json.dumps(value) for name, value in files.items()}
     for name in ("config.json", "progress.json", "progress.safetensors", "rng_0.json"):
-        (folder / name).write_text(f'"{name} of {record.id}"')
+        content[name] = f'"{name} of {record.id}"'
     if init is not None:
-        (folder / "lineage.json").write_text(json.dumps({"init": init}))
-    for name, content in files.items():
-        (folder / f"{name}.json").write_text(json.dumps(content))
-    commit(folder, paths.checkpoint(step), step=step)
+        content["lineage.json"] = json.dumps({"init": init})
+    write_checkpoint(paths, step, {"model.safetensors": save({"w": weights}), **content})
 
 
 def at(*places: float) -> NDArray[np.float64]:

@@ -7,20 +7,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from results.checkpoints.commit import commit, create_staging, newest_intact, staging_folder
-from results.checkpoints.streaming_hash import write_hashed
+from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
+from tests.results.written import write_checkpoint
 
 
 def save(paths: TrialPaths, step: int, text: str = "", attempt: int = 1) -> None:
-    folder = staging_folder(paths, step, attempt)
-    create_staging(folder)
-    write_hashed(
-        folder / "model.safetensors", [memoryview((text or f"weights of {step}").encode())]
-    )
-    (folder / "nested").mkdir()
-    (folder / "nested" / "rng.json").write_text("{}")
-    commit(folder, paths.checkpoint(step), step=step)
+    files = {"model.safetensors": text or f"weights of {step}", "nested/rng.json": "{}"}
+    write_checkpoint(paths, step, files, attempt)
 
 
 def content(paths: TrialPaths) -> str | None:

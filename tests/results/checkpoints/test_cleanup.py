@@ -12,11 +12,6 @@ from results.paths import TrialPaths
 from tests.results.checkpoints.damage import DAMAGE, content, flip_a_bit, save, truncate
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> TrialPaths:
-    return TrialPaths(tmp_path / "t0000")
-
-
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE)
 def test_quarantine_renames_damaged_checkpoints_after_the_newest_intact(
     paths: TrialPaths,

@@ -23,11 +23,6 @@ from results.paths import TrialPaths
 from tests.results.checkpoints.damage import DAMAGE, content, save
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> TrialPaths:
-    return TrialPaths(tmp_path / "t0000")
-
-
 @pytest.fixture(autouse=True)
 def stream_small_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:

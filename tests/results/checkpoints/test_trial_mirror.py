@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,14 @@ from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTak
 from results.paths import TrialPaths
 from results.records.trial import Report, append_report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
-from tests.object_store import BUCKET, s3_server
-from tests.results.written import write_checkpoint
+from tests.object_store import BUCKET
+from tests.results.checkpoints.damage import content, save
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "0123456789abcdef"
 
 
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as url:
-        yield url
 
 
 @pytest.fixture(params=[pytest.param("s3", marks=slow), "file"])
@@ -45,27 +39,26 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> MirrorLocation:
     return found
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> TrialPaths:
-    return TrialPaths(tmp_path / "here" / "t0000")
-
-
-def save(paths: TrialPaths, step: int) -> None:
+def train(paths: TrialPaths, step: int) -> None:
     append_report(paths, Report(step=step, metrics={"loss": step}, attempt=1, time=step))
-    files = {"model.safetensors": f"weights of {step}", "nested/rng.json": "{}"}
-    write_checkpoint(paths, step, files)
+    save(paths, step)
 
 
 def sent(location: MirrorLocation, paths: TrialPaths, *steps: int, attempt: int = 1) -> TrialMirror:
     mirror = TrialMirror(location, "t0000", attempt)
     for step in steps:
-        save(paths, step)
+        train(paths, step)
         mirror.send(paths, step)
     return mirror
 
 
 def checkpoints(location: MirrorLocation) -> ObjectStore:
     return location.open().within("trials/t0000/checkpoints")
+
+
+def prefixes(location: MirrorLocation) -> set[str]:
+    """Names of the checkpoints in the mirror, complete or not."""
+    return {key.partition("/")[0] for key in checkpoints(location).sizes("")}
 
 
 def fetched(
@@ -83,7 +76,7 @@ def test_mirror_restores_a_checkpoint_on_another_machine(
     newest = newest_intact(fresh)
     assert newest is not None
     assert step == newest.step == 12
-    assert (newest.folder / "model.safetensors").read_text() == "weights of 12"
+    assert content(fresh) == "weights of 12"
     assert (newest.folder / "nested" / "rng.json").read_text() == "{}"
     assert read_reports(fresh) == read_reports(paths)
     assert TrialMirror(location, "t0000", 2).fetch(fresh, 12) is None
@@ -133,11 +126,10 @@ def test_mirror_ignores_a_checkpoint_without_manifest(
     mirror = sent(location, paths, 5, 12)
     checkpoints(location).remove("step_00000012.attempt_0001.01234567/manifest.json")
     assert fetched(location, tmp_path)[0] == 5
-    save(paths, 15)
+    train(paths, 15)
     mirror.send(paths, 15)
     mirror.prune(2, lambda steps: set())  # removes the rest of the incomplete one
-    names = {key.partition("/")[0] for key in checkpoints(location).sizes("")}
-    assert names == {f"step_000000{s}.attempt_0001.01234567" for s in ("05", "15")}
+    assert prefixes(location) == {f"step_000000{s}.attempt_0001.01234567" for s in ("05", "15")}
 
 
 def test_mirror_prunes_only_when_the_newest_is_complete(
@@ -147,7 +139,7 @@ def test_mirror_prunes_only_when_the_newest_is_complete(
     newest = "step_00000004.attempt_0001.01234567"
     checkpoints(location).put(f"{newest}/files/model.safetensors", b"?")
     mirror.prune(1, lambda steps: set())
-    assert len({key.partition("/")[0] for key in checkpoints(location).sizes("")}) == 4
+    assert len(prefixes(location)) == 4
     mirror.send(paths, 4)
     asked: list[list[int]] = []
 
@@ -156,7 +148,7 @@ def test_mirror_prunes_only_when_the_newest_is_complete(
         return {1}
 
     mirror.prune(2, protected)
-    left = {key.partition(".")[0] for key in checkpoints(location).sizes("")}
+    left = {name.partition(".")[0] for name in prefixes(location)}
     assert left == {"step_00000001", "step_00000003", "step_00000004"}
     assert asked == [[1, 2, 3, 4]]
 
@@ -165,18 +157,16 @@ def test_mirror_refuses_a_driver_that_lost_the_sweep(
     location: MirrorLocation, paths: TrialPaths, tmp_path: Path
 ) -> None:
     late = sent(location, paths, 5)
-    newer = MirrorLocation(location.address, location.sweep, "f" * 16)
+    newer = replace(location, token="f" * 16)
     newer.open().put(OWNER, json.dumps({"token": newer.token}).encode())
-    save(paths, 6)
+    train(paths, 6)
     with pytest.raises(OwnershipTakenError):
         late.send(paths, 6)
     assert fetched(newer, tmp_path)[0] == 5
     # an attempt that the new driver does not know sent its checkpoint for no record
     assert fetched(newer, tmp_path / "b", attempt=1)[0] is None
     with pytest.raises(OwnershipTakenError):
-        TrialMirror(
-            MirrorLocation(location.address, location.sweep, "e" * 16), "t0000", 1
-        ).discard_unknown()
+        TrialMirror(replace(newer, token="e" * 16), "t0000", 1).discard_unknown()
     TrialMirror(newer, "t0000", 1).discard_unknown()
     assert not any(key.endswith("manifest.json") for key in checkpoints(location).sizes(""))
 
@@ -184,7 +174,7 @@ def test_mirror_refuses_a_driver_that_lost_the_sweep(
 def test_mirror_does_not_send_a_damaged_checkpoint(
     location: MirrorLocation, paths: TrialPaths
 ) -> None:
-    save(paths, 5)
+    train(paths, 5)
     (paths.checkpoint(5) / "model.safetensors").write_text("weights of 6")
     with pytest.raises(ContentMismatchError):
         TrialMirror(location, "t0000", 1).send(paths, 5)
@@ -196,11 +186,11 @@ import json, sys
 from pathlib import Path
 from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import TrialPaths
-from tests.results.checkpoints.test_trial_mirror import save
+from tests.results.checkpoints.test_trial_mirror import train
 location, paths = MirrorLocation(*json.loads(sys.argv[1])), TrialPaths(Path(sys.argv[2]))
 mirror = TrialMirror(location, "t0000", 1)
 for step in (1, 2, 3):
-    save(paths, step)
+    train(paths, step)
     mirror.send(paths, step)
     mirror.prune(1, lambda steps: set())
 """
@@ -224,6 +214,4 @@ def test_mirror_survives_a_killed_sender(server: str, tmp_path: Path) -> None:
     for point, location in locations.items():
         step, fresh = fetched(location, tmp_path / f"of-{location.sweep}")
         assert step == KILLS[point]
-        found = newest_intact(fresh)
-        assert found is not None
-        assert (found.folder / "model.safetensors").read_text() == f"weights of {step}"
+        assert content(fresh) == f"weights of {step}"

@@ -10,81 +10,51 @@ from trainables.checkpointing.disk_full import DiskFullError
 from trainables.launch.ray_train import describe_failure, error_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
+LOW_MEMORY = (
+    "WorkerHealthCheckFailedError: OutOfMemoryError: 1 worker(s) were killed due to the node "
+    "running low on memory. Memory on the node (IP: 192.0.2.2) was 8.1GB used"
+)
+FULL = error_line(DiskFullError("no space left on device"))
+FULL_HERE = error_line(disk_full_error(Path(__file__), 100))
+BUG, INFRASTRUCTURE = Cause.BUG, Cause.INFRASTRUCTURE
 CASES = [
-    ("rank 0: RuntimeError: boom", "", Remedy.RETRY, Cause.BUG),
-    ("rank 0: Preempted: SIGTERM; left at step 4", "", Remedy.RETRY, Cause.PREEMPTION),
-    (DIED, "step 3\n", Remedy.RETRY, Cause.INFRASTRUCTURE),
-    (
-        "rank 0: WorkerHealthCheckFailedError: ActorDiedError: The actor died unexpectedly before "
-        "finishing this task.",
-        "",
-        Remedy.RETRY,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 1 worker(s) were killed due to "
-        "the node running low on memory. Memory on the node (IP: 192.0.2.2) was 8.1GB used",
-        "",
-        Remedy.SHRINK,
-        Cause.BUG,
-    ),
-    (DIED, "what():  std::bad_alloc\n", Remedy.SHRINK, Cause.BUG),
-    (DIED, "\nTimeout (0:10:00)!\nThread 0x00007f", Remedy.RETRY, Cause.BUG),
-    ("the trial's driving process died", "", Remedy.RETRY, Cause.INFRASTRUCTURE),
-    ("rank 0: OutOfMemoryError: CUDA out of memory. Tried", "", Remedy.SHRINK, Cause.BUG),
-    ("rank 0: MemoryError: Unable to allocate 8 GiB", "", Remedy.SHRINK, Cause.BUG),
-    (
-        "rank 0: RuntimeError: DefaultCPUAllocator: can't allocate memory",
-        "",
-        Remedy.SHRINK,
-        Cause.BUG,
-    ),
-    ("rank 2: UserError: a.txt:3: not a JSON object", "", Remedy.FAIL_TRIAL, Cause.BUG),
-    ("rank 0: FloatingPointError: overflow", "", Remedy.DIVERGED, Cause.BUG),
-    (
-        f"rank 0: {error_line(DiskFullError('no space left on device'))}",
-        "",
-        Remedy.FAIL_TRIAL,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        "rank 0: OSError: [Errno 28] No space left on device",
-        "",
-        Remedy.STOP_SWEEP,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        f"rank 0: {error_line(disk_full_error(Path(__file__), 100))}",
-        "",
-        Remedy.STOP_SWEEP,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        "rank 0: OSError: [Errno 5] Input/output error: 'x'",
-        "",
-        Remedy.RETRY,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        "rank 0: AcceleratorError: CUDA error: uncorrectable ECC error",
-        "",
-        Remedy.RETRY_ELSEWHERE,
-        Cause.INFRASTRUCTURE,
-    ),
-    (
-        "rank 0: AcceleratorError: CUDA error: device-side assert triggered",
-        "",
-        Remedy.RETRY_ELSEWHERE,
-        Cause.BUG,
-    ),
+    ("RuntimeError: boom", Remedy.RETRY, BUG),
+    ("Preempted: SIGTERM; left at step 4", Remedy.RETRY, Cause.PREEMPTION),
+    (f"WorkerHealthCheckFailedError: {DIED}", Remedy.RETRY, INFRASTRUCTURE),
+    (LOW_MEMORY, Remedy.SHRINK, BUG),
+    ("OutOfMemoryError: CUDA out of memory. Tried", Remedy.SHRINK, BUG),
+    ("MemoryError: Unable to allocate 8 GiB", Remedy.SHRINK, BUG),
+    ("RuntimeError: DefaultCPUAllocator: can't allocate memory", Remedy.SHRINK, BUG),
+    ("the trial's driving process died", Remedy.RETRY, INFRASTRUCTURE),
+    ("UserError: a.txt:3: not a JSON object", Remedy.FAIL_TRIAL, BUG),
+    ("FloatingPointError: overflow", Remedy.DIVERGED, BUG),
+    (FULL, Remedy.FAIL_TRIAL, INFRASTRUCTURE),
+    ("OSError: [Errno 28] No space left on device", Remedy.STOP_SWEEP, INFRASTRUCTURE),
+    (FULL_HERE, Remedy.STOP_SWEEP, INFRASTRUCTURE),
+    ("OSError: [Errno 5] Input/output error: 'x'", Remedy.RETRY, INFRASTRUCTURE),
+    ("AcceleratorError: uncorrectable ECC error", Remedy.RETRY_ELSEWHERE, INFRASTRUCTURE),
+    ("AcceleratorError: device-side assert triggered", Remedy.RETRY_ELSEWHERE, BUG),
 ]
 
 
-@pytest.mark.parametrize(("error", "log", "remedy", "cause"), CASES)
-def test_classify_gives_remedy_and_cause(
-    error: str, log: str, remedy: Remedy, cause: Cause
+@pytest.mark.parametrize(("error", "remedy", "cause"), CASES)
+def test_classify_gives_remedy_and_cause(error: str, remedy: Remedy, cause: Cause) -> None:
+    failure = classify(f"rank 0: {error}")
+    assert (failure.remedy, failure.cause) == (remedy, cause)
+
+
+@pytest.mark.parametrize(
+    ("log", "remedy", "cause"),
+    [
+        ("step 3\n", Remedy.RETRY, INFRASTRUCTURE),
+        ("what():  std::bad_alloc\n", Remedy.SHRINK, BUG),
+        ("\nTimeout (0:10:00)!\nThread 0x00007f", Remedy.RETRY, BUG),
+    ],
+)
+def test_classify_reads_the_log_of_a_process_that_died(
+    log: str, remedy: Remedy, cause: Cause
 ) -> None:
-    failure = classify(error, log)
+    failure = classify(DIED, log)
     assert (failure.remedy, failure.cause) == (remedy, cause)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -11,11 +10,6 @@ from results.records.trial import Report, append_report, read_reports, read_tria
 from results.storage.atomic import append_line
 from search_spaces.errors import UserError
 from tests.results.written import add_trial
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    return SweepPaths(tmp_path / "digits-1")
 
 
 def test_read_reports_skips_torn_and_invalid_lines(sweep: SweepPaths) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,16 +9,10 @@ import pytest
 from results.storage.object_store import check_object_store, open_object_store
 from results.storage.retry import FIRST_PAUSE_S
 from search_spaces.errors import UserError
-from tests.object_store import BUCKET, s3_server
+from tests.object_store import BUCKET
 from tests.results.tracking.servers import failing_server, free_port
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with s3_server() as url:
-        yield url
 
 
 def test_object_store_explains_errors_in_one_line(server: str, tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from results.storage import retry
 from results.storage.atomic import append_line, read_lines, write_atomic
 from search_spaces.errors import UserError
 
+Flaky = Callable[[int, int], list[int]]
+
 
 @pytest.fixture
-def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
+def flaky(monkeypatch: pytest.MonkeyPatch) -> Flaky:
     """Make the next fsyncs fail with an error number; returns the calls."""
     monkeypatch.setattr(retry, "FIRST_PAUSE_S", 0.0)
     fsync = os.fsync
@@ -34,36 +36,28 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], list[int]]:
 
 
 @pytest.mark.parametrize("number", sorted(retry.TRANSIENT))
-def test_write_retries_transient_errors(
-    tmp_path: Path, flaky: Callable[[int, int], list[int]], number: int
-) -> None:
+def test_write_retries_transient_errors(tmp_path: Path, flaky: Flaky, number: int) -> None:
     flaky(retry.TRIES - 1, number)
     write_atomic(tmp_path / "a.json", b"whole")
     assert (tmp_path / "a.json").read_bytes() == b"whole"
     assert list(tmp_path.iterdir()) == [tmp_path / "a.json"]
 
 
-def test_append_line_survives_transient_errors(
-    tmp_path: Path, flaky: Callable[[int, int], list[int]]
-) -> None:
+def test_append_line_survives_transient_errors(tmp_path: Path, flaky: Flaky) -> None:
     flaky(2, errno.EIO)
     append_line(tmp_path / "lines", '{"step": 1}')
     assert {line["step"] for line in read_lines(tmp_path / "lines")} == {1}
 
 
+@pytest.mark.parametrize(
+    ("number", "error", "message", "tries"),
+    [(errno.ESTALE, OSError, "Stale", retry.TRIES), (errno.ENOSPC, UserError, "No space", 1)],
+    ids=["persists", "full-disk"],
+)
 def test_write_raises_an_error_that_persists(
-    tmp_path: Path, flaky: Callable[[int, int], list[int]]
+    tmp_path: Path, flaky: Flaky, number: int, error: type[Exception], message: str, tries: int
 ) -> None:
-    calls = flaky(100, errno.ESTALE)
-    with pytest.raises(OSError, match="Stale"):
+    calls = flaky(100, number)
+    with pytest.raises(error, match=message):
         write_atomic(tmp_path / "a", b"")
-    assert len(calls) == retry.TRIES
-
-
-def test_write_does_not_retry_a_full_disk(
-    tmp_path: Path, flaky: Callable[[int, int], list[int]]
-) -> None:
-    calls = flaky(100, errno.ENOSPC)
-    with pytest.raises(UserError, match="No space"):
-        write_atomic(tmp_path / "a", b"")
-    assert len(calls) == 1
+    assert len(calls) == tries

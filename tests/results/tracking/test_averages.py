@@ -10,25 +10,22 @@ import pytest
 from results.paths import SweepPaths
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from tests.results.averaging.soups import add, at, build
-
-WAIT_S = 100.0
+from tests.results.tracking.tracked import WAIT_S, uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
-@pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store for all tests, which takes seconds to create; each test uses its own experiment."""
-    return f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db"
+@pytest.fixture
+def uri(storage: Path) -> str:
+    return uri_of(storage)
 
 
 @pytest.fixture
-def sweep(tmp_path: Path) -> SweepPaths:
-    paths = SweepPaths(tmp_path / "s")
-    add(paths, 0, at(1), 0.1)
-    add(paths, 1, at(9, 9), 0.2)
-    add(paths, 2, at(-1), 0.3)
-    return paths
+def sweep(sweep: SweepPaths) -> SweepPaths:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(9, 9), 0.2)
+    add(sweep, 2, at(-1), 0.3)
+    return sweep
 
 
 def deliver(paths: SweepPaths, uri: str) -> None:
