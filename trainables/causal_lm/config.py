@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -156,14 +155,11 @@ class CausalLMConfig(TrainableConfig):
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """The configuration with relative paths made absolute: workers run in other folders."""
-        fixed = json.loads(json.dumps(config))
-        data = fixed.get("data")
-        if isinstance(data, dict) and "paths" in data:
-            given = _as_list(data["paths"])
-            data["paths"] = (
-                [str(folder / str(p)) for p in given] if isinstance(given, list) else given
-            )
-        name = fixed.get("model_name_or_path")
+        fixed = dict(config)
+        data = config.get("data")
+        if isinstance(data, dict) and isinstance(paths := _as_list(data.get("paths")), list):
+            fixed["data"] = {**data, "paths": [str(folder / str(path)) for path in paths]}
+        name = config.get("model_name_or_path")
         if isinstance(name, str) and (folder / name).is_dir():
             fixed["model_name_or_path"] = str(folder / name)
-        return dict(fixed)
+        return fixed

@@ -89,10 +89,9 @@ class ProvenanceRecorder:
         }
         if self._device.type == "cuda":
             values |= self._gpu()
+        line = environment.sample_line(step, time.time(), values)
         with open(self._paths.samples(self._attempt), "a", encoding="utf-8") as f:
-            f.write(
-                environment.sample_line(step, time.time(), values)
-            )  # no fsync: these values are only displayed
+            f.write(line)  # no fsync: these values are only displayed
 
     def _gpu(self) -> dict[str, float]:
         import torch

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.trainables.local import RecordingChannel, make_worker
+from tests.trainables.local import make_worker
 from trainables.common.training import backward, copy_progress, load_progress
 
 
@@ -25,7 +25,7 @@ def step(model, optimizer, schedule):
 
 @pytest.fixture
 def worker(tmp_path):
-    return make_worker(tmp_path, channel=RecordingChannel())
+    return make_worker(tmp_path)
 
 
 @pytest.mark.parametrize("lr", [0.1, 0.4])
