@@ -1,4 +1,4 @@
-"""How one trial trains. What a trainable of your own needs is imported from here.
+"""The training of one trial. Import from here what your own trainable needs.
 
 Each name is imported when it is first used, because most of these modules import torch.
 """

@@ -1,4 +1,4 @@
-"""The base class of all trainables: a typed `Config`, `train`, `evaluate`, and what it can do."""
+"""The base class of all trainables: a typed `Config`, `train`, `evaluate`, and optional methods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Trainable(Generic[C]):
     """The training code of a trial.
 
     A subclass needs a `Config`, `train` and `evaluate`; the other methods are optional, and
-    `offers` says which it has. A method is written in the class, or is a function of the same name
+    `offers` tests which it has. A method is written in the class, or is a function of the same name
     (without `self`) in a module that `implementation` names.
 
     One process may run many trials, one after another. So a trainable keeps no state of its own,
@@ -46,7 +46,7 @@ class Trainable(Generic[C]):
     implementation: ClassVar[tuple[str, ...]] = ()
     """Full names of the modules that hold the methods' code; imported when it is first called."""
     clock: ClassVar[str] = "step"
-    """What `worker.report(step=)` counts, for messages ("step", "epoch")."""
+    """The unit of `worker.report(step=)`, for messages ("step", "epoch")."""
     isolation: ClassVar[Literal["lane", "trial"]] = "lane"
     """`trial` asks for fresh processes for each trial, for code that leaves state behind."""
     elastic: ClassVar[bool] = False
@@ -143,7 +143,7 @@ class Trainable(Generic[C]):
     ) -> dict[str, list[float]]:
         """Evaluate a model example by example, always in the same order.
 
-        The spread of the values tells how much of a difference between two models is chance; the
+        The spread of the values shows how much of a difference between two models is chance. The
         mean of each list is what `evaluate` returns, up to rounding. By default there is a single
         example; then no average is recommended over a single model.
         """
@@ -158,7 +158,7 @@ class Trainable(Generic[C]):
         The difference from them is what a trial has learned (methods `ties`, `dare_linear`, …).
 
         Raises:
-            NotImplementedError: the trainable cannot make them again.
+            NotImplementedError: the trainable cannot create them again.
         """
         lineage: str = self._call("initial", config, target, cache)
         return lineage
@@ -167,7 +167,7 @@ class Trainable(Generic[C]):
         """Lineage of models that start from the weights in a folder, as `initial` returns it.
 
         Raises:
-            NotImplementedError: the trainable cannot tell.
+            NotImplementedError: the trainable cannot compute it.
         """
         lineage: str = self._call("digest", config, weights, cache)
         return lineage

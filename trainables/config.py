@@ -14,7 +14,7 @@ from search_spaces.nested import show
 from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 
 Problem = tuple[tuple[str, ...], str]
-"""The path of names to a value in a configuration, and what is wrong with it."""
+"""The path of names to a value in a configuration, and the mistake in the value."""
 _BYTES_PER_PARAMETER = 3 * 4
 """A checkpoint holds float32 weights and AdamW's two averages of their gradients."""
 
@@ -35,7 +35,7 @@ class TrainableConfig(BaseModel):
 
     @classmethod
     def problems(cls, config: Mapping[str, Any]) -> list[Problem]:
-        """Everything that is wrong with a configuration; an empty list for a valid one."""
+        """All mistakes in a configuration; an empty list for a valid one."""
         try:
             cls.model_validate(dict(config))
         except ValidationError as e:
@@ -44,7 +44,7 @@ class TrainableConfig(BaseModel):
 
     @classmethod
     def with_init_seed(cls, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """A configuration whose initial weights derive from `seed`, unless it says otherwise.
+        """A configuration whose initial weights derive from `seed`, unless it has their seed.
 
         By default sets `init_seed`, if the configuration has such a field.
         """
@@ -86,7 +86,7 @@ class TrainableConfig(BaseModel):
             workers: a single number, or all that an elastic trial may have.
 
         Returns:
-            The name of a field that prevents it, and what is wrong with it; or None.
+            The name of a field that prevents it, and its mistake; or None.
         """
         if not {"micro_batch_size", "batch_size"} <= vars(self).keys():
             return None
@@ -120,7 +120,7 @@ _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def explain(error: ErrorDetails, model: type[BaseModel]) -> tuple[tuple[str, ...], str]:
-    """The path of names to the value that is wrong, and what is wrong with it."""
+    """The path of names to the wrong value, and the message."""
     path = tuple(str(step) for step in error["loc"])
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -135,7 +135,7 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> tuple[tuple[str, ...
 
 
 def _owner(path: tuple[str, ...], model: type[BaseModel]) -> type[BaseModel]:
-    """The nested model in which the last name of a path stands."""
+    """The nested model that has the last name of a path."""
     for name in path[:-1]:
         field = model.model_fields.get(name)
         if field is None or not isinstance(field.annotation, type):

@@ -38,13 +38,13 @@ class TrialJob:
         avoid: ids of machines on which no rank may run.
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written in the background.
-        retention: which checkpoints are kept; its metric is the sweep's objective.
+        retention: selects the checkpoints to keep; its metric is the sweep's objective.
         max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric in which the scheduler measures progress.
-        rungs: where it may pause the trial, in that metric; a checkpoint is saved before each.
-        hang_timeout_s: a rank without a sign of life for so long is ended; None: no limit.
-        wait_for_room_s: how long a checkpoint waits on a full disk.
-        mirror: where copies of the checkpoints are kept in object storage.
+        rungs: values of that metric at which it may pause the trial, after a checkpoint.
+        hang_timeout_s: a rank without report or heartbeat for so long is ended; None: no limit.
+        wait_for_room_s: longest wait of a checkpoint on a full disk.
+        mirror: object storage for copies of the checkpoints.
     """
 
     trial_id: str
@@ -68,7 +68,7 @@ class TrialJob:
 
     @property
     def key(self) -> str:
-        """Names this attempt within its sweep."""
+        """Identifies this attempt within its sweep."""
         return f"{self.trial_id}.{self.attempt}"
 
     @property
@@ -82,7 +82,7 @@ class TrialJob:
         return self.paths.attempt(self.attempt + 1).exists()
 
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
-        """Which old checkpoints are kept, of these steps (ascending)."""
+        """Which of these steps (ascending) keep their checkpoints."""
         reports = (
             {r.step: r for r in read_reports(self.paths)} if self.retention.needs_reports else {}
         )
@@ -90,7 +90,7 @@ class TrialJob:
 
 
 class Channel(Protocol):
-    """Where rank 0 reports to: a lane's broker under Ray, the terminal in `tune trial`."""
+    """Receives the reports of rank 0: a lane's broker under Ray, the terminal in `tune trial`."""
 
     def report(self, report: Report) -> Answer:
         """Deliver a report and wait for the answer."""

@@ -1,4 +1,4 @@
-"""From a trainable's name to its class. Cheap to import: classes are loaded on demand."""
+"""The trainables by name. Cheap to import: classes are loaded on demand."""
 
 from __future__ import annotations
 

@@ -88,6 +88,6 @@ PRIVATE: dict[str, str] = {
 }
 """`module:name` or `module:Class.name` → its signature without annotations.
 
-`attribute` stands for a name of which only the existence matters: in the module or the class, or
+`attribute` marks a name for which only the existence is checked: in the module or the class, or
 assigned to `self` in the class's source.
 """

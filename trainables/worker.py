@@ -58,7 +58,7 @@ class Worker:
         )
 
     def begin(self, source: Mapping[str, str]) -> None:
-        """Record what the trial runs with; once per attempt, before training.
+        """Record code, versions and hardware; once per attempt, before training.
 
         Args:
             source: digests of the training code's files, see `Trainable.source`.
@@ -84,7 +84,7 @@ class Worker:
     def resume(self) -> Checkpoint | None:
         """The newest intact checkpoint of this trial, or None for a fresh start.
 
-        Damaged checkpoints are moved aside and logged. All ranks get the same checkpoint.
+        Damaged checkpoints are renamed and logged. All ranks get the same checkpoint.
 
         Raises:
             Preempted: this or another process of the trial was asked to terminate.
@@ -201,7 +201,7 @@ class Worker:
             raise Superseded(f"attempt {self.job.attempt} was superseded by a newer one")
 
     def _ask(self, report: Report) -> tuple[Answer, bool]:
-        """The driver's answer, and whether any rank must leave; the same on every rank."""
+        """The driver's answer, and whether any rank got SIGTERM; the same on every rank."""
         self._watchdog.suspend()  # waiting for the driver is not limited
         answer = self.channel.report(report) if self.rank == 0 else Answer.CONTINUE
         if self.rank == 0:
@@ -214,7 +214,7 @@ class Worker:
 
     def _leave_if(self, leave: bool) -> None:
         if leave:
-            raise Preempted(f"a process was told to go; left after step {max(0, self._last_step)}")
+            raise Preempted(f"a process got SIGTERM; left after step {max(0, self._last_step)}")
 
     def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
         self.saver.begin(step, save, self.barrier)

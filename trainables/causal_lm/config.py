@@ -36,7 +36,7 @@ class DataConfig(BaseModel):
     text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
     on_bad_data: Literal["fail", "skip"] = Field(
         "fail",
-        description="files: what to do about a file, row group or line that cannot be read; skip"
+        description="files: reaction to a file, row group or line that cannot be read; skip"
         " lists them in the log and in the cache's meta.json",
     )
     max_bytes: int | None = Field(

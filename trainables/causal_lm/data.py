@@ -38,7 +38,7 @@ VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
 PACK_AT_ONCE = 4096
 MAX_LOGGED = 20
-"""How many unreadable parts the log names; it counts the others."""
+"""Number of unreadable parts that the log names; it counts the others."""
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 

@@ -180,7 +180,7 @@ class _Run:
         self.step = step
 
     def metrics(self) -> dict[str, float]:
-        """What is reported; `eval_loss` is over all tokens of all ranks, in nats per token."""
+        """Metrics of a report; `eval_loss` is over all tokens of all ranks, in nats per token."""
         train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length

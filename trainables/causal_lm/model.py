@@ -1,4 +1,4 @@
-"""Making, loading and saving the network in the form that plain `transformers` loads."""
+"""Creates, loads and saves the network in the form that plain `transformers` loads."""
 
 from __future__ import annotations
 

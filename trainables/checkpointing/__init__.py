@@ -1,1 +1,1 @@
-"""How a trial's state is copied, written, uploaded and read back."""
+"""Copies a trial's state, writes it, uploads it and reads it back."""

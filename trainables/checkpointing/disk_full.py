@@ -42,10 +42,10 @@ def retry_when_full(write: Callable[[], T], paths: TrialPaths, step: int, wait_s
         wait_s: longest time to wait, in seconds.
 
     Returns:
-        What `write` returned.
+        The result of `write`.
 
     Raises:
-        DiskFullError: it stayed full; the message says how much was needed and how much was free.
+        DiskFullError: it stayed full; the message has the needed and the free bytes.
     """
     until, pause, first = time.monotonic() + wait_s, FIRST_PAUSE_S, True
     while True:
@@ -56,10 +56,12 @@ def retry_when_full(write: Callable[[], T], paths: TrialPaths, step: int, wait_s
                 raise
             problem = f"step {step}: the disk is full, {_needed_and_free(paths)}"
             if time.monotonic() >= until:
-                waited = f"waited {wait_s:.0f} s for room (checkpoint.wait_for_room)"
+                waited = f"waited {wait_s:.0f} s for free space (checkpoint.wait_for_room)"
                 raise DiskFullError(f"checkpoint of {problem}; {waited}") from e
             if first:
-                log.warning("checkpoint of %s; waiting up to %.0f s for room", problem, wait_s)
+                log.warning(
+                    "checkpoint of %s; waiting up to %.0f s for free space", problem, wait_s
+                )
             time.sleep(min(pause, max(0.0, until - time.monotonic())))
             pause, first = min(2 * pause, LONGEST_PAUSE_S), False
 

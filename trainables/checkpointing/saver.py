@@ -1,8 +1,8 @@
-"""Checkpoints written behind the training: state is copied at once, a thread writes the copy.
+"""Saves checkpoints in the background: state is copied at once, a thread writes the copy.
 
 A save function writes everything when it is called, or it copies the state and returns a function
-that writes the copy, as `copy_progress` does. Training waits for the call only. What is copied with
-`trainables.checkpointing.training_state` stays valid until the next save begins.
+that writes the copy, as `copy_progress` does. Training waits for the call only. Copies by
+`trainables.checkpointing.training_state` stay valid until the next save begins.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def copy_weights(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load_tree(folder: Path, stem: str) -> Any:
-    """Read what `save_tree` wrote: the same types and values, tensors on the CPU."""
+    """Read a structure that `save_tree` wrote: same types and values, tensors on the CPU."""
     encoded = json.loads((folder / f"{stem}.json").read_text())
     return _decode(encoded, load_file(folder / f"{stem}.safetensors"))
 

@@ -41,7 +41,7 @@ class Uploads:
 
 
 class MirrorUploads(Uploads):
-    """Uploads one checkpoint at a time; of those added meanwhile, only the newest is next."""
+    """Uploads one checkpoint at a time; then the newest of those added during the upload."""
 
     def __init__(self, job: TrialJob, mirror: TrialMirror) -> None:
         self._job, self._mirror = job, mirror
@@ -114,6 +114,6 @@ def restore_newest(job: TrialJob, here: Checkpoint | None) -> Checkpoint | None:
     except OSError as e:
         if here is None and job.attempt > 1:
             raise
-        log.warning("mirror: not asked for a newer checkpoint (%s)", redact(str(e)))
+        log.warning("mirror: cannot look for a newer checkpoint (%s)", redact(str(e)))
         return here
     return here if fetched is None else newest_intact(job.paths)

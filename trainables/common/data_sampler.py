@@ -1,6 +1,6 @@
 """Chooses the samples of a step by (seed, step) alone.
 
-So checkpoints need no data position, and a resumed run, even with another number of workers,
+Therefore checkpoints need no data position, and a resumed run, even with another number of workers,
 continues with exactly the samples it has not seen.
 """
 

@@ -127,11 +127,11 @@ def load_progress(
     another trial's weights has its own.
     """
     state = load_tree(folder, "progress")
-    asked = [_settings(group) for group in optimizer.param_groups]
+    configured = [_settings(group) for group in optimizer.param_groups]
     optimizer.load_state_dict(state["optimizer"])
     if scheduler is not None:
         scheduler.load_state_dict(state["scheduler"])
-    for group, settings in zip(optimizer.param_groups, asked, strict=True):
+    for group, settings in zip(optimizer.param_groups, configured, strict=True):
         _change(group, settings)
     if scheduler is not None:
         scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]

@@ -35,7 +35,7 @@ class FederatedConfig(TrainableConfig):
         " (Hsu et al. 2019); groups: each label or source to one client",
     )
     by: Literal["label", "source"] = Field(
-        "label", description="what dirichlet and groups divide by"
+        "label", description="property by which dirichlet and groups divide"
     )
     alpha: float = Field(0.5, gt=0, description="of dirichlet: smaller is more uneven")
     partition_seed: int = Field(0, ge=0, description="seed of the partition")

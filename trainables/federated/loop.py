@@ -1,6 +1,6 @@
 """Rounds of federated training: read `train` from top to bottom.
 
-What a client does depends only on the seed, the round and its own number, so that any number of
+The training of a client depends only on the seed, the round and its own number. So any number of
 ranks, and a resumed run, give the same model bit for bit (on the CPU).
 """
 

@@ -1,4 +1,4 @@
-"""The trained model is one of the task's: the task evaluates, initialises and exports it."""
+"""Evaluation, initialisation and export of the model, by the task's own trainable."""
 
 from __future__ import annotations
 

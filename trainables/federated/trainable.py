@@ -7,7 +7,7 @@ from trainables.federated.config import FederatedConfig
 
 
 class Federated(Trainable[FederatedConfig]):
-    """Clients train another trainable's model, a server averages. Reports once per round."""
+    """Clients train another trainable's model, and a server averages it; one report per round."""
 
     Config = FederatedConfig
     implementation = (

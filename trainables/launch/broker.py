@@ -37,7 +37,7 @@ _PING_TIMEOUT_S = 60.0
 
 @dataclass
 class _LaneState:
-    """State of one lane; `num_taken` counts the jobs that its workers have asked for."""
+    """State of one lane; `num_taken` counts the jobs that its workers have taken."""
 
     jobs: list[TrialJob | None] = field(default_factory=list)
     is_up: bool = False
@@ -70,8 +70,8 @@ class Broker:
 
     Args:
         ranks_timeout_s: seconds that a failed rank waits for the outcomes of the others.
-        first_step_s: seconds for which the first lane's first step keeps the cores to itself: the
-            processes still import modules then.
+        first_step_s: seconds that other lanes wait for the first lane's first step, while its
+            processes still import modules.
     """
 
     def __init__(self, ranks_timeout_s: float = 5.0, first_step_s: float = 3.0) -> None:
@@ -85,7 +85,7 @@ class Broker:
         """Driver: add the lane's next trial; None tells the lane to end."""
         if job is not None:
             await self.begin_attempt(job.key)
-        if lane_id in self._exit_reasons:  # it ended while the job was on its way
+        if lane_id in self._exit_reasons:  # it ended while the job was being sent
             if job is not None:
                 await self.post_event(job.key, Failed(self._exit_reasons[lane_id], began=False))
             return
@@ -124,7 +124,7 @@ class Broker:
         }
 
     async def cancel_start(self, lane_id: str) -> None:
-        """Driver: if the lane is not up yet, tell it to end; its trials fail, not begun."""
+        """Driver: if the lane is not up yet, end it; its trials fail without having begun."""
         lane = self._lanes[lane_id]
         if lane.is_up or lane_id in self._exit_reasons:
             return
@@ -162,7 +162,7 @@ class Broker:
     async def finish_trial(
         self, lane_id: str, key: str, rank: int, world_size: int, outcome: RankOutcome
     ) -> LaneAction:
-        """Every rank: the trial has ended here. What does the lane do now?
+        """Every rank: record how the trial ended here; returns what the lane does next.
 
         Waits for the other ranks: without a limit while no rank has failed, and for a short time
         after a failure, because the others may wait for the failed rank in a collective for ever.
@@ -266,7 +266,7 @@ class Broker:
 
 
 def start_broker() -> ActorHandle[Broker]:
-    """Start the broker actor on the driver's machine, so that no other machine can take it down.
+    """Start the broker actor on the driver's machine, so that it survives the loss of others.
 
     It holds no CPU and serves any number of waiting callers.
     """

@@ -1,4 +1,4 @@
-"""How a trial ends on each rank of a lane, and the events that tell the driver of it."""
+"""Outcomes of a trial on each rank of a lane, and the events that inform the driver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Event = Reported | Ended | Failed
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """How a trial ended on one rank.
+    """The outcome of a trial on one rank.
 
     Attributes:
         failure: one line, or None when the trial's code returned.
@@ -68,7 +68,7 @@ class LaneAction(StrEnum):
 
 @dataclass(frozen=True)
 class Leak:
-    """Why a lane was retired: which attempt (`TrialJob.key`) left memory behind, and how much."""
+    """A memory leak for which a lane was retired: the attempt (`TrialJob.key`), and a message."""
 
     key: str
     message: str
@@ -87,7 +87,7 @@ def first_leak(outcomes: Mapping[int, RankOutcome]) -> str | None:
 
 
 def lane_action(outcomes: Mapping[int, RankOutcome]) -> LaneAction:
-    """What the lane does after a trial with these outcomes."""
+    """The lane's next action after a trial with these outcomes."""
     if any(o.fatal for o in outcomes.values()):
         return LaneAction.ABORT
     if first_leak(outcomes):

@@ -36,7 +36,7 @@ class FreshWorkerPool:
         self._runs[job.key] = run, run.fit.remote(job, spec, self._broker)
 
     def release(self, key: str, *, unusable: bool = False) -> None:
-        """End the attempt's processes; a loop cannot be asked to stop.
+        """End the attempt's processes; a loop does not read a request to stop.
 
         Ray Train frees the resources of a killed run only through the State API, which needs
         `ray[default]`. So the placement group is removed here.

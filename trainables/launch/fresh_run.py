@@ -116,7 +116,7 @@ class FreshRun:
         failed: str | None = None
         try:
             self._fit(job, spec, broker)
-        except Exception as e:  # noqa: BLE001 - told to the driver
+        except Exception as e:  # noqa: BLE001 - sent to the driver
             failed = describe_failure(e)
         event: Event = Ended() if failed is None else Failed(failed)
         broker.post_event.remote(job.key, event)

@@ -27,16 +27,16 @@ class Lane:
 
     Attributes:
         id: its name in the broker.
-        num_trials: how many it was given.
-        is_cancelled: whether its start was given up.
-        failure: how its processes failed, one line; None while they have not.
-        leak: why it was retired, if a trial left memory behind; known once it has ended.
+        num_trials: number of trials that it was given.
+        is_cancelled: whether its start was cancelled.
+        failure: error of its processes, one line; None if there is none.
+        leak: the memory leak for which it was retired, if any; set when it has ended.
 
     Args:
-        spec: what its workers hold.
+        spec: the resources of its workers.
         max_growth: bytes beyond its baseline after which it is retired.
         after: a lane that starts first: on few cores, one lane that is up takes a trial earlier
-            than two lanes that are both half up.
+            than two lanes that are both still starting.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Lane:
         self._broker.submit.remote(self.id, job)
 
     def cancel_start(self) -> None:
-        """Give up waiting for its workers to start; the broker tells its trials."""
+        """Stop waiting for its workers to start; the broker fails its trials."""
         self.is_cancelled = True
         self._broker.cancel_start.remote(self.id)
 
@@ -89,7 +89,7 @@ class Lane:
 
                 run = run_config(self.id, self._spec.folder)
                 fit(lane_loop, {"task": self._task}, self._spec, run, trainer=LaneTrainer)
-        except Exception as e:  # noqa: BLE001 - the broker tells its trials
+        except Exception as e:  # noqa: BLE001 - the broker fails its trials
             self.failure = describe_failure(e)
         try:
             removal: Any = self._broker.remove_lane.remote(self.id, self.failure or _WORKERS_LEFT)

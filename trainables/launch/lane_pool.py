@@ -1,4 +1,4 @@
-"""The lanes of a sweep: which takes the next trial, which are retired, which are replaced."""
+"""The lanes of a sweep: assigns trials to them, retires and replaces them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LanePool:
     """A number of lanes. A lane that died or has run its share of trials is replaced on demand.
 
     Args:
-        spec: what the workers of one lane hold.
-        sizes: for each trial at once, its workers to begin with.
+        spec: the resources of the workers of one lane.
+        sizes: initial number of workers of each concurrent trial.
         trials_per_lane: None for any number.
         max_growth: bytes beyond its baseline after which a lane is retired.
     """
@@ -44,7 +44,7 @@ class LanePool:
         self._retired: list[Lane] = []
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt on an idle lane with its number of workers, off the machines it avoids.
+        """Begin an attempt on an idle lane that has its number of workers and no excluded machine.
 
         The lane that was released last comes first. If no lane fits, all idle ones are retired:
         they hold the resources that a new one needs.
@@ -87,7 +87,7 @@ class LanePool:
         return sum(lane.workers for lane in lanes if lane.id in up)
 
     def cancel_starts(self) -> None:
-        """Give up busy lanes that are not up; the broker tells their attempts."""
+        """Cancel busy lanes that are not up; the broker fails their attempts."""
         up = self._lanes_up()
         for lane in self._busy.values():
             if lane.id not in up and not lane.is_cancelled:
@@ -104,7 +104,7 @@ class LanePool:
         machines: Any = self._broker.lanes_up.remote()
         try:
             return dict(ray.get(machines))
-        except ray.exceptions.RayError:  # `is_alive` tells
+        except ray.exceptions.RayError:  # `is_alive` reports it
             return {}
 
     def is_alive(self) -> bool:
@@ -112,7 +112,7 @@ class LanePool:
         return is_alive(self._broker)
 
     def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """How an attempt's processes failed, one line; waits at most some seconds for it."""
+        """The error of an attempt's processes, one line; waits at most `wait_s` seconds for it."""
         self._busy[key].join(wait_s)
         return self._busy[key].failure
 

@@ -8,7 +8,7 @@ Each process that imports Ray Train uses seconds of CPU before the workers' impo
 - The actor for Ray Data's data sets is left out: lanes have no such data sets.
 - The actor that frees the placement group of a killed controller is left out: it asks the State
   API, which only `ray[default]` serves. The driver frees a lane's group itself.
-- The actor that tells autoscalers what a run needs is left out: they see pending placement groups.
+- The actor that requests resources from autoscalers is left out: they see pending placement groups.
 
 Private parts of Ray that this module replaces are listed in `trainables.upstream`.
 """
@@ -72,13 +72,13 @@ class LaneGroup(worker_group.WorkerGroup):
 
 
 class LaneController(TrainController):
-    """Ray Train's controller, in the process that made it."""
+    """Ray Train's controller, in the process that created it."""
 
     worker_group_cls = LaneGroup
 
 
 class LaneScaling(FixedScalingPolicy):
-    """A fixed number of workers, which no autoscaler is told of in advance."""
+    """A fixed number of workers, which is not announced to an autoscaler."""
 
     def after_controller_start(self, train_run_context: Any) -> None:
         """Nothing: Ray's own method starts the actor that talks to autoscalers."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaneTask:
-    """What the workers of a lane are told when they start.
+    """The settings that the workers of a lane get at their start.
 
     Attributes:
         lane_id: its name in the broker.
@@ -56,7 +56,7 @@ class BrokerChannel:
 
 
 def lane_loop(config: dict[str, Any]) -> None:
-    """The train loop of every worker of a lane: run the broker's trials until it sends None."""
+    """The train loop of every worker of a lane: run trials from the broker until it sends None."""
     import ray
     import ray.train
     from ray.train.torch import get_device
@@ -125,7 +125,7 @@ def _is_fatal(error: Exception | None) -> bool:
 
 
 def _renew_process_group(number: int) -> None:
-    """Make a new group: ranks may have left different collectives unfinished in the old one."""
+    """Create a new group: ranks may have left different collectives unfinished in the old one."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 

@@ -25,7 +25,7 @@ NODE_ID = "ray.io/node-id"
 
 @dataclass(frozen=True)
 class WorkerGroupSpec:
-    """The workers of a trial, and what they hold while they live.
+    """The workers of a trial, and the resources that they hold.
 
     Attributes:
         workers: DDP ranks.
@@ -131,7 +131,7 @@ def this_machine() -> Machine:
 
 
 def describe_failure(error: BaseException) -> str:
-    """One line that says which rank failed and how; a rank that died comes before the others."""
+    """One line with the failed rank and its error; a rank that died comes before the others."""
     failures: dict[int, Exception] = getattr(error, "worker_failures", {})
     if not failures:  # the controller's own failure, such as a start that took too long
         return error_line(getattr(error, "controller_failure", error))

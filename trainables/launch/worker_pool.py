@@ -23,7 +23,7 @@ class WorkerPool(Protocol):
     """Runs attempts for the driver; their events come from the broker, by `TrialJob.key`."""
 
     def start(self, job: TrialJob) -> None:
-        """Begin an attempt; only while fewer attempts than the pool's size are under way."""
+        """Begin an attempt; only while fewer attempts run than the pool has places."""
 
     def release(self, key: str, *, unusable: bool = False) -> None:
         """The attempt has ended for the driver; if it is still running, stop it.
@@ -35,19 +35,19 @@ class WorkerPool(Protocol):
         """End processes without an attempt, except those that `keep` attempts need."""
 
     def workers_up(self) -> int:
-        """How many workers are up."""
+        """The number of workers that are up."""
 
     def machines(self) -> dict[str, list[str]]:
         """Ids of the machines of an attempt's workers, by its key, as far as known."""
 
     def cancel_starts(self) -> None:
-        """Give up attempts whose processes are not up: they fail without having begun."""
+        """Cancel attempts whose processes are not up: they fail without having begun."""
 
     def is_alive(self) -> bool:
         """Whether the broker answers; without it no event of any attempt arrives."""
 
     def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """How an attempt's processes failed, one line; waits at most some seconds for it."""
+        """The error of an attempt's processes, one line; waits at most `wait_s` seconds for it."""
 
     def take_leaks(self) -> list[Leak]:
         """Memory leaks for which processes were replaced since the last call."""
@@ -58,7 +58,7 @@ class WorkerPool(Protocol):
 
 @dataclass(frozen=True)
 class Isolation:
-    """How much trials share.
+    """The degree to which trials share processes.
 
     Attributes:
         kind: `lane` runs trial after trial in the same processes, `trial` in fresh ones.
@@ -83,13 +83,13 @@ def launch(
     sizes: Sequence[int],
     broker: ActorHandle[Broker],
 ) -> WorkerPool:
-    """Make the worker pool of a sweep; lanes start in the background before the first trial.
+    """Create the worker pool of a sweep; lanes start in the background before the first trial.
 
     Args:
         trainable: registered name, `script.py:function`, `package.module:function` or a class.
-        isolation: how much trials share. Loops written for Ray Train share nothing.
-        spec: what the workers of one trial hold; each attempt says how many there are.
-        sizes: for each trial at once, its workers to begin with.
+        isolation: of trials. Loops written for Ray Train share nothing.
+        spec: resources of the workers of one trial; each attempt has its own number of workers.
+        sizes: initial number of workers of each concurrent trial.
     """
     if resolve(trainable).uses_ray_train:
         return FreshWorkerPool(spec, broker)

@@ -68,9 +68,9 @@ def _autocast_depth() -> int:
 
 
 def _leave_autocast(before: int) -> None:
-    """Leave autocast contexts that a trial entered and never left.
+    """Exit autocast contexts that a trial entered and never exited.
 
-    The outermost autocast caches casts of weights until it is left; later trials would train on
+    The outermost autocast caches casts of weights until its exit; later trials would train on
     them.
     """
     while _autocast_depth() > before:

@@ -1,4 +1,4 @@
-"""Detects trials that leave memory behind in a process that runs one after another."""
+"""Detects trials that leave memory behind in a process that runs many trials."""
 
 from __future__ import annotations
 

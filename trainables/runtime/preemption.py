@@ -1,7 +1,6 @@
 """Handles SIGTERM: at the next report the ranks agree, save a checkpoint and leave.
 
-The handler only records the signal and restores the previous handler, which a second SIGTERM
-meets.
+The handler only records the signal, and restores the previous handler for a second SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def install_sigterm_handler() -> Callable[[], None]:
     """Record SIGTERM from now on. Main thread only.
 
     Returns:
-        A function that restores the old handler and forgets the signal.
+        A function that restores the old handler and clears the recorded signal.
     """
     before: Any = signal.getsignal(signal.SIGTERM)
 

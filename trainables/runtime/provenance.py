@@ -1,4 +1,4 @@
-"""Records what a trial runs with, so that it can be run again and compared."""
+"""Records code, data, versions and hardware of a trial, to run it again and compare."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ProvenanceRecorder:
         self._next = 0.0
 
     def begin(self, source: Mapping[str, str]) -> None:
-        """Record what the attempt runs with; see `current_environment`."""
+        """Record the environment of the attempt; see `current_environment`."""
         import psutil
 
         self._environment = current_environment(source, self._device, self._workers)

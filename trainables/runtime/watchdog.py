@@ -1,5 +1,5 @@
-"""Ends a rank that gives no sign of life for too long, with all stacks in its log; the trial is
-retried.
+"""Ends a rank that neither reports nor sends a heartbeat for too long, after it wrote all stacks to
+its log; the trial is retried.
 
 A rank that waits for a stuck one is silent too, and the first rank that ends takes the others with
 it. So a thread writes each rank's stacks a little before the limit. The limit itself is enforced by

@@ -63,7 +63,7 @@ def prepare_attempt(
 ) -> int | None:
     """Prepare the folder of an attempt: link the newest intact checkpoints into it.
 
-    Damaged checkpoints are moved aside; the folders of earlier attempts are deleted.
+    Damaged checkpoints are renamed; the folders of earlier attempts are deleted.
 
     Args:
         paths, attempt: of the new attempt.
@@ -75,17 +75,17 @@ def prepare_attempt(
     """
     here = paths.ray_train_attempt(attempt)
     shutil.rmtree(here, ignore_errors=True)
-    whole: list[KeptCheckpoint] = []
+    intact: list[KeptCheckpoint] = []
     for found in _newest_first(paths):
-        if len(whole) < keep and _is_whole(paths, found):
-            whole.append(found)
-    linked = [_link(paths, found, here) for found in reversed(whole)]
+        if len(intact) < keep and _is_intact(paths, found):
+            intact.append(found)
+    linked = [_link(paths, found, here) for found in reversed(intact)]
     if linked:
         write_atomic(here / SNAPSHOT, snapshot([folder.name for folder in linked]).encode())
     for old in paths.ray_train_attempts():
         if old != here:
             shutil.rmtree(old, ignore_errors=True)
-    return whole[0].step if whole else None
+    return intact[0].step if intact else None
 
 
 def _newest_first(paths: TrialPaths) -> Iterator[KeptCheckpoint]:
@@ -96,14 +96,14 @@ def _newest_first(paths: TrialPaths) -> Iterator[KeptCheckpoint]:
                 text = paths.ray_train_manifest(folder).read_bytes()
                 found.append(KeptCheckpoint(Manifest.model_validate_json(text).step, folder))
             except FileNotFoundError:
-                log.warning("%s has no manifest and is passed over", folder)
+                log.warning("%s has no manifest and is ignored", folder)
             except (OSError, ValueError):
                 found.append(KeptCheckpoint(-1, folder))
     return iter(sorted(found, key=lambda s: (s.step, s.folder.parent.name), reverse=True))
 
 
-def _is_whole(paths: TrialPaths, found: KeptCheckpoint) -> bool:
-    """Whether every byte is as it was written; a damaged checkpoint is moved aside."""
+def _is_intact(paths: TrialPaths, found: KeptCheckpoint) -> bool:
+    """Whether every byte is as it was written; a damaged checkpoint is renamed."""
     try:
         verify(found.folder, manifest=paths.ray_train_manifest(found.folder))
     except CheckpointError as e:

@@ -15,7 +15,7 @@ from trainables.user_code import loader
 
 
 class UncheckedConfig(TrainableConfig):
-    """Hyperparameters of which nothing is known: all names and values are accepted."""
+    """Hyperparameters that are not checked: all names and values are accepted."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -28,8 +28,8 @@ class UncheckedConfig(TrainableConfig):
 class UserLoop(Trainable[UncheckedConfig]):
     """Runs in fresh processes under Ray, reports by `ray.train.report`, and owns its checkpoints.
 
-    The user's file is imported on the workers only. Ray Train keeps the checkpoints, so nothing
-    but the loop can read them.
+    The user's file is imported on the workers only. Ray Train keeps the checkpoints, so only
+    the loop can read them.
 
     Args:
         name: `path/to/script.py:function` or `package.module:function`.

@@ -58,7 +58,7 @@ def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:
         "checkpoint of step 2: the disk is full, the one before has 5000 bytes, "
     )
     assert said.endswith(
-        f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for room"
+        f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for free space"
     )
     assert told == "[1, 2] [1.0, 2.0, 4.0]"
     assert newest_checkpoint(tmp_path).step == 2
@@ -69,7 +69,7 @@ def test_disk_full_fails_the_trial_after_the_wait(tmp_path: Path) -> None:
     assert said.startswith(
         "DiskFullError: checkpoint of step 2: the disk is full, the one before has 5000 "
     )
-    assert said.endswith("; waited 0 s for room (checkpoint.wait_for_room)")
+    assert said.endswith("; waited 0 s for free space (checkpoint.wait_for_room)")
     assert told == "[1] []"
     assert classify(f"rank 0: {said}").remedy is Remedy.FAIL_TRIAL
     assert newest_checkpoint(tmp_path).step == 1
