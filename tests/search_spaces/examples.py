@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import search_spaces
 
@@ -24,3 +25,24 @@ space:
 scheduler: {max_t: 9}
 budget: {trials: 8}
 """
+DOMAINS: list[dict[str, list[Any]]] = [
+    {"uniform": [-1.5, 2.0]},
+    {"quniform": [0.0, 1.0, 0.25]},
+    {"quniform": [0.0, 0.3, 0.1]},
+    {"loguniform": [1e-5, 1e-1]},
+    {"qloguniform": [0.1, 10.0, 0.1]},
+    {"randint": [-3, 9]},
+    {"qrandint": [8, 128, 8]},
+    {"lograndint": [1, 1000]},
+    {"qlograndint": [8, 128, 8]},
+    {"randn": []},
+    {"randn": [-40.0, 0.3]},
+    {"qrandn": [0.1, 0.05, 0.15]},
+    {"choice": ["a", "[1]", [1], 1, 2.5, None, False]},
+    {"choice": [[64, 64], {"kind": "wide", "n": 2}]},
+    {"choice": [True, False]},
+    {"choice": ["only"]},
+    {"ordinal": [16, 32, "many"]},
+    {"grid_search": [1, 2, 3]},
+]
+"""Domains of every kind, with the values that are hard to sample or to store."""

@@ -30,6 +30,11 @@ def a_trial(study: optuna.Study) -> None:
     study.tell(trial, 1.0)
 
 
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "j")
+
+
 def seen(study: optuna.Study) -> list[Any]:
     return [(t.number, t.state, t.params, t.intermediate_values, t.value) for t in study.trials]
 
@@ -51,8 +56,7 @@ def test_batch_is_one_sync_and_the_same_study(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "together"))) == seen(plain)
 
 
-def test_nested_batch_is_written_with_the_outer_one(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+def test_nested_batch_is_written_with_the_outer_one(tmp_path: Path, journal: Journal) -> None:
     study = study_in(journal)
     with costs() as cost, journal.batched():
         a_trial(study)
@@ -63,16 +67,14 @@ def test_nested_batch_is_written_with_the_outer_one(tmp_path: Path) -> None:
     assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
 
 
-def test_batch_is_written_after_an_exception(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+def test_batch_is_written_after_an_exception(tmp_path: Path, journal: Journal) -> None:
     study = study_in(journal)
     with pytest.raises(ZeroDivisionError), journal.batched():
         raise ZeroDivisionError(a_trial(study))
     assert seen(study_in(Journal(tmp_path / "j"))) == seen(study)
 
 
-def test_empty_batch_writes_nothing(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+def test_empty_batch_writes_nothing(tmp_path: Path, journal: Journal) -> None:
     study_in(journal)
     before = (tmp_path / "j").read_bytes()
     with journal.batched():
@@ -93,8 +95,7 @@ def test_killed_writer_loses_only_the_torn_line(tmp_path: Path) -> None:
     assert [t.state.name for t in again.trials] == ["COMPLETE", "COMPLETE"]
 
 
-def test_next_read_starts_at_the_end_of_the_file(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+def test_next_read_starts_at_the_end_of_the_file(tmp_path: Path, journal: Journal) -> None:
     study = study_in(journal)
     for _ in range(3):
         with journal.batched():
@@ -102,8 +103,7 @@ def test_next_read_starts_at_the_end_of_the_file(tmp_path: Path) -> None:
         assert max(journal.offsets.values()) == (tmp_path / "j").stat().st_size
 
 
-def test_offsets_of_read_entries_are_dropped(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+def test_offsets_of_read_entries_are_dropped(tmp_path: Path, journal: Journal) -> None:
     study = study_in(journal)
     kept = []
     for _ in range(6):

@@ -10,31 +10,15 @@ from hypothesis import strategies as st
 
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw_value
+from tests.search_spaces.examples import DOMAINS
 from tests.tuning.simulate import make_spec
 from tuning.search.optuna_space import OptunaSpace, decode, distribution, encode
 from tuning.search.schedulers.perturbation import perturb, share_of, value_at_share
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-FORMS = [
-    {"uniform": [-1.5, 2.0]},
-    {"quniform": [0.0, 1.0, 0.25]},
-    {"loguniform": [1e-5, 1e-1]},
-    {"qloguniform": [0.1, 10.0, 0.1]},
-    {"randint": [3, 9]},
-    {"qrandint": [8, 128, 8]},
-    {"lograndint": [1, 1000]},
-    {"qlograndint": [8, 128, 8]},
-    {"randn": []},
-    {"randn": [-40.0, 0.3]},
-    {"qrandn": [0.1, 0.05, 0.15]},
-    {"choice": ["a", 1, 2.5, None, False]},
-    {"choice": [[64, 64], {"kind": "wide", "n": 2}]},
-    {"grid_search": [1, 2, 3]},
-]
 
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+@pytest.mark.parametrize("form", DOMAINS, ids=lambda f: next(iter(f)))
 def test_samples_are_in_the_domain(form):
     domain = Domain.model_validate(form)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
@@ -57,7 +41,7 @@ def test_qlograndint_samples_are_multiples(low, steps, q, seed):
     assert value % q == 0
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+@pytest.mark.parametrize("form", DOMAINS, ids=lambda f: next(iter(f)))
 def test_decode_inverts_encode(form):
     domain = Domain.model_validate(form)
     values = domain.categories or [domain.lower, domain.high]
@@ -89,7 +73,7 @@ def test_normal_domains_are_sampled_normally(kind, arguments, by):
     assert within == pytest.approx(0.6827, abs=0.03)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda f: next(iter(f)))
+@pytest.mark.parametrize("form", DOMAINS, ids=lambda f: next(iter(f)))
 def test_perturbed_value_stays_in_the_domain(form):
     domains = {"x": Domain.model_validate(form)}
     rng, params = np.random.default_rng(0), {"x": value_at_share(domains["x"], 0.5)}

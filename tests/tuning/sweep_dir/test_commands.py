@@ -12,6 +12,11 @@ GIVEN = {"x": 0.25, "opt.k": 2}
 POINT = {"x": 0.25, "opt": {"k": 2}}
 
 
+@pytest.fixture
+def run(tmp_path):
+    return open_run(tmp_path)
+
+
 def reopen(run):
     """The next session, after the driver was killed."""
     again = open_run(run.paths.root, run.spec)
@@ -19,19 +24,14 @@ def reopen(run):
     return again
 
 
-def handle_commands(run):
-    CommandHandler(run)()
-
-
 def added(run):
     return [r for r in run.records.values() if r.params["x"] == 0.25]
 
 
-def test_added_configuration_is_the_next_trial(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_added_configuration_is_the_next_trial(run):
     train(run, run.next_trial())
     send(run.paths, "add", params=GIVEN)
-    handle_commands(run)
+    CommandHandler(run)()
     job = run.next_trial()
     assert job.trial_id == "t0001"
     assert run.records["t0001"].config == POINT
@@ -41,8 +41,7 @@ def test_added_configuration_is_the_next_trial(tmp_path):
     assert len(run.records) == 6  # it counts as one of the budget
 
 
-def test_searcher_proposes_missing_parameters_of_an_added_configuration(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_searcher_proposes_missing_parameters_of_an_added_configuration(run):
     send(run.paths, "add", params={"x": 0.25})
     send(run.paths, "add", params={"opt.k": 2})
     CommandHandler(run).begin()
@@ -69,15 +68,14 @@ def test_added_configuration_takes_no_point_from_a_grid(tmp_path):
     run = open_run(tmp_path / "s", make_spec(space=space, budget={"trials": 4}))
     train(run, run.next_trial())
     send(run.paths, "add", params={"x": 0.25, "opt.k": 3})
-    handle_commands(run)
+    CommandHandler(run)()
     train(run, run.next_trial())
     finish(run)
     assert [r.params["opt.k"] for r in run.records.values()] == [1, 3, 2, 1]
 
 
 @pytest.mark.parametrize("killed", ["enqueued", "asked", "recorded", "begun", "finished"])
-def test_add_is_carried_out_once_if_the_driver_is_killed(tmp_path, killed):
-    run = open_run(tmp_path / "s")
+def test_add_is_carried_out_once_if_the_driver_is_killed(run, killed):
     train(run, run.next_trial())
     command = send(run.paths, "add", params=GIVEN)
     study = SweepStudy(run.paths.study, run.spec.name, run.spec)
@@ -96,8 +94,7 @@ def test_add_is_carried_out_once_if_the_driver_is_killed(tmp_path, killed):
     assert len(again.records) == 6
 
 
-def test_add_refuses_a_configuration_that_no_longer_fits(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_add_refuses_a_configuration_that_no_longer_fits(run):
     send(run.paths, "add", params={"x": 5.0})
     again = reopen(run)
     assert again.records == {}
@@ -107,29 +104,27 @@ def test_add_refuses_a_configuration_that_no_longer_fits(tmp_path):
     )
 
 
-def test_stopped_trial_ends_at_its_next_report(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_stopped_trial_ends_at_its_next_report(run):
     first, second = run.next_trial(), run.next_trial()
     assert train(run, first, upto=2) is Decision.CONTINUE
     send(run.paths, "stop", trial=first.trial_id)
-    handle_commands(run)
+    CommandHandler(run)()
     assert pending_commands(run.paths)  # until the trial has stopped
     assert train(run, second, upto=2, value=lambda c, s: 0.0) is Decision.CONTINUE
     assert train(run, first, value=lambda c, s: 0.0) is Decision.STOP
     record = run.records[first.trial_id]
     assert (record.state, record.reason) == (TrialState.STOPPED, "by hand at step 3")
-    handle_commands(run)
+    CommandHandler(run)()
     assert not pending_commands(run.paths)
     assert not run.finished
     assert run.limit is None
 
 
-def test_stop_is_carried_out_by_the_next_driver(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_stop_is_carried_out_by_the_next_driver(run):
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "stop", trial=job.trial_id)
-    handle_commands(run)
+    CommandHandler(run)()
     again = reopen(run)
     record = again.records[job.trial_id]
     assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
@@ -137,29 +132,27 @@ def test_stop_is_carried_out_by_the_next_driver(tmp_path):
     assert again.next_trial().trial_id == "t0001"
 
 
-def test_stopped_trial_that_fails_is_not_retried(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_stopped_trial_that_fails_is_not_retried(run):
     job = run.next_trial()
     send(run.paths, "stop", trial=job.trial_id)
-    handle_commands(run)
+    CommandHandler(run)()
     run.on_failed(job.trial_id, "boom")
     assert run.records[job.trial_id].state is TrialState.STOPPED
     assert run.next_trial().trial_id == "t0001"
-    handle_commands(run)
+    CommandHandler(run)()
     assert pending_commands(run.paths) == []
 
 
-def test_stopped_sweep_can_be_resumed(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_stopped_sweep_can_be_resumed(run):
     jobs = [run.next_trial(), run.next_trial()]
     train(run, jobs[0], upto=2)
     send(run.paths, "stop")
-    handle_commands(run)
+    CommandHandler(run)()
     assert run.next_trial() is None
     assert not run.finished
     for job in jobs:
         assert train(run, job, value=lambda c, s: 0.0) is Decision.STOP
-    handle_commands(run)
+    CommandHandler(run)()
     assert pending_commands(run.paths) == []
     assert run.finished
     assert run.limit.summary == "tune stop"
@@ -169,12 +162,11 @@ def test_stopped_sweep_can_be_resumed(tmp_path):
     assert len(again.records) == 6
 
 
-def test_pause_ends_this_session_only(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_pause_ends_this_session_only(run):
     job = run.next_trial()
     train(run, job, upto=2)
     send(run.paths, "pause")
-    handle_commands(run)
+    CommandHandler(run)()
     assert run.interrupted
     assert run.next_trial() is None
     run.release()
@@ -186,8 +178,7 @@ def test_pause_ends_this_session_only(tmp_path):
     assert again.next_trial().trial_id == job.trial_id
 
 
-def test_inbox_ignores_files_that_are_no_commands(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_inbox_ignores_files_that_are_no_commands(run):
     send(run.paths, "add", params=GIVEN)
     for name, text in (("0.json", "{"), ("1.json", '{"do": "dance"}'), (".2.json.tmp", "")):
         (run.paths.inbox / name).write_text(text)

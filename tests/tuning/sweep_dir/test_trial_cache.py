@@ -22,6 +22,21 @@ GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice":
 PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}
 
 
+@pytest.fixture
+def first(tmp_path):
+    """A sweep of completed trials, each with a checkpoint."""
+    paths = sweep(tmp_path, "first", **PLAIN)
+    for trial in map(paths.trial, paths.trial_ids()):
+        write_checkpoint(trial, 9, {"model.safetensors": trial.root.name})
+    return paths
+
+
+def reusing(storage, name="mine", **changes):
+    """A sweep that may reuse the trials of `first`."""
+    settings = {**PLAIN, **warm_start("first", reuse=True), **changes}
+    return sweep(storage, name, run=False, **settings)
+
+
 class Killed(SweepEvents):
     """Ends the driver when a trial starts, which is before a reused trial is copied."""
 
@@ -42,16 +57,8 @@ class EventRecorder(SweepEvents):
         self.events.append((record.state, record.id))
 
 
-def checkpointed(paths):
-    """Give each trial a checkpoint."""
-    for trial in map(paths.trial, paths.trial_ids()):
-        write_checkpoint(trial, 9, {"model.safetensors": trial.root.name})
-
-
-def test_trial_cache_copies_an_identical_trial(tmp_path):
-    first = sweep(tmp_path, "first", **PLAIN)
-    checkpointed(first)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
+def test_trial_cache_copies_an_identical_trial(tmp_path, first):
+    paths = reusing(tmp_path)
     run = session(paths)
     run.observers.add(observer := EventRecorder())
     assert run.next_trial() is None
@@ -59,12 +66,8 @@ def test_trial_cache_copies_an_identical_trial(tmp_path):
     assert observer.events[:2] == [("started", "t0000"), (TrialState.COMPLETED, "t0000")]
     for ours, theirs in zip(read_trials(paths), read_trials(first), strict=True):
         assert ours.reason == f"reused from first/{theirs.id}"
-        assert (ours.config, ours.seed, ours.end_step) == (
-            theirs.config,
-            theirs.seed,
-            theirs.end_step,
-        )
-        assert ours.attempts == ()
+        same = theirs.config, theirs.seed, theirs.end_step
+        assert (ours.config, ours.seed, ours.end_step, ours.attempts) == (*same, ())
         curves = [
             [(p.step, p.metrics) for p in read_reports(s.trial(ours.id))] for s in (paths, first)
         ]
@@ -75,32 +78,22 @@ def test_trial_cache_copies_an_identical_trial(tmp_path):
     assert outcome(session(paths)) == outcome(run)
 
 
-def test_trial_cache_reuses_identical_trials_only(tmp_path):
-    sweep(tmp_path, "first", **PLAIN)
+def test_trial_cache_reuses_identical_trials_only(tmp_path, first):
     for name, changes in {
         "seed": {"seed": 4},
         "workers": {"resources": {"workers": 2}},
         "length": {"scheduler": {"name": "none", "max_t": 12}},
         "fixed": {"fixed": {"width": 3}},
+        "unasked": warm_start("first"),
     }.items():
-        paths = sweep(
-            tmp_path, name, run=False, **{**PLAIN, **warm_start("first", reuse=True), **changes}
-        )
-        assert session(paths).next_trial() is not None, name
-    unasked = sweep(tmp_path, "unasked", run=False, **PLAIN, **warm_start("first"))
-    assert session(unasked).next_trial() is not None
-    more = {**PLAIN, "space": {**GRID["space"], "x": {"grid_search": [0.0, 0.5, 2.0]}}}
-    partly = session(
-        sweep(tmp_path, "partly", run=False, **more, **warm_start("first", reuse=True))
-    )
-    job = partly.next_trial()
+        assert session(reusing(tmp_path, name, **changes)).next_trial() is not None, name
+    space = {**GRID["space"], "x": {"grid_search": [0.0, 0.5, 2.0]}}
+    job = session(reusing(tmp_path, "partly", space=space)).next_trial()
     assert (job.trial_id, job.config["x"]) == ("t0002", 2.0)
 
 
-def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path):
-    first = sweep(tmp_path, "first", **PLAIN)
-    checkpointed(first)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
+def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path, first):
+    paths = reusing(tmp_path)
     run = session(paths)
     run.observers.add(Killed())
     with pytest.raises(KeyboardInterrupt):
@@ -110,15 +103,13 @@ def test_trial_cache_copies_again_if_the_driver_was_killed(tmp_path):
     (half / "model.safetensors").write_bytes(b"ha")
     again = session(paths)
     assert again.next_trial() is None
-    assert [r.reason for r in again.records.values()] == [
-        f"reused from first/t000{i}" for i in range(3)
-    ]
+    reasons = [r.reason for r in again.records.values()]
+    assert reasons == [f"reused from first/t000{i}" for i in range(3)]
     assert newest_intact(paths.trial("t0000")) is not None
 
 
-def test_trial_runs_if_its_source_is_gone(tmp_path):
-    first = sweep(tmp_path, "first", **PLAIN)
-    paths = sweep(tmp_path, run=False, **PLAIN, **warm_start("first", reuse=True))
+def test_trial_runs_if_its_source_is_gone(tmp_path, first):
+    paths = reusing(tmp_path)
     session(paths)
     first.root.rename(tmp_path / "moved")
     assert session(paths).next_trial().trial_id == "t0000"
@@ -144,8 +135,7 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     assert identity(resolve(f"{script}:train").source(), config, 1, 2) != base
 
 
-def test_trial_cache_ignores_records_without_an_identity(tmp_path):
-    first = sweep(tmp_path, "first", **PLAIN)
+def test_trial_cache_ignores_records_without_an_identity(first):
     for trial_id in first.trial_ids():
         file = first.trial(trial_id).record
         raw = json.loads(file.read_text())
