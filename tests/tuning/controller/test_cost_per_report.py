@@ -15,19 +15,16 @@ from rich.console import Console
 
 from results.analysis.replicates import ReplicateGroups
 from results.records.trial import Report, TrialRecord, append_report
-from results.storage.atomic import write_atomic
-from search_spaces.loading.sweep_file import dump_sweep
 from search_spaces.spec.sweep import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
-from tests.tuning.simulate import make_spec, next_job, open_run, train
+from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from tuning.cli.run.live_view import LineView
 from tuning.controller.events import SessionStart
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import SweepState, write_state
 from tuning.search.schedulers import Decision, make_scheduler
 
 FEW, MANY = 5, 60
@@ -168,9 +165,7 @@ def test_trial_cost_does_not_grow_with_trials(big: SweepController) -> None:
 
 def test_resume_reads_reports_once(tmp_path: Path) -> None:
     spec = make_spec(tracking={"name": "none"})
-    run = open_run(tmp_path / "sweep", spec)
-    write_atomic(run.paths.spec, dump_sweep(spec).encode())
-    write_state(run.paths, SweepState("key", (0.0,), (5.0,)))
+    run = open_run(new_sweep(spec, tmp_path).root, spec)
     run_trials(run, FEW)
     train(run, run.next_trial(), upto=1)
     view = LineView(Console(file=StringIO()))

@@ -22,9 +22,8 @@ from tuning.controller.sweep_dir.folder import SweepState, read_state, write_sta
 
 
 def test_late_reports_of_a_superseded_attempt_are_ignored(
-    tmp_path: Path, uninterrupted: SweepController
+    tmp_path: Path, run: SweepController, uninterrupted: SweepController
 ) -> None:
-    run = open_run(tmp_path / "s")
     job = run.next_trial()
     train(run, job, upto=3)
     run_sweep(tmp_path / "s")

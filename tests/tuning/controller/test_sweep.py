@@ -6,7 +6,6 @@ import optuna
 import pytest
 from optuna.trial import TrialState as OptunaState
 
-from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.trial import TrialState, read_trials
 from tests.tuning.simulate import (
@@ -124,8 +123,7 @@ def test_interruption_is_not_a_failure(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_metric_that_is_not_finite_fails_the_trial(tmp_path, bad):
-    run = open_run(tmp_path / "s")
+def test_metric_that_is_not_finite_fails_the_trial(run, bad):
     job = run.next_trial()
     assert train(run, job, value=lambda c, s: bad if s == 3 else 1.0) is Decision.STOP
     record = run.records[job.trial_id]
@@ -148,8 +146,7 @@ def test_missing_metric_fails_the_trial(tmp_path):
     assert record.reason == "never reported los (did you mean 'loss'?)"
 
 
-def test_late_reports_change_nothing(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_late_reports_change_nothing(run):
     job = run.next_trial()
     train(run, job)
     before = outcome(run)
@@ -185,11 +182,10 @@ def test_study_is_readable_by_optuna(tmp_path):
     assert study.best_trial.params["opt.k"] in (1, 2)
 
 
-def test_outcome_told_twice_counts_once(tmp_path):
-    run = open_run(tmp_path / "s")
+def test_outcome_told_twice_counts_once(run):
     train(run, run.next_trial())
     record = run.records["t0000"]
-    study = SweepStudy(SweepPaths(tmp_path / "s").study, "simulated", make_spec())
+    study = SweepStudy(run.paths.study, "simulated", run.spec)
     study.tell(record, run.table.curve("t0000"))
     assert len(study.trials) == 1
 

@@ -12,11 +12,6 @@ GIVEN = {"x": 0.25, "opt.k": 2}
 POINT = {"x": 0.25, "opt": {"k": 2}}
 
 
-@pytest.fixture
-def run(tmp_path):
-    return open_run(tmp_path)
-
-
 def reopen(run):
     """The next session, after the driver was killed."""
     again = open_run(run.paths.root, run.spec)

@@ -95,8 +95,9 @@ def _contents(root: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in files}
 
 
-def test_orphaned_attempt_is_superseded_before_its_reports_are_read(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "s")
+def test_orphaned_attempt_is_superseded_before_its_reports_are_read(
+    tmp_path: Path, run: SweepController
+) -> None:
     job = run.next_trial()
     train(run, job, upto=2)
     assert not job.superseded
@@ -128,9 +129,8 @@ def test_lost_or_damaged_lock_has_no_owner(tmp_path: Path, damage: bytes | None)
     assert not Owner(lock, first.token, 1).holds_lock
 
 
-def test_stale_driver_delivers_nothing_to_mlflow(tmp_path: Path) -> None:
+def test_stale_driver_delivers_nothing_to_mlflow(tmp_path: Path, run: SweepController) -> None:
     """Another driver takes the sweep over during a slow delivery."""
-    run = open_run(tmp_path / "s")
     uri, paths = f"sqlite:///{tmp_path}/mlflow.db", run.paths
     train(run, run.next_trial())
     train(run, run.next_trial(), upto=2)

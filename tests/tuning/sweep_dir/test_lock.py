@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -23,37 +22,38 @@ with acquire_lock(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def holder(tmp_path):
-    lock = tmp_path / "owner.lock"
+def lock(tmp_path):
+    return tmp_path / "owner.lock"
+
+
+@pytest.fixture
+def holder(lock):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout.readline() == b"held\n"
-        yield lock, process
+        yield process
         process.kill()
 
 
-def test_lock_refuses_a_second_driver_and_names_the_first(holder):
-    lock, process = holder
-    assert current_driver(lock).startswith(f"process {process.pid} on ")
+def test_lock_refuses_a_second_driver_and_names_the_first(lock, holder):
+    assert current_driver(lock).startswith(f"process {holder.pid} on ")
     with (
-        pytest.raises(UserError, match=f"driven by process {process.pid} on "),
+        pytest.raises(UserError, match=f"driven by process {holder.pid} on "),
         acquire_lock(lock),
     ):
         pass
 
 
-def test_lock_after_a_killed_driver_has_a_higher_fencing_number(holder):
-    lock, process = holder
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def test_lock_after_a_killed_driver_has_a_higher_fencing_number(lock, holder):
+    holder.kill()
+    holder.wait()
     assert current_driver(lock) is None
     with acquire_lock(lock) as fence:
         assert fence.number == 2
 
 
-def test_lock_is_free_after_release(tmp_path):
-    lock = tmp_path / "owner.lock"
+def test_lock_is_free_after_release(lock):
     for expected in (1, 2, 3):
         with acquire_lock(lock) as fence:
             assert fence.number == expected
@@ -62,15 +62,13 @@ def test_lock_is_free_after_release(tmp_path):
 
 
 @pytest.mark.parametrize(("age_s", "alive"), [(1.0, True), (STALE_S + 1, False)])
-def test_driver_on_another_machine_is_alive_by_its_heartbeat(tmp_path, age_s, alive):
-    lock = tmp_path / "owner.lock"
+def test_driver_on_another_machine_is_alive_by_its_heartbeat(lock, age_s, alive):
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
     os.utime(lock, (time.time() - age_s,) * 2)
     assert (current_driver(lock) is not None) == alive
 
 
-def test_damaged_lock_is_free(tmp_path):
-    lock = tmp_path / "owner.lock"
+def test_damaged_lock_is_free(lock):
     lock.write_text('{"host": "x", "pi')
     with acquire_lock(lock) as fence:
         assert fence.number == 1

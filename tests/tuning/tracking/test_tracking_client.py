@@ -18,9 +18,7 @@ from results.paths import SweepPaths
 from results.records.trial import read_reports
 from results.storage.fencing import Fence
 from results.tracking import Ending
-from search_spaces.loading.sweep_file import dump_sweep
-from tests.tuning.simulate import make_spec, open_run, run_sweep
-from tuning.controller.sweep_dir.folder import SweepState, write_state
+from tests.tuning.simulate import make_spec, new_sweep, open_run, run_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import TrackingClient
@@ -34,12 +32,7 @@ WAIT_S = 90.0
 def paths(tmp_path: Path) -> SweepPaths:
     """A sweep that ran without a tracker."""
     spec = make_spec(budget={"trials": 3}, tracking={"name": "mlflow"})
-    paths = SweepPaths(tmp_path / "sweeps" / "simulated")
-    paths.root.mkdir(parents=True)
-    paths.spec.write_text(dump_sweep(spec))
-    write_state(paths, SweepState("a-sweep", (), ()))
-    run_sweep(paths.root, spec)
-    return paths
+    return run_sweep(new_sweep(spec, tmp_path / "sweeps").root, spec).paths
 
 
 def client_of(paths: SweepPaths, fence: Fence, monkeypatch: pytest.MonkeyPatch) -> TrackingClient:
