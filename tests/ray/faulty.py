@@ -124,6 +124,7 @@ class Faulty(Stepping):
 
     def damaged(self, config: Any, worker: Worker, damage: Callable[[Path], object]) -> None:
         """Damage the newest checkpoint, then fail; once."""
+        worker.saver.wait()  # step 3 is committed behind the training
         first = worker.rank == 0 and self.once(config)
         if first:
             damage(worker.job.paths.checkpoint(3))
