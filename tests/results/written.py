@@ -1,7 +1,5 @@
 """Trials and checkpoints written as files, without training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Comparison of sweeps by cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -49,9 +47,8 @@ def test_progress_ignores_nan() -> None:
 def pair(tmp_path: Path) -> list[SweepPaths]:
     found = []
     for name, trials in (("short", 3), ("l<o>ng", 9)):
-        spec = make_spec(budget={"trials": trials})
-        run = open_run(tmp_path / name, spec)
-        run.paths.spec.write_text(dump_sweep(spec))
+        run = open_run(tmp_path / name, make_spec(budget={"trials": trials}))
+        run.paths.spec.write_text(dump_sweep(run.spec))
         finish(run)
         found.append(run.paths)
     return found

@@ -1,7 +1,5 @@
 """Intervals of a confirmation, and whether they separate the winner."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A sweep folder as pandas tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The winner of a sweep: by value, by rule, and after a confirmation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sweeps whose models are points in space, and soups of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

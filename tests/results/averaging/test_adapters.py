@@ -1,7 +1,5 @@
 """The mean of LoRA adapters is the mean of their updates, not of their factors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,8 @@ Adapter = dict[str, NDArray[Any]]
 
 def adapter(seed: int, rank: int = 2) -> Adapter:
     rng = np.random.default_rng(seed)
-    return {
-        A: rng.normal(size=(rank, 7)),
-        B: rng.normal(size=(5, rank)),
-        "head": rng.normal(size=3),
-    }
+    sizes = {A: (rank, 7), B: (5, rank), "head": (3,)}
+    return {name: rng.normal(size=size) for name, size in sizes.items()}
 
 
 def mix(tmp_path: Path, *adapters: Adapter, method: str = "weighted", **more: Any) -> Averaged:
@@ -67,9 +62,9 @@ def test_mean_of_other_adapters_is_the_nearest_of_their_rank(tmp_path: Path) -> 
 def test_mean_of_copies_is_that_adapter(tmp_path: Path) -> None:
     one = adapter(0)
     mix(tmp_path, one, one, one, weights=[1, 2, 4])
-    assert {k: v.tobytes() for k, v in load_file(tmp_path / "mean").items()} == {
-        k: v.tobytes() for k, v in one.items()
-    }
+    found = load_file(tmp_path / "mean")
+    assert found.keys() == one.keys()
+    assert all(found[name].tobytes() == one[name].tobytes() for name in one)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +85,7 @@ def test_adapters_refuse_updates_that_are_not_a_product(
 
 
 def test_adapters_refuse_methods_that_are_not_a_mean(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match="method median would act on the factors A and B separately"
-    ):
+    with pytest.raises(UserError, match="method median would act on the factors A and B separat"):
         mix(tmp_path, adapter(0), adapter(1), method="median")
 
 

@@ -1,7 +1,5 @@
 """The contract that every averaging method keeps, and the result of each method."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from pathlib import Path
 from typing import Any

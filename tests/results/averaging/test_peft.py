@@ -1,7 +1,5 @@
 """Adapters written by PEFT: merging their average equals averaging the merged models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

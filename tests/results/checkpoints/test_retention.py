@@ -42,8 +42,7 @@ def test_retention_protects_only_existing_steps(
     values: dict[int, float], best: int, rungs: list[float]
 ) -> None:
     reports = {s: report(s, loss=v) for s, v in values.items()}
-    kept = Retention(best=best, metric="loss", rungs=tuple(rungs)).protected(
-        sorted(values), reports
-    )
+    retention = Retention(best=best, metric="loss", rungs=tuple(rungs))
+    kept = retention.protected(sorted(values), reports)
     assert kept <= values.keys()
     assert len(kept) <= best + len(rungs)

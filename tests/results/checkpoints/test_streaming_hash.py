@@ -33,9 +33,8 @@ def test_write_hashed_records_the_hash_of_large_files(tmp_path: Path, sizes: lis
     write_hashed(file, parts(sizes))
     assert file.read_bytes() == content
     assert pop_hash_sidecar(file) == (hash_file(file) if len(content) >= MIB else None)
-    assert hash_file(file) == FileEntry(
-        size=len(content), sha256=hashlib.sha256(content).hexdigest()
-    )
+    digest = hashlib.sha256(content).hexdigest()
+    assert hash_file(file) == FileEntry(size=len(content), sha256=digest)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert pop_hash_sidecar(file) is None
 

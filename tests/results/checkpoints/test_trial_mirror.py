@@ -1,7 +1,5 @@
 """A trial's checkpoints in object storage: complete or absent, whenever the sender dies."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

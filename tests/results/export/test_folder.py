@@ -13,15 +13,9 @@ from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.results.written import write_checkpoint
 
-CARD = ModelCard(
-    "llm-1",
-    "eval_loss",
-    1.25,
-    ("t0003", "t0001"),
-    {"lr": 1e-3, "layers": [1, 2]},
-    ("data: fingerprint `abc`",),
-    "on the test split",
-)
+PARAMS, DATA = {"lr": 1e-3, "layers": [1, 2]}, ("data: fingerprint `abc`",)
+TRIALS = ("t0003", "t0001")
+CARD = ModelCard("llm-1", "eval_loss", 1.25, TRIALS, PARAMS, DATA, "on the test split")
 
 
 @pytest.fixture
@@ -35,10 +29,7 @@ def write(folder: Path) -> None:
 
 
 def export_hf(
-    source: Path,
-    target: Path,
-    writer: Callable[[Path], None],
-    force: bool = False,
+    source: Path, target: Path, writer: Callable[[Path], None], force: bool = False
 ) -> Path:
     def load() -> NoReturn:
         raise AssertionError("nothing to verify")
@@ -51,16 +42,11 @@ def test_model_card_names_sweep_trials_and_weights(source: Path, tmp_path: Path)
     target = export_hf(source, tmp_path / "out" / "hf", write)
     text = (target / "README.md").read_text()
     assert text.startswith("---\nlibrary_name: transformers\n---\n")
-    for expected in (
-        "llm-1",
-        "`t0003`, `t0001`",
-        "`eval_loss`: 1.25 on the test split",
-        "- data: fingerprint `abc`",
-        "`lr`: `0.001`",
-        "`[1, 2]`",
-    ):
+    trials, value = "llm-1: t0003 + t0001", "`eval_loss`: 1.25 on the test split"
+    digest = hashlib.sha256(b"weights").hexdigest()
+    settings = ("- data: fingerprint `abc`", "`lr`: `0.001`", "`[1, 2]`")
+    for expected in (trials, "`t0003`, `t0001`", value, *settings, digest):
         assert expected in text
-    assert hashlib.sha256(b"weights").hexdigest() in text
     assert sorted(verify(target).files) == ["README.md", "config.json", "model.safetensors"]
     assert [p.name for p in target.parent.iterdir()] == ["hf"]
 

@@ -1,7 +1,5 @@
 """Formats are found by name, and say which packages they need."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest

@@ -1,7 +1,5 @@
 """Every export format, verified by an independent runtime in a fresh process."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep that was simulated, with hostile names in it, as the report reads it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -22,20 +20,21 @@ SPACE = {
 }
 
 
+def loss(config: dict[str, Any], step: int) -> float:
+    return abs(math.log10(config["lr"]) + 2) + 0.1 * config["x"] + 1 / step
+
+
 def written(root: Path, trials: int = 40, **changes: Any) -> SweepPaths:
     """A sweep whose loss depends strongly on lr and weakly on x; its third trial fails."""
     more = {"space": SPACE, "budget": {"trials": trials}, "failure": {"max_retries": 0}, **changes}
-    spec = make_spec(search={"name": "random"}, **more)
-    run = open_run(root, spec)
-    run.paths.spec.write_text(dump_sweep(spec))
+    run = open_run(root, make_spec(search={"name": "random"}, **more))
+    run.paths.spec.write_text(dump_sweep(run.spec))
     while not run.finished:
         job = run.next_trial()
         assert job is not None
         if job.trial_id == "t0002":
             run.on_failed(job.trial_id, f"rank 1: ValueError: {EVIL}")
-        elif train(
-            run, job, value=lambda c, s: abs(math.log10(c["lr"]) + 2) + 0.1 * c["x"] + 1 / s
-        ) is (Decision.CONTINUE):
+        elif train(run, job, value=loss) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
     return run.paths
 

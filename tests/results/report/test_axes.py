@@ -1,7 +1,5 @@
 """Hyperparameters are mapped to axes by their type and domain."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.report.axes import ABSENT, axes, parameter_axis

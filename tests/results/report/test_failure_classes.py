@@ -1,7 +1,5 @@
 """Failed attempts are grouped by the class of their error."""
 
-from __future__ import annotations
-
 from results.records.trial import Attempt, TrialRecord, TrialState
 from results.report.failure_classes import failure_classes
 

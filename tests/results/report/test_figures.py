@@ -1,7 +1,5 @@
 """The plots of a report show every trial and stay small."""
 
-from __future__ import annotations
-
 import plotly.graph_objects as go
 import pytest
 

@@ -1,7 +1,5 @@
 """The HTML page of a report is complete, escapes all names, and is small."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -22,10 +20,8 @@ from tuning.search.importance import importances
 
 
 def test_report_of_several_objectives_shows_the_pareto_front(tmp_path: Path) -> None:
-    run = open_run(
-        tmp_path / "s", spec := make_spec(metric=["loss", "seconds"], budget={"trials": 4})
-    )
-    run.paths.spec.write_text(dump_sweep(spec))
+    run = open_run(tmp_path / "s", make_spec(metric=["loss", "seconds"], budget={"trials": 4}))
+    run.paths.spec.write_text(dump_sweep(run.spec))
     for values in ((0.1, 9.0), (0.2, 1.0), (0.3, 2.0)):
         job = run.next_trial()
         assert job is not None
@@ -69,9 +65,8 @@ def test_page_is_complete_and_escapes_names(data: SweepData, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("trials", [0, 1, 2])
 def test_report_of_a_sweep_that_has_just_started(tmp_path: Path, trials: int) -> None:
-    spec = make_spec(scheduler={"name": "none", "max_t": 9})
-    run = open_run(tmp_path / "s", spec)
-    run.paths.spec.write_text(dump_sweep(spec))
+    run = open_run(tmp_path / "s", make_spec(scheduler={"name": "none", "max_t": 9}))
+    run.paths.spec.write_text(dump_sweep(run.spec))
     for _ in range(trials):
         job = run.next_trial()
         assert job is not None
@@ -79,10 +74,8 @@ def test_report_of_a_sweep_that_has_just_started(tmp_path: Path, trials: int) ->
     data = read_sweep_data(run.paths)
     assert importances(data) == []
     write_report(data, tmp_path / "r.html")
-    assert (
-        f"{trials} trials: {f'{trials} running' if trials else 'none yet'}"
-        in (tmp_path / "r.html").read_text()
-    )
+    states = f"{trials} running" if trials else "none yet"
+    assert f"{trials} trials: {states}" in (tmp_path / "r.html").read_text()
 
 
 def test_page_of_a_large_sweep_is_small(tmp_path: Path) -> None:

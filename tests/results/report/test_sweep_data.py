@@ -1,7 +1,5 @@
 """The data of a report: comparable steps, rungs, and importance of parameters."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.report.sweep_data import SweepData, common_step, value_at

@@ -1,7 +1,5 @@
 """Times are shown in hours, minutes or seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.report.time_units import unit_for

@@ -1,7 +1,5 @@
 """Real servers on the loopback interface: MLflow's, one that fails, and one that never answers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -33,6 +31,12 @@ class _FailingHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+@contextmanager
+def no_server() -> Iterator[str]:
+    """An address where no process listens."""
+    yield f"http://127.0.0.1:{free_port()}"
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Averages are runs of their own in MLflow, stored once, read from their folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +63,8 @@ def test_average_is_a_run_of_its_own(sweep: SweepPaths, uri: str) -> None:
     assert run.data.metrics["test/single/loss_high"] == high
     assert run.data.metrics["test/gain"] == soup.gain.mean
     assert found["weighted"].data.params["share.t0001"] == "0.5"
-    kept = run.info.artifact_uri.removeprefix("file://")
-    assert (Path(kept) / "soup.json").read_text() == (
-        sweep.soup("greedy") / "soup.json"
-    ).read_text()
+    kept = Path(run.info.artifact_uri.removeprefix("file://"), "soup.json")
+    assert kept.read_text() == (sweep.soup("greedy") / "soup.json").read_text()
 
 
 def test_new_average_of_the_same_name_is_a_new_run(sweep: SweepPaths, uri: str) -> None:

@@ -13,7 +13,7 @@ from results.tracking import Delivery, Ending
 from results.tracking import delivery as delivery_module
 from results.tracking.averages import Average
 from results.tracking.extras import Extras
-from tests.results.tracking.servers import failing_server, free_port, hanging_server
+from tests.results.tracking.servers import failing_server, hanging_server, no_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -36,11 +36,8 @@ def test_delivery_after_a_killed_driver_is_complete_and_ends_all_runs(
     second = open_tracker(sweep, uri_of(storage), key)
     assert second.close(second.last_ending, WAIT_S) is None
     found = runs(uri_of(storage), key)
-    assert {n: r.info.status for n, r in found.items()} == {
-        "llm-1": "KILLED",
-        "t0000": "FINISHED",
-        "t0001": "KILLED",
-    }
+    ended = {name: run.info.status for name, run in found.items()}
+    assert ended == {"llm-1": "KILLED", "t0000": "FINISHED", "t0001": "KILLED"}
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert points(storage, found["t0001"]) == [(1, 0.1)]
 
@@ -77,20 +74,17 @@ def test_unusable_store_gives_one_warning_and_no_secret(
     assert len([r for r in caplog.records if r.name.startswith("results")]) == 1
 
 
-@pytest.mark.parametrize("server", [None, failing_server])
+@pytest.mark.parametrize("server", [no_server, failing_server])
 def test_next_session_delivers_what_a_failing_server_did_not_store(
     server: Any, storage: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
-    key = f"s/down-{server is None}"
+    key = f"s/down-{server.__name__}"
     write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
     write(sweep, trial(1), 1)
     ending = Ending("FINISHED", {"best": 0.1})
-    if server is None:
-        problem = open_tracker(sweep, f"http://127.0.0.1:{free_port()}", key).close(ending, WAIT_S)
-    else:
-        with server() as uri:
-            problem = open_tracker(sweep, uri, key).close(ending, WAIT_S)
+    with server() as uri:
+        problem = open_tracker(sweep, uri, key).close(ending, WAIT_S)
     assert problem is not None
     assert "2 trials not delivered yet (" in problem
 

@@ -43,12 +43,9 @@ def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> N
         first.changed(trial_id, reported=False)
     assert first.close(Ending("KILLED", {"best": 0.2}), WAIT_S) is None
     before = runs(uri_of(storage), "s/resumed")
-    assert {n: r.info.status for n, r in before.items()} == {
-        "llm-1": "KILLED",
-        "t0000": "FINISHED",
-        "t0001": "KILLED",
-        "t0002": "KILLED",
-    }
+    killed = dict.fromkeys(("llm-1", "t0001", "t0002"), "KILLED")
+    ended = {name: run.info.status for name, run in before.items()}
+    assert ended == {"t0000": "FINISHED", **killed}
 
     write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 is repeated
     second = open_tracker(sweep, uri_of(storage), "s/resumed")
@@ -58,9 +55,8 @@ def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> N
     assert second.close(Ending("FINISHED", {"best": 0.3}), WAIT_S) is None
 
     after = runs(uri_of(storage), "s/resumed")
-    assert {n: r.info.run_id for n, r in after.items()} == {
-        n: r.info.run_id for n, r in before.items()
-    }
+    ids = [{name: run.info.run_id for name, run in found.items()} for found in (before, after)]
+    assert ids[0] == ids[1]
     assert after["llm-1"].info.status == "FINISHED"
     assert after["t0002"].info.status == "FAILED"
     assert after["t0002"].data.tags["tune.attempt"] == "2"

@@ -1,7 +1,5 @@
 """Building a soup: its members, files and scores, and whether it is promoted."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -25,18 +23,11 @@ def test_greedy_soup_adds_only_candidates_that_do_not_lower_the_score(sweep: Swe
     assert made.members == ("t0000", "t0002")
     assert made.single == "t0000"
     assert made.promoted
-    assert {k: round(v.mean) for k, v in made.scores.items()} == {
-        "single": 1,
-        "uniform": 4,
-        "greedy": 0,
-    }
+    means = {name: round(score.mean) for name, score in made.scores.items()}
+    assert means == {"single": 1, "uniform": 4, "greedy": 0}
     folder = sweep.soup("greedy")
-    assert sorted(verify(folder).files) == [
-        "config.json",
-        "lineage.json",
-        "model.safetensors",
-        "soup.json",
-    ]
+    names = ["config.json", "lineage.json", "model.safetensors", "soup.json"]
+    assert sorted(verify(folder).files) == names
     assert (folder / "config.json").read_text() == '"config.json of t0000"'
     assert read_soup(folder) == made
     assert made.candidates[1]["label"] == "t0001"
@@ -127,10 +118,9 @@ def test_soup_is_recalibrated_before_each_evaluation(sweep: SweepPaths) -> None:
 
 
 def test_soup_is_split_into_shards(sweep: SweepPaths) -> None:
-    for number in (0, 1):
-        add(sweep, number, at(number), 0.1)
     many = {f"w{i}": np.ones(100) for i in range(4)}
     for number in (0, 1):
+        add(sweep, number, at(number), 0.1)
         folder = sweep.trial(f"t{number:04d}").checkpoint(3)
         save_file({**many, "w": at(number)}, folder / "model.safetensors")
         commit(folder.rename(folder.with_name("x")), folder, step=3)

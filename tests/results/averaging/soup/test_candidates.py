@@ -1,7 +1,5 @@
 """Which models can be averaged: trials, checkpoints of a trial, federated clients."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Which models are refused because their weights have no common meaning."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -30,11 +28,8 @@ def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> N
         build(sweep, "uniform")
     assert not sweep.soup("uniform").exists()
     some = named_trials(sweep, "loss", "min", ["t0000", "t0001", "t0002"])
-    assert build(sweep, "uniform", candidates=some, force=True).members == (
-        "t0000",
-        "t0001",
-        "t0002",
-    )
+    forced = build(sweep, "uniform", candidates=some, force=True)
+    assert forced.members == ("t0000", "t0001", "t0002")
     with pytest.raises(UserError, match="tensor 'w' is"):
         build(sweep, "uniform", force=True)
 
