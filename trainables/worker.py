@@ -128,19 +128,18 @@ class Worker:
             complete.
 
         Raises:
-            Preempted: a process of the trial was asked to terminate; the newest checkpoint is
-                complete.
+            Preempted: a process was asked to terminate; the newest checkpoint is complete.
         """
         report = self._record(step, metrics)
         save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
         last = ends or self._schedule.may_pause(report)
         due = self._schedule.is_due(report) or last
-        if save is not None and due:
+        if due:
             self._save(step, save, wait=last)
         answer, leave = self._ask(report)
         if answer is not Answer.CONTINUE or leave:
-            if save is not None and not due:
+            if not due:
                 self._save(step, save)
             self.saver.drain()  # the trial can resume from here
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
@@ -216,7 +215,9 @@ class Worker:
         if leave:
             raise Preempted(f"a process got SIGTERM; left after step {max(0, self._last_step)}")
 
-    def _save(self, step: int, save: SaveFn, *, wait: bool = False) -> None:
+    def _save(self, step: int, save: SaveFn | None, *, wait: bool = False) -> None:
+        if save is None:
+            return
         self.saver.begin(step, save, self.barrier)
         self._schedule.saved(step)
         if wait:  # the driver gets the last report after the checkpoint is complete

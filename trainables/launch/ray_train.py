@@ -72,7 +72,6 @@ def fit(
     Raises:
         Exception: any that `TorchTrainer.fit` raises; see `describe_failure`.
     """
-    from ray.train import ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(spec.start_timeout_s)
@@ -82,22 +81,27 @@ def fit(
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets included
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process per run
-    per_worker = {"CPU": spec.cpus_per_worker, "GPU": spec.gpus_per_worker}
-    scaling_config: Any = ScalingConfig  # typed as Train V1, which has no label selector
-    scaling = scaling_config(
-        num_workers=spec.workers,
-        use_gpu=spec.gpus_per_worker > 0,
-        resources_per_worker={k: v for k, v in per_worker.items() if v},
-        label_selector={NODE_ID: f"!in({','.join(spec.avoid)})"} if spec.avoid else None,
-    )
     shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
     (trainer or TorchTrainer)(
         loop,
         train_loop_config=config,
         torch_config=TorchConfig(backend=BACKEND) if shared else None,
-        scaling_config=scaling,
+        scaling_config=_scaling_config(spec),
         run_config=run,
     ).fit()
+
+
+def _scaling_config(spec: WorkerGroupSpec) -> Any:
+    from ray.train import ScalingConfig
+
+    per_worker = {"CPU": spec.cpus_per_worker, "GPU": spec.gpus_per_worker}
+    scaling_config: Any = ScalingConfig  # typed as Train V1, which has no label selector
+    return scaling_config(
+        num_workers=spec.workers,
+        use_gpu=spec.gpus_per_worker > 0,
+        resources_per_worker={k: v for k, v in per_worker.items() if v},
+        label_selector={NODE_ID: f"!in({','.join(spec.avoid)})"} if spec.avoid else None,
+    )
 
 
 def checkpoint_snapshot(names: list[str]) -> str:
