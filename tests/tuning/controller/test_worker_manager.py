@@ -149,9 +149,7 @@ def test_trial_is_retried_when_its_actor_died(sweep: Sweep) -> None:
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
-def test_memory_kill_of_the_actor_takes_the_workers_error(
-    tmp_path: Path,
-) -> None:
+def test_memory_kill_of_the_actor_takes_the_workers_error(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path / "sweep", failure={"on_oom": "fail_trial"})
     killed, alone = sweep.begin(), sweep.begin()
     sweep.pool.failure = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"

@@ -9,15 +9,19 @@ from search_spaces.spec.sweep import ResourcesSpec
 from tuning.controller.resources.placement import Node, compute_placement, workers_per_trial
 
 
+def place(nodes, **resources):
+    return compute_placement(ResourcesSpec(**resources), nodes)
+
+
 def test_placement_uses_every_slot():
-    placement = compute_placement(ResourcesSpec(workers=2), [Node(8, 0)])
+    placement = place([Node(8, 0)], workers=2)
     assert (placement.concurrency, placement.gpus_per_worker) == (4, 0)
 
 
 def test_auto_gives_each_worker_a_gpu_if_there_are_enough():
-    assert compute_placement(ResourcesSpec(workers=2), [Node(8, 2)]).gpus_per_worker == 1
-    assert compute_placement(ResourcesSpec(workers=2), [Node(8, 1)]).gpus_per_worker == 0
-    assert compute_placement(ResourcesSpec(workers=2), [Node(4, 1), Node(4, 1)]).concurrency == 1
+    assert place([Node(8, 2)], workers=2).gpus_per_worker == 1
+    assert place([Node(8, 1)], workers=2).gpus_per_worker == 0
+    assert place([Node(4, 1), Node(4, 1)], workers=2).concurrency == 1
 
 
 def test_worker_never_spans_machines():
@@ -28,20 +32,17 @@ def test_worker_never_spans_machines():
 
 
 def test_fraction_of_a_gpu_lies_on_one_device():
-    third = ResourcesSpec(workers=1, gpus_per_worker=0.4)
-    assert compute_placement(third, [Node(64, 2)]).max_trials == 4
+    assert place([Node(64, 2)], workers=1, gpus_per_worker=0.4).max_trials == 4
 
 
 def test_requested_concurrency_is_capped_by_what_fits():
-    assert compute_placement(ResourcesSpec(workers=1, concurrency=3), [Node(8, 0)]).concurrency == 3
-    assert (
-        compute_placement(ResourcesSpec(workers=1, concurrency=30), [Node(8, 0)]).concurrency == 8
-    )
+    assert place([Node(8, 0)], workers=1, concurrency=3).concurrency == 3
+    assert place([Node(8, 0)], workers=1, concurrency=30).concurrency == 8
 
 
 def test_error_shows_the_arithmetic():
     with pytest.raises(UserError) as e:
-        compute_placement(ResourcesSpec(workers=4, gpus_per_worker=1), [Node(16, 2)])
+        place([Node(16, 2)], workers=4, gpus_per_worker=1)
     assert str(e.value) == (
         "resources: a trial needs 4 CPUs + 4 GPUs (4 x 1 CPU + 1 GPU), but the cluster has 16 CPUs"
         " + 2 GPUs on 1 machine: room for 2 of 4 workers; lower resources.workers or"
@@ -52,23 +53,18 @@ def test_error_shows_the_arithmetic():
 def test_placement_of_workers_that_share_gpus():
     quarter = ResourcesSpec(workers=2, gpus_per_worker=0.25)
     placement = compute_placement(quarter, [Node(64, 1)])
-    assert (placement.max_trials, placement.request_summary) == (
-        2,
-        "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)",
-    )
+    assert placement.max_trials == 2
+    assert placement.request_summary == "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)"
     assert placement.gpu_sharing_summary == "4 workers on one, 25% of its memory for each"
-    assert (
-        compute_placement(ResourcesSpec(gpus_per_worker=1), [Node(64, 1)]).gpu_sharing_summary
-        is None
-    )
+    assert place([Node(64, 1)], gpus_per_worker=1).gpu_sharing_summary is None
     assert compute_placement(quarter, [Node(64, 2), Node(64, 1)]).max_trials == 6
     assert compute_placement(quarter, [Node(3, 8)]).max_trials == 1, "CPUs are short"
-    assert compute_placement(ResourcesSpec(gpus_per_worker=0.1), [Node(64, 1)]).max_trials == 10
+    assert place([Node(64, 1)], gpus_per_worker=0.1).max_trials == 10
 
 
 def test_fraction_that_cannot_be_placed_is_refused():
     with pytest.raises(UserError) as e:
-        compute_placement(ResourcesSpec(workers=3, gpus_per_worker=0.6), [Node(8, 2)])
+        place([Node(8, 2)], workers=3, gpus_per_worker=0.6)
     (line,) = e.value.problems
     assert "3 CPUs + 1.8 GPUs (3 x 1 CPU + 0.6 GPUs)" in line
     assert "room for 2 of 3 workers" in line
@@ -116,7 +112,7 @@ def test_summaries_of_an_elastic_placement():
     placement = compute_placement(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
     assert placement.request_summary == "1 to 2 x 2 CPUs"
     assert placement.elastic_summary == "2, 1 to begin with; 1 to 2 as there is room"
-    assert compute_placement(ResourcesSpec(workers=2), [Node(6, 0)]).elastic_summary is None
+    assert place([Node(6, 0)], workers=2).elastic_summary is None
     with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* room for 1 of 2 workers"):
         compute_placement(elastic(2, 3), [Node(1, 0)])
 
