@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from results.records.trial import TrialRecord, TrialState
 
 Curve = list[tuple[int, float]]
+"""(step, value) of a metric, by ascending step."""
 
 
 def replicate_id(number: int, replicate: int) -> str:

@@ -61,7 +61,6 @@ def select_winner(paths: SweepPaths, spec: SweepSpec) -> Selection:
 
 
 def _explain_confirmed(confirmed: Confirmation) -> str:
-    """Why the winner of a confirmation won."""
     how = f"{len(confirmed.seeds)} fresh seeds" if confirmed.seeds else "the weights of the search"
     values = []
     for name, one in confirmed.winner.series.items():

@@ -11,16 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.method import Method
-from results.averaging.numerics import STORED, narrow
+from results.averaging.numerics import STORED, Floats, narrow
 from results.checkpoints.tensor_layout import Layout, PlannedTensor
 from search_spaces.errors import UserError
-
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
 
 _FACTOR = re.compile(r"(.*\blora_)(A|B|embedding_A|embedding_B)(\..+)?")
 _OTHER = re.compile(r"lora_magnitude_vector|lora_[AB](\.\w+)?\.bias|vera_lambda|lokr_|hada_")
@@ -91,7 +87,6 @@ class Adapters:
         return down.reshape(downs[0].shape), up.reshape(ups[0].shape)
 
     def _read_all(self, name: str) -> list[Floats]:
-        """One factor of every model."""
         models = len(self._models.layouts)
         tensor = self._models.layouts[0].tensors[name]
         needed = 8 * tensor.size * (3 * models + 2)

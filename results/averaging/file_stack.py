@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from results.averaging.numerics import STORED, widen
+from results.averaging.numerics import STORED, Array, Floats, widen
 from results.averaging.stack import Stack
 from results.checkpoints.tensor_layout import Layout
 from search_spaces.errors import UserError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from results.averaging.numerics import Floats
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class FileStack(Stack):
         widen(self._raw(layout, piece), values)
         return values
 
-    def _raw(self, layout: Layout, piece: slice) -> NDArray[Any]:
+    def _raw(self, layout: Layout, piece: slice) -> Array:
         import numpy as np
 
         stored = STORED[layout.tensors[self.name].dtype]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from results.averaging.method import Combine, Method, normalised
+from results.averaging.numerics import Floats
 from results.averaging.stack import Stack
-
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
 
 
 def mean(stack: Stack) -> Combine:

@@ -6,15 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.averaging.numerics import Floats
 from results.averaging.stack import Stack
 from search_spaces.errors import UserError, suggest
-
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
 
 METHODS: dict[str, str] = {
     "greedy": "results.averaging.mean:Greedy",
@@ -31,7 +29,7 @@ METHODS: dict[str, str] = {
 }
 """Name → `module:Class`. A new method is one line here."""
 
-Combine = Callable[[slice], "Floats"]
+Combine = Callable[[slice], Floats]
 """Computes one piece of the result; the next call may overwrite the array."""
 
 

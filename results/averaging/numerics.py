@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Array = NDArray[Any]
+else:  # NumPy is imported by the functions that need it
+    Floats = Array = Any
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """Float formats by their names in a safetensors file → NumPy dtype of the stored bytes."""
@@ -25,7 +28,7 @@ def item_bytes(dtype: str) -> int:
     return int(STORED[dtype][-1])
 
 
-def widen(stored: NDArray[Any], into: Floats) -> None:
+def widen(stored: Array, into: Floats) -> None:
     """Write the exact values of stored floats into a float64 array."""
     import numpy as np
 
@@ -34,13 +37,13 @@ def widen(stored: NDArray[Any], into: Floats) -> None:
     into[:] = stored
 
 
-def narrow(values: Floats, dtype: str) -> NDArray[Any] | None:
+def narrow(values: Floats, dtype: str) -> Array | None:
     """Round once, to nearest, ties to even; None if a result would be infinite or NaN."""
     import numpy as np
 
     with np.errstate(over="ignore"):
         if dtype != "BF16":
-            rounded: NDArray[Any] = values.astype(STORED[dtype])
+            rounded: Array = values.astype(STORED[dtype])
             return rounded if np.isfinite(rounded).all() else None
         # round to odd in float32, so that the second rounding still sees what the first one cut off
         # (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums")

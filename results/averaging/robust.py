@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
 from results.averaging.method import Combine, Method
+from results.averaging.numerics import Floats
 from results.averaging.stack import Stack
-
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
 
 
 class _Sorted(Method):

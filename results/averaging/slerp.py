@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from results.averaging.mean import mean
 from results.averaging.method import Combine, Method, normalised
+from results.averaging.numerics import Floats
 from results.averaging.stack import GRAIN, Stack
 from search_spaces.errors import UserError
-
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
 
 _PARALLEL = 1e-6
 """Sine of the angle below which linear interpolation is used; there both give the same result."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
+from results.averaging.numerics import Floats
 
 GRAIN = 4096
 """Piece sizes are multiples of this number of elements. A sum that is taken grain by grain does not

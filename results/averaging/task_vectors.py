@@ -10,17 +10,15 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from results.averaging.method import Combine, Method
+from results.averaging.numerics import Floats
 from results.averaging.stack import Stack
 
-if TYPE_CHECKING:
-    from results.averaging.numerics import Floats
-
-TaskVector = Callable[[int, slice], "Floats"]
+TaskVector = Callable[[int, slice], Floats]
 """A model's task vector in a piece, some elements set to zero; overwritten by the next call."""
 
 _DIGIT = 16

@@ -154,7 +154,6 @@ def _map_in_order(
 
 
 def _rounded_bytes(stack: FileStack, combine: Combine, dtype: str, piece: slice) -> memoryview:
-    """A piece of the result in its file format."""
     rounded = narrow(combine(piece), dtype)
     if rounded is None:
         for model in range(len(stack.shares)):

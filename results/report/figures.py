@@ -11,10 +11,11 @@ import plotly.graph_objects as go
 
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import non_dominated
+from results.analysis.replicates import Curve
 from results.analysis.selection import selection_objectives
 from results.records.trial import TrialState
 from results.report.axes import Axis, axes, text
-from results.report.sweep_data import Curve, SweepData
+from results.report.sweep_data import SweepData
 
 COLOURS = {
     TrialState.COMPLETED: "#1a7f5a",

@@ -161,14 +161,7 @@ def _confirmation(data: SweepData) -> PageSection:
             "is with fresh seeds on the same split."
         )
     rows = [
-        [
-            m.trial,
-            name,
-            number(of.search),
-            number(of.mean),
-            number(of.half_width),
-            str(len(of.test)),
-        ]
+        [m.trial, name, *map(number, (of.search, of.mean, of.half_width, len(of.test)))]
         for m in made.trials
         for name, of in m.series.items()
     ]
@@ -193,9 +186,8 @@ def _cost(data: SweepData) -> PageSection:
     gpu = unit.format(sum(a.seconds * a.gpus for a in attempts))
     whole = unit.format(sum(spent.values()))
     notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if spent else []
-    notes += (
-        [f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}."] if (cpu, gpu) != ("0", "0") else []
-    )
+    if (cpu, gpu) != ("0", "0"):
+        notes.append(f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}.")
     return PageSection("Time and cost", notes, plot(figures.costs(data)) if spent else None)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
+from results.analysis.replicates import Curve
 from results.analysis.selection import Selection, select_winner, selection_objectives
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
@@ -18,8 +19,6 @@ from search_spaces.spec.sweep import SweepSpec
 
 _Trials = list[tuple[TrialRecord, list[Report]]]
 _WITH_RUNGS = ("asha", "asha_promote", "hyperband")
-Curve = list[tuple[int, float]]
-"""(step, value) of a metric, ascending, only finite values."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class SweepData:
     Attributes:
         spec: the resolved sweep file.
         summaries: the leaderboard.
-        curves: trial id → its curve of the sweep's metric.
+        curves: trial id → its finite values of the sweep's metric.
         points: trial id → its last value of each objective of the selection, for trials that have
             all of them; empty with a single objective.
         selection: the winner and the reason; None while no trial has a value.

@@ -35,7 +35,8 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
         found = [r for r in search(client, experiments, key) if TRIAL_TAG in r.data.tags]
         if not found:
             raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{key}'")
-        runs += sorted(found, key=_trial_of)[: max(1, limit // len(sweep_keys))]
+        found.sort(key=lambda run: run.data.tags[TRIAL_TAG])
+        runs += found[: max(1, limit // len(sweep_keys))]
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
     experiment_ids = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
     return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={experiment_ids}"
@@ -81,7 +82,3 @@ def ui_environment(uri: str) -> dict[str, str]:
     """Variables that `ui_command` needs in addition to the present environment."""
     quiet = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     return {**quiet, "MLFLOW_BACKEND_STORE_URI": uri}
-
-
-def _trial_of(run: Run) -> str:
-    return str(run.data.tags[TRIAL_TAG])

@@ -172,7 +172,6 @@ class SoupBuilder:
 
     @cached_property
     def _base(self) -> Path | None:
-        """The models' common start."""
         if self.recipe.base is None:
             return None
         base, digest = self.recipe.base(self.scratch)
@@ -203,7 +202,6 @@ class SoupBuilder:
 
 
 def _copy_model_files(checkpoint: Path, folder: Path) -> None:
-    """Copy the files of a model except its weights."""
     for file in checkpoint.iterdir():
         if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
             shutil.copyfile(file, folder / file.name)

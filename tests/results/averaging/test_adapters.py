@@ -84,9 +84,10 @@ def test_adapters_refuse_updates_that_are_not_a_product(
         mix(tmp_path, changed, changed)
 
 
-def test_adapters_refuse_methods_that_are_not_a_mean(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="method median would act on the factors A and B separat"):
-        mix(tmp_path, adapter(0), adapter(1), method="median")
+@pytest.mark.parametrize("method", ["median", "slerp"])
+def test_adapters_refuse_methods_that_are_not_a_mean(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UserError, match=f"method {method} would act on the factors A and B separ"):
+        mix(tmp_path, adapter(0), adapter(1), method=method)
 
 
 def test_adapters_refuse_a_factor_above_the_memory_limit(tmp_path: Path) -> None:

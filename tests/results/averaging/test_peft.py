@@ -106,11 +106,7 @@ def test_rank_loss_is_what_a_low_rank_loses(tmp_path: Path) -> None:
     assert made.rank_loss == pytest.approx((lost / whole) ** 0.5, rel=1e-3)
 
 
-def test_factors_are_not_averaged_separately(tmp_path: Path) -> None:
-    sources = [adapter(tmp_path / str(seed), seed, 2) for seed in (1, 2)]
-    for method in ("median", "slerp"):
-        with pytest.raises(UserError, match="would act on the factors A and B separately"):
-            average(sources, tmp_path / "mean", method=make_method(method))
+def test_dora_adapters_are_refused(tmp_path: Path) -> None:
     dora = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
     get_peft_model(base(), dora).save_pretrained(tmp_path / "dora")
     with pytest.raises(UserError, match="belongs to an adapter that cannot be averaged"):
