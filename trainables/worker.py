@@ -93,9 +93,9 @@ class Worker:
         self._leave_if(self.sum({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
-            whole = quarantine_damaged(paths)
+            intact = quarantine_damaged(paths)
             remove_leftovers(paths)
-            step = newest.step if (newest := restore_newest(self.job, whole)) else -1.0
+            step = newest.step if (newest := restore_newest(self.job, intact)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
         if agreed < 0:
             return None

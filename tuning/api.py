@@ -52,7 +52,7 @@ def run(
         storage: folder of all sweeps; default: the file's.
         address: of the Ray cluster to join; None starts one on this machine.
         insecure: join a cluster on another machine without a token.
-        observers: are told what happens.
+        observers: are notified of events.
         interrupt: ends the session when it is called.
 
     Raises:
@@ -90,13 +90,13 @@ def resume(
     observers: Iterable[SweepEvents] = (),
     interrupt: Interrupt | None = None,
 ) -> SweepController:
-    """Go on with a sweep: unfinished trials continue from their newest checkpoint.
+    """Continue a sweep: unfinished trials continue from their newest checkpoint.
 
     Args:
         sweep: its name, its folder, or its place in object storage (`s3://bucket/prefix/name`).
         trials: trials in all, or `+20` for 20 more.
         time: wall-clock time in all, or `+2h` for two hours more.
-        overrides: `a.b=c` texts, which change the sweep for good.
+        overrides: `a.b=c` texts, which change the sweep permanently.
         storage, address, insecure, observers, interrupt: see `run`.
 
     Raises:
@@ -130,8 +130,8 @@ def _run(
     from tuning.controller.session import run_session
     from tuning.search.auto_searcher import choose_searcher
 
-    spec, told = read_spec(paths), Observers(observers)
-    told.message(f"sweep {spec.name} in {paths.root}")
-    told.message(f"search {choose_searcher(spec)}")
-    told.message(f"scheduler {scheduler}")
+    spec, notify = read_spec(paths), Observers(observers)
+    notify.message(f"sweep {spec.name} in {paths.root}")
+    notify.message(f"search {choose_searcher(spec)}")
+    notify.message(f"scheduler {scheduler}")
     return run_session(paths, spec, address=address, observers=observers, interrupt=interrupt)

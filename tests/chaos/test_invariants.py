@@ -190,7 +190,7 @@ def test_kill_all_with_kills_by_environment() -> None:
 
 
 def test_invariants_report_a_missing_next_command(case: Case) -> None:
-    said = ("interrupted; go on with: tune resume killed", "Traceback: KeyError")
+    said = ("interrupted; continue with: tune resume killed", "Traceback: KeyError")
     assert [line[:2] for line in violations(replace(case, said=said))] == ["I7"]
 
 

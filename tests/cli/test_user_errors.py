@@ -22,7 +22,7 @@ def test_run_checks_the_name_of_the_sweep(tune: Tune, listing: Callable[[], list
     taken = tune.sweep("mine").root
     before = listing()
     assert tune.refused("run", DIGITS, "--name", "mine") == (
-        f"--name mine: {taken} exists; go on with it (tune resume mine), or choose another name\n"
+        f"--name mine: {taken} exists; continue it (tune resume mine), or choose another name\n"
     )
     for name in ("../mine", "a b", "", "x" * 65):
         assert tune.refused("run", DIGITS, "--name", name).startswith(
@@ -35,7 +35,7 @@ def test_run_checks_the_name_of_the_sweep(tune: Tune, listing: Callable[[], list
 def test_unusable_storage(tune: Tune) -> None:
     file = tune.write("file", "")
     assert tune.refused("run", DIGITS, "--storage", file) == (
-        f"storage {file}: cannot make a sweep's folder there (Not a directory); "
+        f"storage {file}: cannot create a sweep folder there (Not a directory); "
         "choose another with --storage DIR\n"
     )
     assert tune.refused("ls", "--storage", "nowhere") == (

@@ -67,7 +67,7 @@ def test_elastic_trial_shrinks_and_grows(
     lost, moved, _ = record.attempts
     assert (lost.remedy, lost.cause) == ("retry", "infrastructure"), lost.error
     assert (moved.error, moved.remedy) == (None, None)
-    assert "t0000 goes on with more workers" in out
+    assert "t0000 continues with more workers" in out
     assert "with 1 worker" in tune("show", "elastic", "t0000")
 
     told = Counter(r.step for r in tune.curve("elastic", "t0000"))

@@ -65,7 +65,7 @@ def test_session_ends_when_workers_never_start(tune: Tune, counted: Path) -> Non
         out = tune("run", counted, "--set", "failure.start_timeout=2s", code=1)
         other.stdin.close()
     assert "no trial can start: WorkerGroupStartupTimeoutError: " in out
-    assert "go on with: tune resume counted" in out
+    assert "continue with: tune resume counted" in out
     (record,) = tune.trials("counted")
     assert record.state is TrialState.PENDING
 

@@ -94,7 +94,7 @@ class Sessions:
         """End a session by SIGTERM; return its output."""
         code, said = end(run, signal.SIGTERM)
         assert code == 130
-        assert "go on with: tune resume stopped" in said
+        assert "continue with: tune resume stopped" in said
         self.ended()
         assert self.left[-1] == self.curve("t0001")[-1].step
         return said

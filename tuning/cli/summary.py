@@ -124,7 +124,7 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
     name, spec = sweep_argument(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")
     if run.interrupted:
-        yield f"stopped; go on with: tune resume {name}"
+        yield f"stopped; continue with: tune resume {name}"
         return
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
@@ -143,7 +143,9 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
 def extension_line(paths: SweepPaths, paused: int) -> str:
     """The command that continues the paused trials of a sweep that has ended."""
     which = "one paused trial" if paused == 1 else f"{paused} paused trials"
-    return f"extend     tune resume {sweep_argument(paths)} --trials +{paused}  ({which} may go on)"
+    return (
+        f"extend     tune resume {sweep_argument(paths)} --trials +{paused}  ({which} may continue)"
+    )
 
 
 def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:

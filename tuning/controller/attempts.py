@@ -1,4 +1,4 @@
-"""How a trial's record changes: when the trial is made, and when an attempt begins or ends."""
+"""Changes of a trial's record: when the trial is created, and when an attempt begins or ends."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def end_attempt(
 
     Args:
         record: of the trial.
-        failure: what ended the attempt, if it failed.
+        failure: of the attempt, if it failed.
         ended: Unix seconds; default: now.
         step: the trial's last one, recorded with a failure.
     """
@@ -75,12 +75,12 @@ def end_attempt(
 
 
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
-    """When a trial started or reported last, in Unix seconds; 0 if it never did."""
+    """Time of a trial's last start or report, in Unix seconds; 0 if there was none."""
     return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
 
 
 def claim_next_attempts(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
-    """Make the folders of the next attempts, which supersedes those that a dead driver started."""
+    """Create the folders of the next attempts, which supersedes those of a dead driver."""
     for record in records:
         if record.attempts and record.state.active:
             folder = paths.trial(record.id).attempt(len(record.attempts) + 1)

@@ -1,4 +1,4 @@
-"""A session and its surroundings: what it tells observers, and how it is asked to stop.
+"""The events that a session sends to observers, and the request to end a session.
 
 Observers are the terminal, the tracker, and Python callers.
 """
@@ -19,7 +19,7 @@ from search_spaces.spec.sweep import SweepSpec
 
 @dataclass(frozen=True)
 class SessionStart:
-    """What is known when a session starts.
+    """The data of a sweep when a session starts.
 
     Attributes:
         paths, spec: of the sweep.
@@ -37,7 +37,7 @@ class SweepEvents:
     """Base class of observers. Override the events of interest; the others do nothing.
 
     Events come one at a time; a method returns at once and does not raise. Only `session_ended`
-    may take its time. `message` may come from before `session_started` until `session_ended`, the
+    may take long. `message` may come from before `session_started` until `session_ended`, the
     others come in between.
     """
 
@@ -45,10 +45,10 @@ class SweepEvents:
         """The session owns the sweep folder and has read it."""
 
     def message(self, text: str) -> None:
-        """One line on what happens outside of trials: a repair, Ray starts, results are written."""
+        """One line on an event outside of trials: a repair, Ray starts, results are written."""
 
     def concurrency_known(self, trials: int) -> None:
-        """So many trials run at once on this cluster."""
+        """The number of concurrent trials on this cluster."""
 
     def trial_started(self, record: TrialRecord) -> None:
         """An attempt of a trial begins."""
@@ -104,7 +104,7 @@ class Observers(SweepEvents):
             observer.trial_ended(record)
 
     def session_ended(self, ending: Ending | None) -> None:
-        """See `SweepEvents`. Every observer is told, even if another one raises."""
+        """See `SweepEvents`. Every observer is called, even if another one raises."""
         with ExitStack() as stack:
             for observer in self._observers:
                 stack.callback(observer.session_ended, ending)
@@ -117,19 +117,19 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._stop: Callable[[], None] | None = None
 
     def __call__(self) -> None:
         """End the session cleanly: running trials keep their checkpoints, for a resume."""
-        self.asked = True
+        self.requested = True
         if self._stop is not None:
             self._stop()
 
     def watch(self, stop: Callable[[], None]) -> None:
         """Call `stop` when the request comes, or now if it has come."""
         self._stop = stop
-        if self.asked:
+        if self.requested:
             stop()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What follows a failure of a trial: another attempt, or its end."""
+"""Decides about a failed trial: another attempt, or its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_MACHINES: Mapping[int, Machine] = MappingProxyType({})
 
 
 class FailurePolicy:
-    """Decides what follows a failure: another attempt, or the end of the trial.
+    """Decides about a failed attempt: another attempt, or the end of the trial.
 
     Reads the logs of the failed attempt, and writes nothing.
     """
@@ -69,7 +69,7 @@ class FailurePolicy:
         return checked.halve_micro_batch(record.attempts[-1].workers)
 
     def reason_to_fail(self, failure: Failure, attempts: Sequence[Attempt]) -> str | None:
-        """Why a trial fails, in one line; None if it gets another attempt.
+        """The reason why a trial fails, in one line; None if it gets another attempt.
 
         Args:
             failure: of the last attempt, whose record has it.
@@ -89,7 +89,7 @@ class FailurePolicy:
 
 
 def count_remedies(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """How often each remedy was taken in a sweep, the most frequent first."""
+    """Number of failures with each remedy in a sweep, the most frequent first."""
     remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
     return dict(remedies.most_common())
 

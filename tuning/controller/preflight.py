@@ -20,7 +20,7 @@ from trainables.registry import resolve
 
 SAMPLES = 64
 _MAX_DRAWS = 1000
-"""Draws until the search for a configuration that keeps the constraints is given up."""
+"""Draws until the search for a configuration that satisfies the constraints ends."""
 
 
 def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
@@ -71,19 +71,19 @@ def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     found: list[tuple[KeyPath, str]] = []
     trainable = resolve(spec.trainable)
     if not trainable.can_evaluate:
-        problem = f"copies checkpoints, and a {trainable.kind} keeps its own, which only it knows"
+        problem = f"copies checkpoints, but only a {trainable.kind} itself can read its own"
         advice = "use asha, or write the loop as a class"
         found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))
     if spec.checkpoint.mirror is not None:
-        problem = "copies checkpoints within the sweep folder, which no mirror follows"
-        found.append((("checkpoint", "mirror"), f"{name} {problem}; leave it out, or use asha"))
+        problem = "copies checkpoints within the sweep folder, which are not mirrored"
+        found.append((("checkpoint", "mirror"), f"{name} {problem}; remove this key, or use asha"))
     return found
 
 
 def _worker_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
     """Parameters that cannot be shared by each number of workers that a trial may have."""
-    asked = spec.resources
-    counts = range(asked.min_workers, asked.max_workers + 1)
+    resources = spec.resources
+    counts = range(resources.min_workers, resources.max_workers + 1)
     trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
     for params in sampled:
         for path, problem in trainable.worker_problems(spec.nest(params), counts):
@@ -114,10 +114,10 @@ def _config_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tup
 
 
 def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
-    """Sample configurations that keep the constraints.
+    """Sample configurations that satisfy the constraints.
 
     First the `points`, then `count` random ones, then one with each bound and each category, if
-    there is one that keeps the constraints.
+    there is one that satisfies the constraints.
     """
     rng = random.Random(spec.seed)
     given = [*spec.points, *({} for _ in range(count))]
@@ -135,7 +135,7 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
 
 
 def _draw_with(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A random configuration that has the given values and keeps the constraints, if found."""
+    """A random configuration with the given values that satisfies the constraints, if found."""
 
     def pick(name: str, domain: Domain) -> Any:
         return given[name] if name in given else draw_value(domain, rng)

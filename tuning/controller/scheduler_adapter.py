@@ -30,7 +30,7 @@ class SchedulerAdapter:
         self._stopped: set[str] = set()
 
     def divergence(self, report: Report) -> str | None:
-        """Why a report shows that the model diverged, in a few words; None if it does not."""
+        """A few words if a report shows that the model diverged; else None."""
         limit = self._spec.failure.diverged_above
         for name in (o.metric for o in self._spec.objectives):
             value = report.metrics.get(name, 0.0)
@@ -100,7 +100,7 @@ class SchedulerAdapter:
         return self._scheduler.next_to_resume(more=more, idle=idle)
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
-        """Whose weights the resumed trial continues from; None for its own."""
+        """The trial whose weights the resumed trial continues from; None for its own."""
         return self._scheduler.exploit(trial_id, _Histories(records))
 
     def final_values(self, trial_id: str) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""One session of a sweep: open its folder, run what is left, write the results."""
+"""One session of a sweep: open its folder, run the remaining trials, write the results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def run_session(
     observers: Iterable[SweepEvents] = (),
     interrupt: Interrupt | None = None,
 ) -> SweepController:
-    """Run what is left of a sweep, from a new folder or an interrupted one.
+    """Run the remaining trials of a sweep, from a new folder or an interrupted one.
 
     Args:
         paths, spec: of the sweep.
         address: of the Ray cluster to join; None starts one on this machine.
-        observers: are told what happens.
+        observers: are notified of events.
         interrupt: ends the session when it is called.
 
     Raises:
@@ -79,7 +79,7 @@ def open_sweep(
 
     Args:
         paths, spec: of the sweep.
-        observers: are told of the start and of all that follows.
+        observers: are notified of the start and of all later events.
 
     Raises:
         UserError: another driver holds the sweep, or its folder cannot be repaired.
@@ -138,14 +138,14 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
         elif record.state.active or record.id in undecided:
             ended = last_activity(record, reports.get(record.id, ()))
             run.table.save(end_attempt(record, ended=ended))
-            _take_up(run, record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
+            _queue_unfinished(run, record.id, *undecided.get(record.id, (None, Decision.CONTINUE)))
     return reports
 
 
-def _take_up(
+def _queue_unfinished(
     run: SweepController, trial_id: str, report: Report | None, decision: Decision
 ) -> None:
-    """Queue a trial that a dead driver left, unless its last report was to end or pause it."""
+    """Queue a trial that a dead driver left, unless its last decision ends or pauses it."""
     if report is None or decision is Decision.CONTINUE:
         run.scheduler.on_trial_resume(trial_id)
         run.queue.append(trial_id)
@@ -161,7 +161,7 @@ def _start(
     spent_s: float,
     observers: Iterable[SweepEvents],
 ) -> None:
-    """Tell observers what earlier sessions recorded."""
+    """Send observers the records of earlier sessions."""
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
@@ -169,7 +169,7 @@ def _start(
 
 
 def _report_changes(run: SweepController) -> None:
-    """Tell observers what was repaired, and which libraries have another version."""
+    """Notify observers of repairs, and of libraries with another version."""
     from tuning.controller.sweep_dir.repair import version_changes
 
     changed = [] if run.finished else version_changes(run.paths, run.records)
@@ -216,7 +216,7 @@ def _hide_secrets(run: SweepController) -> None:
 
 
 def _write_results(run: SweepController) -> Ending:
-    """Write the leaderboard and why the sweep is over; returns how the session ended."""
+    """Write the leaderboard and the reason of the sweep's end; returns the end of the session."""
     run.table.fence.check()
     _hide_secrets(run)
     board = read_leaderboard(run.paths, run.spec.metric, run.spec.mode)

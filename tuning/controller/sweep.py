@@ -41,15 +41,15 @@ class SweepController:
         cache: folder of prepared data, for trials.
         spent_s: seconds of wall-clock of earlier sessions.
         fence: checked before every write.
-        mirror: where checkpoints are kept in object storage.
+        mirror: object storage for copies of the checkpoints.
 
     Attributes:
         table, queue, scheduler, failures, source, lifecycle: its parts.
         reuse: trials of other sweeps that are copied instead of run.
         interrupted: nothing more is proposed or retried.
-        gave_up: the session ended because no trial can run here and now.
-        problem: what went wrong beside the trials, one line for the summary.
-        repaired: what was damaged in the folder and how it was repaired, a line each.
+        gave_up: the session ended because no trial can run on the cluster now.
+        problem: an error outside of the trials, one line for the summary.
+        repaired: one line per repair of the folder.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class SweepController:
 
     @property
     def observers(self) -> Observers:
-        """Are told what happens."""
+        """Notified of events."""
         return self.lifecycle.observers
 
     @property
@@ -144,7 +144,7 @@ class SweepController:
         return self.carry_out(trial_id, report.step, self.scheduler.decide(record, report))
 
     def carry_out(self, trial_id: str, step: int, decision: Decision) -> Decision:
-        """Act on the scheduler's decision; returns what the trial is told, which may differ."""
+        """Act on the scheduler's decision; returns the decision for the trial, which may differ."""
         name, finish = self.spec.scheduler.name, self.lifecycle.finish
         if decision is Decision.STOP:
             finish(trial_id, TrialState.STOPPED, f"{name} at step {step}", step)
@@ -227,7 +227,7 @@ class SweepController:
             self.problem = problem
 
     def give_up(self, problem: str) -> None:
-        """No trial can run here and now: end the session, and leave all for a resume."""
+        """No trial can run on the cluster now: end the session, and leave all for a resume."""
         self.problem, self.gave_up = problem, True
         self.interrupt()
 

@@ -1,4 +1,4 @@
-"""The jobs that workers get: how to train one attempt of a trial, from the sweep's spec."""
+"""Makes the jobs of workers, each for one attempt of a trial, from the sweep's spec."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     """A digest of everything that determines the result of a trial: code, data, config, seed."""
     clock = spec.scheduler.time_attr, spec.scheduler.max_t
     full = with_init_seed(spec, config, seed)
-    asked = spec.resources
-    workers = [asked.min_workers, asked.max_workers] if asked.elastic else asked.max_workers
+    request = spec.resources
+    elastic = [request.min_workers, request.max_workers]
+    workers = elastic if request.elastic else request.max_workers
     return identity(resolve(spec.trainable).source(), full, seed, workers, *clock)
 
 
@@ -79,10 +80,10 @@ def make_attempt_job(
     Args:
         spec: of the sweep.
         record, files: of the trial.
-        allocation: what the attempt gets of the cluster.
+        allocation: resources of the attempt.
         cache: folder of prepared data.
         rungs: steps at which the trial may be paused.
-        mirror: where checkpoints are kept in object storage.
+        mirror: object storage for copies of the checkpoints.
     """
     job = make_job(
         spec,

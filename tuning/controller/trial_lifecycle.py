@@ -1,4 +1,4 @@
-"""How a trial starts, pauses, waits again and ends: in which order that is written and told."""
+"""Starts, pauses, requeues and ends trials; the order of writes and notifications is here."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class TrialLifecycle:
     """Changes the state of trials.
 
     The record is written first; then the queue, the scheduler, the study and the observers are
-    told. A driver that is killed in between repeats the rest when the sweep is resumed.
+    informed. A driver that is killed in between repeats the rest when the sweep is resumed.
 
     Attributes:
-        observers: are told what happens.
+        observers: are notified of events.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TrialLifecycle:
         """Pause a trial that reported."""
         self._queue.end(trial_id)
         self.pause(trial_id, step)
-        self._tell_ended(trial_id)
+        self._notify_ended(trial_id)
 
     def finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
         """End a trial for good."""
@@ -79,11 +79,11 @@ class TrialLifecycle:
         self._queue.end(trial_id)
         self._scheduler.on_trial_complete(trial_id)
         fault_point("driver:finished")
-        told, curve, finals = self.configuration(self._table.records[trial_id].number)
-        if told.state.finished:
-            self._study.tell(told, curve, finals)
+        outcome, curve, finals = self.configuration(self._table.records[trial_id].number)
+        if outcome.state.finished:
+            self._study.tell(outcome, curve, finals)
         fault_point("driver:told")
-        self._tell_ended(trial_id)
+        self._notify_ended(trial_id)
 
     def retry(self, trial_id: str) -> None:
         """Queue a trial again whose attempt ended, unless a person asked to stop it."""
@@ -91,12 +91,12 @@ class TrialLifecycle:
             self._stop_by_user(trial_id)
         else:
             self._queue.requeue(trial_id)
-            self._tell_ended(trial_id)
+            self._notify_ended(trial_id)
 
     def move(self, trial_id: str) -> None:
-        """Queue a trial again that left to go on with more workers."""
+        """Queue a trial again that stopped in order to continue with more workers."""
         record = end_attempt(self._table.records[trial_id])
-        self._table.save(record.model_copy(update={"reason": "goes on with more workers"}))
+        self._table.save(record.model_copy(update={"reason": "continues with more workers"}))
         self.retry(trial_id)
 
     def stop(self, trial_id: str | None) -> bool:
@@ -110,12 +110,12 @@ class TrialLifecycle:
         if trial_id is None:
             self._queue.stop_all()
         unfinished = [i for i, r in self._table.records.items() if not r.state.finished]
-        asked = {i for i in unfinished if i == trial_id or trial_id is None}
-        for waiting in asked - self._queue.running:
+        requested = {i for i in unfinished if i == trial_id or trial_id is None}
+        for waiting in requested - self._queue.running:
             self._queue.remove(waiting)
             self._stop_by_user(waiting)
-        self._queue.request_stop(asked)
-        return asked.isdisjoint(self._queue.running)
+        self._queue.request_stop(requested)
+        return requested.isdisjoint(self._queue.running)
 
     def _stop_by_user(self, trial_id: str) -> None:
         step = self._table.last_step(trial_id)
@@ -148,18 +148,18 @@ class TrialLifecycle:
         self.finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
 
     def release(self) -> None:
-        """The session ends: running trials are unfinished in their records.
+        """The session ends: record running trials as unfinished.
 
         Paused trials stay paused: a longer session may resume them.
         """
         for trial_id in sorted(self._queue.running):
             self._table.save(end_attempt(self._table.records[trial_id]))
-            self._tell_ended(trial_id)
+            self._notify_ended(trial_id)
             self._queue.end(trial_id)
 
     def configuration(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
-        """What the study is told of a configuration: record, curve and final values, combined over
-        its replicates.
+        """The outcome of a configuration for the study: record, curve and final values, combined
+        over its replicates.
         """
         group = self._table.replicates.of(number)
         curve = mean_curve([self._table.curve(r.id) for r in group])
@@ -171,5 +171,5 @@ class TrialLifecycle:
         record = end_attempt(table.records[trial_id]).model_copy(update=update)
         table.save(with_violations(record, table.paths, table.spec.outcome_constraints))
 
-    def _tell_ended(self, trial_id: str) -> None:
+    def _notify_ended(self, trial_id: str) -> None:
         self.observers.trial_ended(self._table.records[trial_id])

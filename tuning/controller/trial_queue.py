@@ -1,4 +1,4 @@
-"""Which trials run and which wait."""
+"""The trials that run and those that wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class TrialQueue:
-    """The trials that run, those that wait for an attempt, and what running ones are asked for.
+    """The trials that run, those that wait for an attempt, and requests to running ones.
 
     A trial is in at most one of the two. One that is paused or finished is in neither.
     """

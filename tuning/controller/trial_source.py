@@ -1,4 +1,4 @@
-"""Which trial starts next: one that waits, a paused one, another seed, or a new proposal."""
+"""Picks the trial that starts next: a waiting or paused one, another seed, or a new proposal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrialSource:
     ) -> tuple[TrialRecord, Allocation] | None:
         """The next trial with its allocation; None if none can start now.
 
-        A trial that waits and has no allocation now is passed over.
+        Trials that wait and have no allocation now are skipped.
         """
         records = self._table.records
         for waiting in self._queue.waiting:
@@ -106,13 +106,13 @@ def inherit(
 ) -> TrialRecord:
     """Copy the donor's newest checkpoint to a paused trial.
 
-    If the new parameters are not in the space (they break a constraint, or belong to another
+    If the new parameters are not in the space (they violate a constraint, or belong to another
     option), the donor's parameters are used. A repetition after a crash gives the same result.
 
     Args:
         record: of the trial.
         step: the trial's last one.
-        exploit: what the scheduler decided.
+        exploit: the scheduler's decision.
         spec, paths: of the sweep.
 
     Returns:

@@ -15,12 +15,12 @@ from tuning.search.study import Curve
 
 
 class TrialTable:
-    """What is known of a sweep's trials. A change is on disk before anything else depends on it.
+    """The records and curves of all trials. A change is on disk before anything else depends on it.
 
     Attributes:
         records: every trial by id, as it is on disk.
         replicates: the trials of each configuration.
-        budget: what the trials have spent and reached.
+        budget: tracks the cost and the best values of the trials.
         fence: checked before every write, so that a driver that lost the sweep writes nothing.
     """
 

@@ -1,4 +1,4 @@
-"""Gives attempts their workers: how many trials run at once, with how many workers, and where."""
+"""Allocates workers to attempts: number of concurrent trials, workers of each, and machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ACTOR_DIED = "the trial's driving process died"
 _FAILURE_KNOWN_S = 10.0
-"""Ray Train, which looks every 2 s, notices in less than this that a worker was killed."""
+"""Seconds in which Ray Train, which polls every 2 s, notices that a worker was killed."""
 
 
 class WorkerManager:
@@ -37,7 +37,7 @@ class WorkerManager:
         self._sizes: dict[str, int] = {}
 
     def find_allocation(self, excluded: Collection[Machine] = ()) -> Allocation | None:
-        """The allocation of one more attempt; None if there is no room for it now.
+        """The allocation of one more attempt; None if it does not fit now.
 
         Args:
             excluded: machines that the attempt should not run on. Machines that have left the

@@ -35,5 +35,5 @@ def _pick(spec: SweepSpec) -> tuple[str, str]:
         return "asha", "replicates are compared together, and none of them can pause"
     trainable = resolve(spec.trainable)
     if not trainable.can_pause:
-        return "asha", f"a {trainable.kind} saves when it likes, so it cannot pause at a rung"
-    return "asha_promote", "its trials can pause at a rung and go on from there"
+        return "asha", f"a {trainable.kind} chooses when to save, so it cannot pause at a rung"
+    return "asha_promote", "its trials can pause at a rung and continue from there"

@@ -31,4 +31,4 @@ def test_mirror_address_is_checked(tune: Tune, monkeypatch: pytest.MonkeyPatch) 
 def test_pbt_refuses_a_mirror(tune: Tune) -> None:
     change = "scheduler={name: pbt, max_t: 9}", "checkpoint.mirror=s3://bucket/x"
     output = tune.refused("plan", DIGITS, *(a for c in change for a in ("--set", c)))
-    assert "pbt copies checkpoints within the sweep folder, which no mirror follows" in output
+    assert "pbt copies checkpoints within the sweep folder, which are not mirrored" in output

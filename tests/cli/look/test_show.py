@@ -67,14 +67,14 @@ def test_show_prints_the_resume_command(tune: Tune) -> None:
     paths, _ = tune.unfinished()
     assert tune("show", "mine").out.splitlines()[-2:] == [
         "0 of 6 trials finished; interrupted",
-        "go on with: tune resume mine",
+        "continue with: tune resume mine",
     ]
     with acquire_lock(paths.lock):
         assert "finished; driven by process " in tune("show", "mine").out
     # from elsewhere the command names the folder
     tune.monkeypatch.chdir("/")
     output = tune("show", paths.root).out
-    assert output.endswith(f"go on with: tune resume {paths.root}\n")
+    assert output.endswith(f"continue with: tune resume {paths.root}\n")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

@@ -87,12 +87,12 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
     commands = "add mine x=0", "stop mine t0000", "stop mine", "pause mine"
     with acquire_lock(paths.lock):
         output = [tune(*command.split()).out for command in commands]
-    me = output[3].partition(" pauses now; go on with: tune resume mine\n")[0]
+    me = output[3].partition(" pauses now; continue with: tune resume mine\n")[0]
     assert output == [
         f"queued: it is the next trial that {me} starts\n",
         f"{me} stops t0000 at the next report\n",
         f"{me} stops all running trials at the next report\n",
-        f"{me} pauses now; go on with: tune resume mine\n",
+        f"{me} pauses now; continue with: tune resume mine\n",
     ]
     queued = [("add", None), ("stop", "t0000"), ("stop", None), ("pause", None)]
     assert [(c.do, c.trial) for c in pending_commands(paths)] == queued
@@ -101,5 +101,5 @@ def test_commands_are_queued_for_a_driver(tune: Tune) -> None:
 def test_pause_without_a_driver_is_refused(tune: Tune) -> None:
     tune.sweep("mine")
     assert tune.refused("pause", "mine") == (
-        "mine: no driver runs it, so there is nothing to pause; go on with: tune resume mine\n"
+        "mine: no driver runs it, so there is nothing to pause; continue with: tune resume mine\n"
     )

@@ -60,5 +60,7 @@ def test_fetch_downloads_a_checkpoint(tune: Tune) -> None:
 
 def test_fetch_refuses_a_sweep_without_a_mirror(tune: Tune) -> None:
     tune.sweep(budget={"trials": 1})
-    assert "is in no object storage (checkpoint.mirror)" in tune.refused("fetch", "simulated")
+    assert "has no mirror in object storage (checkpoint.mirror)" in tune.refused(
+        "fetch", "simulated"
+    )
     assert "no trial 't9'" in tune.refused("fetch", "simulated", "t9")

@@ -44,7 +44,7 @@ def test_interrupt_reaches_a_session_that_starts_later() -> None:
     interrupt()
     with interrupt as stop:
         stop.watch(lambda: stopped.append("now"))
-    assert interrupt.asked
+    assert interrupt.requested
     assert stopped == ["now"]
     interrupt()
     assert stopped == ["now", "now"]

@@ -93,7 +93,7 @@ def test_elastic_trial_grows_into_free_slots(tmp_path: Path) -> None:
     assert sweep.workers.answer(job) is Answer.PAUSE
     sweep.run.on_ended(job.trial_id)
     record = sweep.run.records[job.trial_id]
-    assert (record.state, record.reason) == (TrialState.PENDING, "goes on with more workers")
+    assert (record.state, record.reason) == (TrialState.PENDING, "continues with more workers")
     sweep.workers.release(job, unusable=False)
 
     again = sweep.begin()

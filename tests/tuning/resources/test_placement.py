@@ -45,7 +45,7 @@ def test_error_shows_the_arithmetic():
         place([Node(16, 2)], workers=4, gpus_per_worker=1)
     assert str(e.value) == (
         "resources: a trial needs 4 CPUs + 4 GPUs (4 x 1 CPU + 1 GPU), but the cluster has 16 CPUs"
-        " + 2 GPUs on 1 machine: room for 2 of 4 workers; lower resources.workers or"
+        " + 2 GPUs on 1 machine: 2 of 4 workers fit; lower resources.workers or"
         " resources.gpus_per_worker, or join a larger cluster with --address"
     )
 
@@ -67,7 +67,7 @@ def test_fraction_that_cannot_be_placed_is_refused():
         place([Node(8, 2)], workers=3, gpus_per_worker=0.6)
     (line,) = e.value.problems
     assert "3 CPUs + 1.8 GPUs (3 x 1 CPU + 0.6 GPUs)" in line
-    assert "room for 2 of 3 workers" in line
+    assert "2 of 3 workers fit" in line
     with pytest.raises(ValueError, match=r"a whole number, or below 1 to share a GPU, got 1\.5"):
         ResourcesSpec(gpus_per_worker=1.5)
 
@@ -111,9 +111,9 @@ def test_every_share_is_allowed_and_no_slot_is_lost(least, more, slots, concurre
 def test_summaries_of_an_elastic_placement():
     placement = compute_placement(elastic(1, 2, cpus_per_worker=2), [Node(6, 0)])
     assert placement.request_summary == "1 to 2 x 2 CPUs"
-    assert placement.elastic_summary == "2, 1 to begin with; 1 to 2 as there is room"
+    assert placement.elastic_summary == "2, 1 at the start; 1 to 2 as resources allow"
     assert place([Node(6, 0)], workers=2).elastic_summary is None
-    with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* room for 1 of 2 workers"):
+    with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* 1 of 2 workers fit"):
         compute_placement(elastic(2, 3), [Node(1, 0)])
 
 

@@ -189,10 +189,12 @@ def test_mirror_folder_and_log_hold_no_secret(
 
 def test_restore_explains_what_it_cannot_restore(storage: Path, spec: SweepSpec) -> None:
     address = f"{spec.checkpoint.mirror}"
-    with pytest.raises(UserError, match="/nothing: holds no sweep; give MIRROR/NAME of one"):
+    with pytest.raises(
+        UserError, match="/nothing: holds no sweep; the address of a sweep is MIRROR/NAME"
+    ):
         restore_sweep(f"{address}/nothing", None)
     new_sweep(spec, storage)
-    with pytest.raises(UserError, match="exists; go on with it: tune resume "):
+    with pytest.raises(UserError, match="exists; continue it: tune resume "):
         restore_sweep(f"{address}/simulated", None)
-    with pytest.raises(UserError, match="is in no object storage"):
+    with pytest.raises(UserError, match="has no mirror in object storage"):
         fetch_checkpoints(new_sweep(make_spec(name="plain"), storage), [])

@@ -78,7 +78,7 @@ def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) 
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
     yield f"{finished}{of} trials finished{f', {paused} paused' * bool(paused)}; {status}"
     if state == "interrupted":
-        yield f"go on with: tune resume {sweep_argument(paths)}"
+        yield f"continue with: tune resume {sweep_argument(paths)}"
     elif state == "done" and paused:
         yield extension_line(paths, paused)
 

@@ -36,7 +36,7 @@ class StopOnSignal(Interrupt):
             signal.signal(signum, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.asked:  # files on disk are complete at any moment: no cleanup is needed
+        if self.requested:  # files on disk are complete at any moment: no cleanup is needed
             sys.stderr.write(_SHOW_CURSOR * sys.stderr.isatty())
             os._exit(128 + signum)
         sys.stderr.write("\nstopping; checkpoints are kept. Press again to stop at once.\n")

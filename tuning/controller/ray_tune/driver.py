@@ -41,7 +41,7 @@ _MIN_RESOURCE = 1e-4
 
 
 class RayTuneSearcher(Searcher):
-    """Gives Ray Tune the next attempts, and tells the sweep how they ended.
+    """Gives Ray Tune the next attempts, and reports their ends to the sweep.
 
     Attributes:
         jobs: the attempts that run, by Ray Tune's trial id.
@@ -120,7 +120,7 @@ class RayTuneScheduler(FIFOScheduler):
         return self.CONTINUE
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Let Ray Tune keep its actors between trials, and forget finished trials."""
+        """Let Ray Tune keep its actors between trials, and remove finished trials."""
         super().on_trial_add(tune_controller, trial)
         if not self._patched:
             self._patched = True

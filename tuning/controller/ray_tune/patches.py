@@ -1,6 +1,6 @@
 """Changes to Ray Tune's controller for which there is no public setting.
 
-It keeps actors between trials, survives actors that were killed for memory, and forgets finished
+It keeps actors between trials, survives actors that were killed for memory, and removes finished
 trials. `tuning.upstream` lists the private names.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 from ray.tune.progress_reporter import TrialProgressCallback
 
 _UNLIMITED = 1_000
-"""More actors than there are ever trials at once."""
+"""A number larger than that of concurrent trials."""
 
 
 def keep_actors(controller: Any, resources: Any, killed: set[str]) -> None:

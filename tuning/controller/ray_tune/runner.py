@@ -16,9 +16,9 @@ from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 
 _MAX_BROKERS = 5
-"""A session starts so many brokers before it gives up."""
+"""Number of brokers that a session starts before it gives up."""
 _SLOW_IMPORTS = ("torch", "pandas")
-"""What takes long to import and does not use Ray: two threads must not import the same module."""
+"""Modules that take long to import and do not use Ray: two threads must not import the same one."""
 
 
 @contextmanager

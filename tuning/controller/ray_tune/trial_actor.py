@@ -27,9 +27,9 @@ class TrialActor(tune.Trainable):
     The driver sends answers and stops to the broker itself, so that this actor has no state.
     """
 
-    def setup(self, config: dict[str, Any], **given: Any) -> None:
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
         """Wait for events of an attempt."""
-        self._broker, self._key = given["broker"], config[KEY]
+        self._broker, self._key = parameters["broker"], config[KEY]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Wait for events of another attempt."""

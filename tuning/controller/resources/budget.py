@@ -46,12 +46,12 @@ class Limit:
 
     @property
     def summary(self) -> str:
-        """Why the sweep ended, in words."""
+        """The reason of the sweep's end, in words."""
         return self.description if self is USER_STOP else f"budget.{self.key}: {self.description}"
 
     @property
     def stop_reason(self) -> str:
-        """Why a trial was stopped, as its record says it."""
+        """The reason of a stopped trial, for its record."""
         plain = self.key in ("target", USER_STOP.key)
         return self.key if plain else f"{self.key.replace('_', '-')} budget"
 

@@ -1,4 +1,4 @@
-"""How many trials may run now, and with how many workers each.
+"""The number of trials that may run now, and of the workers of each.
 
 The answer follows the cluster: machines may leave it or join it during a sweep.
 """
@@ -29,8 +29,8 @@ class Capacity:
     Args:
         placement: of the sweep, computed at its start.
         list_nodes: returns the machines with all their resources.
-        available_nodes: returns the machines with the resources that no process holds, of other
-            users of the cluster neither.
+        available_nodes: returns the machines with the resources that no process of any user
+            holds.
         clock: returns seconds.
     """
 
@@ -50,7 +50,7 @@ class Capacity:
         self._unused_since: float | None = None
 
     def worker_slots(self) -> int:
-        """How many workers fit at once."""
+        """The number of workers that fit at once."""
         if self._clock() - self._refreshed >= _REFRESH_S:
             self._nodes = self._list_nodes()
             slots = self._slots_of(self._nodes)
@@ -59,7 +59,7 @@ class Capacity:
         return self._slots if self._cap is None else min(self._cap, self._slots)
 
     def slots_excluding(self, machines: Collection[str]) -> int:
-        """How many workers fit at once on the other machines."""
+        """The number of workers that fit at once on the other machines."""
         return self._slots_of([n for n in self._known_nodes() if n.id not in machines])
 
     def present_machines(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
@@ -82,15 +82,15 @@ class Capacity:
         return worker_slots(self._resources, self.placement.gpus_per_worker, nodes)
 
     def refresh_soon(self) -> None:
-        """List the machines again at the next question."""
+        """List the machines again at the next call."""
         self._refreshed = -math.inf
 
     def max_concurrent_trials(self) -> int:
-        """How many trials may run at once: at least one, so that a full cluster is tried."""
+        """Number of trials that may run at once: at least one, so that a full cluster is tried."""
         return max(1, max_concurrent_trials(self._resources, self.worker_slots()))
 
     def next_trial_workers(self, running: Collection[int]) -> int | None:
-        """How many workers another trial would get; None if there is no room for it.
+        """The number of workers that another trial would get; None if it does not fit.
 
         Args:
             running: the number of workers of each running trial.
@@ -116,14 +116,14 @@ class Capacity:
         self._cap = workers
 
     def track_free_slots(self, running: Collection[int]) -> None:
-        """Note since when slots are free that no trial takes; call it often."""
+        """Record since when slots are free that no trial takes; call it often."""
         if sum(running) >= self.worker_slots():
             self._unused_since = None
         elif self._unused_since is None:
             self._unused_since = self._clock()
 
     def should_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
-        """Whether a trial is to restart with more workers; after True, False for a while.
+        """Whether a trial should restart with more workers; after True, False for a while.
 
         Args:
             workers: the number of workers of the trial.
@@ -137,7 +137,7 @@ class Capacity:
         return self._slots_of(self._available_nodes()) + waiting() > 0
 
     def mark_activity(self) -> None:
-        """Note that a trial was started or ended."""
+        """Record that a trial was started or ended."""
         self._last_activity = self._clock()
 
     @property

@@ -50,12 +50,12 @@ FindAllocation = Callable[[Collection[Machine]], Allocation | None]
 
 @dataclass(frozen=True)
 class Placement:
-    """How the trials of a sweep share a cluster.
+    """Distribution of a cluster's resources to the trials of a sweep.
 
     Attributes:
         resources: as the sweep file requests them.
         gpus_per_worker: resolved from `auto`.
-        worker_slots: how many workers fit the cluster at once.
+        worker_slots: number of workers that fit the cluster at once.
         workers_per_trial: workers of each concurrent trial, the largest first.
     """
 
@@ -71,11 +71,11 @@ class Placement:
 
     @property
     def max_trials(self) -> int:
-        """How many trials would fit the cluster at once, with the fewest workers each."""
+        """The number of trials that would fit the cluster at once, with the fewest workers each."""
         return self.worker_slots // self.resources.min_workers
 
     def allocation(self, workers: int) -> Allocation:
-        """The resources that so many workers hold."""
+        """The resources that this number of workers holds."""
         each = self.resources.cpus_per_worker
         return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
@@ -86,11 +86,11 @@ class Placement:
             return None
         least, most = self.resources.min_workers, self.resources.max_workers
         sizes = ", ".join(map(str, self.workers_per_trial))
-        return f"{sizes} to begin with; {least} to {most} as there is room"
+        return f"{sizes} at the start; {least} to {most} as resources allow"
 
     @property
     def gpu_sharing_summary(self) -> str | None:
-        """How workers share GPUs, in words; None if they do not."""
+        """The shares of GPUs, in words; None if workers do not share them."""
         part = self.gpus_per_worker
         if not 0 < part < 1:
             return None
@@ -99,11 +99,11 @@ class Placement:
     @property
     def request_summary(self) -> str:
         """The resources of one trial, in words."""
-        asked, each = self.resources, self.allocation(1)
-        most, one = self.allocation(asked.max_workers), _amount(each.cpus, each.gpus)
-        if not asked.elastic:
+        resources, each = self.resources, self.allocation(1)
+        most, one = self.allocation(resources.max_workers), _amount(each.cpus, each.gpus)
+        if not resources.elastic:
             return f"{_amount(most.cpus, most.gpus)} ({most.workers} x {one})"
-        return f"{asked.min_workers} to {most.workers} x {one}"
+        return f"{resources.min_workers} to {most.workers} x {one}"
 
 
 def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
@@ -134,18 +134,18 @@ def default_allocation(resources: ResourcesSpec) -> FindAllocation:
 
 
 def worker_slots(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:
-    """How many workers fit these machines at once."""
+    """The number of workers that fit these machines at once."""
     return sum(_slots(n, resources.cpus_per_worker, gpus_per_worker) for n in nodes)
 
 
 def max_concurrent_trials(resources: ResourcesSpec, slots: int) -> int:
-    """How many trials share the slots: as few as use all slots, or as many as requested."""
+    """The number of trials that share the slots: as few as use all slots, or as requested."""
     fit, wanted = slots // resources.min_workers, resources.concurrency
     return min(fit, math.ceil(slots / resources.max_workers) if wanted == "auto" else wanted)
 
 
 def workers_per_trial(resources: ResourcesSpec, slots: int) -> tuple[int, ...]:
-    """How many workers each concurrent trial gets, the largest first."""
+    """The number of workers of each concurrent trial, the largest first."""
     free, found = slots, list[int]()
     for trials in range(max_concurrent_trials(resources, slots), 0, -1):
         found.append(fair_share(resources, free, trials))
@@ -154,7 +154,7 @@ def workers_per_trial(resources: ResourcesSpec, slots: int) -> tuple[int, ...]:
 
 
 def fair_share(resources: ResourcesSpec, free: int, trials: int) -> int:
-    """How many workers the next of some trials gets that share the free slots."""
+    """The number of workers of the next of some trials that share the free slots."""
     return min(resources.max_workers, math.ceil(free / trials))
 
 
@@ -170,7 +170,7 @@ def _does_not_fit(placement: Placement, nodes: Sequence[Node]) -> str:
     short = "cpus" if by_cpus < fewest else "gpus"
     return (
         f"resources: a trial needs {placement.request_summary}, but the cluster has "
-        f"{describe_nodes(nodes)}: room for {placement.worker_slots} of {fewest} workers; "
+        f"{describe_nodes(nodes)}: {placement.worker_slots} of {fewest} workers fit; "
         f"lower resources.workers or resources.{short}_per_worker, or join a larger cluster "
         "with --address"
     )

@@ -1,1 +1,1 @@
-"""What the driver does with a sweep folder: create, lock, repair, amend, mirror, restore."""
+"""Operations of the driver on a sweep folder: create, lock, repair, amend, mirror, restore."""

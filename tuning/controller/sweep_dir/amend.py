@@ -69,7 +69,7 @@ def amend_sweep(
     """Change a sweep that no driver runs; None if no change is given.
 
     Args:
-        trials: new `budget.trials`; `+N` adds to those that there are.
+        trials: new `budget.trials`; `+N` adds to the present ones.
         time: new `budget.time`, in seconds or like `2h`; `+2h` adds to it.
         overrides: `a.b=c` texts.
 

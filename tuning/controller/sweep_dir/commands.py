@@ -1,8 +1,8 @@
 """Commands to a sweep: `add`, `stop` and `pause`, one file each in the sweep's `inbox`.
 
 The driver removes the file after the effect is on disk. If it is killed in between, the next driver
-finds the file again, and knows by the command's id what was done. Without a driver, a command acts
-on the sweep folder itself.
+finds the file again, and recognises finished work by the command's id. Without a driver, a
+command acts on the sweep folder itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) ->
 
 
 def pending_commands(paths: SweepPaths) -> list[Command]:
-    """Commands that are not carried out yet, oldest first; other files are ignored."""
+    """Commands that are not yet executed, oldest first; other files are ignored."""
     found = []
     for file in sorted(paths.inbox.glob("[!.]*.json")):
         try:
@@ -66,7 +66,7 @@ def pending_commands(paths: SweepPaths) -> list[Command]:
 
 
 def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
-    """Queue a configuration; returns what happens now, in words.
+    """Queue a configuration; returns the effect in words.
 
     It is given as `name=value` texts; the searcher proposes the other parameters.
 
@@ -83,7 +83,7 @@ def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
 
 
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:
-    """Stop a trial, or the sweep with all its trials; returns what happens now, in words.
+    """Stop a trial, or the sweep with all its trials; returns the effect in words.
 
     Raises:
         UserError: there is no such trial, or it has ended.
@@ -103,7 +103,7 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
 
 
 def pause_session(paths: SweepPaths) -> str:
-    """End the session; trials keep their checkpoints. Returns what happens now, in words.
+    """End the session; trials keep their checkpoints. Returns the effect in words.
 
     Raises:
         UserError: no driver runs the sweep.
@@ -112,10 +112,10 @@ def pause_session(paths: SweepPaths) -> str:
     if owner is None:
         raise UserError(
             f"{paths.name}: no driver runs it, so there is nothing to pause; "
-            f"go on with: tune resume {sweep_argument(paths)}"
+            f"continue with: tune resume {sweep_argument(paths)}"
         )
     send(paths, "pause")
-    return f"{owner} pauses now; go on with: tune resume {sweep_argument(paths)}"
+    return f"{owner} pauses now; continue with: tune resume {sweep_argument(paths)}"
 
 
 def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:

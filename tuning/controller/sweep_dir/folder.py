@@ -72,7 +72,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
-        f"go on with it (tune resume {base}), or choose another name"
+        f"continue it (tune resume {base}), or choose another name"
     )
 
 
@@ -94,7 +94,7 @@ def _make_folder(folder: Path) -> bool:
         return False
     except OSError as e:
         raise UserError(
-            f"storage {folder.parent}: cannot make a sweep's folder there ({e.strerror}); "
+            f"storage {folder.parent}: cannot create a sweep folder there ({e.strerror}); "
             "choose another with --storage DIR"
         ) from e
     return True
@@ -190,7 +190,7 @@ def write_state(paths: SweepPaths, state: SweepState) -> None:
 
 @contextlib.contextmanager
 def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
-    """Record the seconds of a session, which is the block; yields those of all earlier ones."""
+    """Record the seconds of the session that the block runs; yields those of all earlier ones."""
     state = read_state(paths)
     known = _session_seconds(paths, state)
     start, before = time.monotonic(), sum(known)

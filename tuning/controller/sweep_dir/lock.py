@@ -70,7 +70,7 @@ def _next_fencing_number(lock: Path) -> int:
 
 
 def this_process() -> dict[str, Any]:
-    """What identifies this process, also after it has ended."""
+    """Data that identify this process, also after its end."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "born": _start_time(os.getpid())}
 
 
@@ -99,7 +99,7 @@ def is_driver_alive(
 
 
 def _start_time(pid: int) -> float | None:
-    """When a process started, in Unix seconds; None if there is none. Pids are used again."""
+    """Start time of a process in Unix seconds, because pids are reused; None if there is none."""
     import psutil
 
     try:

@@ -175,7 +175,7 @@ def mirror_records(
 
 
 def check_mirror(spec: SweepSpec) -> list[str]:
-    """Check that the mirror can be reached; returns what `tune plan` says of it.
+    """Check that the mirror can be reached; returns the lines for `tune plan`.
 
     Raises:
         UserError: it cannot be reached.
@@ -193,7 +193,7 @@ def _claim(objects: ObjectStore, owner: dict[str, Any]) -> None:
     if held is not None and held["sweep"] != owner["sweep"]:
         raise UserError(
             f"{objects.address}: holds another sweep of this name; give this one another "
-            "(tune run FILE --name NAME), or go on with that one "
+            "(tune run FILE --name NAME), or continue that one "
             f"(tune resume {objects.address})"
         )
     if held is not None and has_driver(objects):

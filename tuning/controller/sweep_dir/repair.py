@@ -97,7 +97,7 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
         if not contrary:
             return study, []
         problem = f"{paths.study}: contradicts the records of {', '.join(contrary)}"
-    except Exception as e:  # noqa: BLE001 - Optuna raises whatever a damaged line makes it raise
+    except Exception as e:  # noqa: BLE001 - Optuna may raise anything at a damaged line
         problem = f"{paths.study}: not readable ({type(e).__name__})"
     kept = quarantine_file(paths.study)
     fresh = SweepStudy(paths.study, spec.name, spec)
@@ -206,7 +206,7 @@ def _message(problem: object, kept: Path | None, done: str) -> str:
 
 
 def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
-    """Say which libraries have another version than in the newest attempt that recorded them.
+    """Lines about libraries that changed their version since the newest recorded environment.
 
     A resume works with any version, because it reads files and no pickles. But under another
     version of PyTorch the rest of a curve may differ in its last bits.

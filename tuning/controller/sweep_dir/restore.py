@@ -37,11 +37,13 @@ def restore_sweep(address: str, storage: str | None) -> SweepPaths:
     name = objects.address.rpartition("/")[2]
     paths = resolve_storage(storage).sweep(name)
     if paths.root.exists():
-        raise UserError(f"{paths.root} exists; go on with it: tune resume {paths.root}")
+        raise UserError(f"{paths.root} exists; continue it: tune resume {paths.root}")
     try:
         keys = objects.sizes(RECORDS)
         if "sweep.yaml" not in keys:
-            raise UserError(f"{objects.address}: holds no sweep; give MIRROR/NAME of one")
+            raise UserError(
+                f"{objects.address}: holds no sweep; the address of a sweep is MIRROR/NAME"
+            )
         return _fetch_records(objects, list(keys), paths)
     except OSError as e:
         if e.errno is not None:
@@ -76,7 +78,7 @@ def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> 
         target = draft.root / key
         objects.fetch(f"{RECORDS}/{key}", target)
         written = objects.modified_at(f"{RECORDS}/{key}") or 0.0
-        os.utime(target, (written, written))  # says how long a killed session lasted
+        os.utime(target, (written, written))  # shows the length of a killed session
 
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(fetch, [k for k in keys if _is_inside(draft.root, k)]))
@@ -93,7 +95,7 @@ def _is_inside(root: Path, key: str) -> bool:
 
 def _mirror_location(paths: SweepPaths, spec: SweepSpec) -> MirrorLocation:
     if spec.checkpoint.mirror is None:
-        raise UserError(f"{paths.name}: is in no object storage (checkpoint.mirror)")
+        raise UserError(f"{paths.name}: has no mirror in object storage (checkpoint.mirror)")
     return MirrorLocation(str(spec.checkpoint.mirror), spec.name, _READER)
 
 

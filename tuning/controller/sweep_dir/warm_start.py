@@ -91,7 +91,7 @@ def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
 
 
 def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
-    """What a sweep would learn from another one, in words."""
+    """The evidence that a sweep would get from another one, in words."""
     found = collect_findings(source, spec)
     fit = sum(bool(params_in_space(spec, f.params, f.config)) for f in found)
     how = "values count" if all(f.same for f in found) else _why_only_ranks(source, spec)

@@ -19,7 +19,7 @@ _TIMEOUT_S = 60.0
 
 
 class TrackerObserver(SweepEvents):
-    """Tells a tracker which trials changed, and how the session ended.
+    """Informs a tracker of changed trials, and of the end of the session.
 
     Attributes:
         undelivered: one line on what was not delivered, after the session has ended.

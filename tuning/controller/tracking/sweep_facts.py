@@ -1,4 +1,4 @@
-"""Collects what trackers show of a whole sweep: settings, sweep file, code and versions."""
+"""Collects the data of a whole sweep for trackers: settings, sweep file, code and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the tracking process of a sweep, and tells it which trials changed.
+"""Starts the tracking process of a sweep, and sends it the ids of changed trials.
 
 MLflow takes seconds of CPU to import and milliseconds for each report. In the driver it would slow
 down the event loop that answers trials, and its memory would stay there.
@@ -39,8 +39,8 @@ def tracking_command(folder: Path, fence: Fence) -> list[str]:
 class TrackingClient:
     """A `Tracker` in another process, which starts after the first report and again if it dies.
 
-    The process reads the sweep folder itself, and is only told which trials changed. A message that
-    gets lost does no harm: at the end the process checks all trials.
+    The process reads the sweep folder itself, and gets only the ids of changed trials. A lost
+    message does no harm: at the end the process checks all trials.
 
     Args:
         name: of the destination, for messages.

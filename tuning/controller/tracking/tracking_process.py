@@ -1,9 +1,9 @@
 """The tracking process: delivers a running sweep to MLflow, at low priority.
 
 `python -m tuning.controller.tracking.tracking_process FOLDER [TOKEN FENCE]` reads lines from the
-driver: the id of each trial that changed; at the end, as JSON, how the session ended. It writes, as
-JSON, warnings and what could not be delivered. It stops when the driver stops, or when the token no
-longer owns the sweep.
+driver: the id of each trial that changed; last, as JSON, the end of the session. It writes warnings
+and what it could not deliver, as JSON. It stops when the driver stops, or when the token no longer
+owns the sweep.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _WarningsToDriver(logging.Handler):
 
 
 def run_delivery(paths: SweepPaths, delivery: Delivery, messages: TextIO, output: TextIO) -> None:
-    """Deliver what the driver names, until it says how the session ended or it is gone."""
+    """Deliver the trials that the driver names, until it sends the end of the session or dies."""
     for line in messages:
         message = line.strip()
         if not message.startswith("{"):
