@@ -40,7 +40,7 @@ PRIVATE: dict[str, str] = {
     "optuna.samplers:BaseGASampler._get_generation_key": "()",
     # search/transfer/warm_cmaes.py starts CMA-ES from trials of other sweeps.
     "optuna.samplers:CmaEsSampler._source_trials": "attribute",
-    # search/journal.py forgets the positions of entries that were read.
+    # search/journal.py drops the positions of entries that were read.
     "optuna.storages.journal:JournalFileBackend._log_number_offset": "attribute",
 }
 """`"module:Class.name"` to its signature, or `"attribute"` for what is only referred to."""

@@ -1,4 +1,4 @@
-"""The commands by name, and how errors are shown."""
+"""The commands by name, and the output of errors."""
 
 from __future__ import annotations
 

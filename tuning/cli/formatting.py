@@ -1,4 +1,4 @@
-"""How the terminal shows numbers, durations and states; the console that prints them."""
+"""Formats numbers, durations and states for the terminal; the console that prints them."""
 
 from __future__ import annotations
 

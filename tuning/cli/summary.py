@@ -1,4 +1,4 @@
-"""What is printed when a session ends: leaderboard, winner, why trials stopped, next commands."""
+"""The summary of a session: leaderboard, winner, why trials stopped, next commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confirms the best trials: measures every objective again, under new seeds or as they are."""
+"""Confirms the best trials: measures every objective again, with new seeds or the same weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Confirmer:
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
         """Train each trial again under new seeds, and evaluate it on the test split.
 
-        An interrupted call can be repeated: it does not train again what is there.
+        An interrupted call can be repeated: it does not repeat finished training.
         """
         new = tuple(derive_seed(self._spec.seed, _FIRST_NUMBER + i) for i in range(seeds))
         return self._confirmation(new, [self._retrain_trial(line, new) for line in lines])
@@ -90,7 +90,7 @@ class Confirmer:
         for name in self._modes:
             if name not in known:
                 raise UserError(
-                    f"trainable {self._spec.trainable}: evaluate gives no '{name}'"
+                    f"trainable {self._spec.trainable}: evaluate returns no '{name}'"
                     f"{suggest(name, scores)}"
                 )
         return {name: known[name] for name in self._modes}

@@ -150,7 +150,7 @@ def _select_soup(
         "on the test split, which the search did not see",
     )
     config = config_of(spec, trainable, record)
-    reason = f"the average is not surely better than {soup.single}"
+    reason = f"the average is not significantly better than {soup.single}"
     return SelectedModel(paths, spec, trainable, name, folder, config, card, soup.promoted, reason)
 
 

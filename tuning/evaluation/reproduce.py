@@ -90,7 +90,7 @@ def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[R
     if record.lineage:
         taken = record.lineage[0]
         raise UserError(
-            f"{paths.name}: trial {record.id} took over the weights of {taken.donor} at step "
+            f"{paths.name}: trial {record.id} inherited the weights of {taken.donor} at step "
             f"{taken.donor_step}, so it cannot be run again by itself"
         )
     if len(sizes := {a.workers for a in record.attempts}) > 1:

@@ -45,6 +45,6 @@ def make_soup_evaluator(
 def _metric(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:
     if metric not in scores:
         raise UserError(
-            f"{type(trainable).__name__}.evaluate gives no '{metric}'{suggest(metric, scores)}"
+            f"{type(trainable).__name__}.evaluate returns no '{metric}'{suggest(metric, scores)}"
         )
     return scores[metric]

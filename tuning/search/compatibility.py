@@ -1,4 +1,4 @@
-"""Whether values belong to a space: those of an earlier trial, or those that a user adds."""
+"""Checks whether values belong to a space: those of an earlier trial, or of a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a searcher learns from: the curve of every trial, also of running and paused ones."""
+"""The data for a searcher: the curve of every trial, also of running and paused ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TrialEvidence:
 
     Attributes:
         params: as Optuna stores them; active parameters only.
-        curve: what it reported so far.
+        curve: its reports so far.
         failed: whether it ended without a usable value.
         over: whether it has ended.
     """

@@ -29,7 +29,7 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
 MODEL_DRAWS, RANDOM_DRAWS = 20, 20_000
-"""How often a proposal that violates a constraint is resampled: by the sampler, then at random."""
+"""Numbers of times that an infeasible proposal is resampled: by the sampler, then at random."""
 
 
 def distribution(domain: Domain) -> BaseDistribution:
@@ -166,7 +166,7 @@ class OptunaSpace:
                 return params
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
-            f"beside {given}; widen the space or the constraints"
+            f"with {given}; widen the space or the constraints"
         )
 
     def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:

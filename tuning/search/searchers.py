@@ -1,4 +1,4 @@
-"""Makes the searchers, which are Optuna samplers. What they share is in `tuning.search.study`."""
+"""Creates the searchers, which are Optuna samplers. `tuning.search.study` has their common part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 READS_VALUES = ("tpe", "gp", "cmaes")
-"""Searchers that learn from the study's values, which are made comparable for them."""
+"""Searchers that learn from the study's values, which are therefore made comparable."""
 
 
 def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) -> BaseSampler:

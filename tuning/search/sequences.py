@@ -16,12 +16,12 @@ from tuning.search.models.unit_cube import Cube
 
 
 class _Sequence(BaseSampler):
-    """Proposes by number; a second call for the same number is answered at random."""
+    """Proposes by number; a second call for the same number gets a random answer."""
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
         self._evidence = evidence
         self._random = RandomSampler(seed=seed)
-        self._asked = False
+        self._called = False
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -33,7 +33,7 @@ class _Sequence(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The configuration of this number; random if it violated a constraint."""
-        first, self._asked = not self._asked, True
+        first, self._called = not self._called, True
         return self._point(search_space) if first and search_space else {}
 
     def sample_independent(

@@ -105,7 +105,7 @@ class SweepStudy:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether an enqueued configuration was not asked for yet."""
+        """Whether an enqueued configuration was not yet returned by `ask`."""
         return bool(self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)))
 
     def tell(
@@ -163,7 +163,7 @@ class SweepStudy:
         return (state, values) if values else (OptunaState.FAIL, None)
 
     def regret_bound(self) -> float | None:
-        """The most that the search can still gain; None if unknown (see `models.regret`)."""
+        """The largest possible improvement; None if unknown (see `models.regret`)."""
         if not self._regret_bound_known:  # it costs seconds
             self._regret_bound = regret_bound(self._study, self._spec.seed)
             self._regret_bound_known = True
@@ -224,7 +224,7 @@ class SweepStudy:
         return None
 
     def _grid_point(self) -> dict[str, Any]:
-        """The first of the grid points that the fewest trials have, added ones included."""
+        """The first of the grid points with the fewest trials, including added ones."""
         grid = [self._space.encoded(point)[0] for point in self._grid]
         names = {frozenset(point) for point in grid}
         tried = Counter(

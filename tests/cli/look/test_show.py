@@ -135,11 +135,11 @@ def test_show_draws_the_family_tree(tune: Tune) -> None:
     pbt = {"name": "pbt", "max_t": 9, "interval": 3, "mutate": ["x"]}
     paths = tune.sweep(scheduler=pbt, budget={"trials": 8})
     output = tune("show", "simulated").out
-    lines = output[output.index("weights taken over") :].splitlines()
+    lines = output[output.index("inherited weights") :].splitlines()
     assert any(" at step 3: x " in line and " → " in line for line in lines)
     assert any(" at step 6: x " in line for line in lines)
     clone = next(line for line in lines if " at step 3: " in line).split(" at ")[0].split()[-1]
-    assert "at step 3 took the weights of t" in tune("show", "simulated", clone).out
+    assert "at step 3 inherited the weights of t" in tune("show", "simulated", clone).out
     tune("report", "simulated")
     page = (paths.results / "report.html").read_text()
     drawn = page[page.index("Inherited weights</h2>") :]

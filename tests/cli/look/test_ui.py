@@ -18,7 +18,7 @@ def test_ui_refuses_sweeps_with_different_servers(tune: Tune) -> None:
     tune.sweep("mine", done=False)
     tune.sweep("other", done=False, tracking={"uri": "http://127.0.0.1:1"})
     assert tune.refused("ui", "mine", "other", "--no-browser") == (
-        "mine and other are tracked in different places: open them one by one\n"
+        "mine and other have different tracking servers: open them one by one\n"
     )
 
 

@@ -100,15 +100,15 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
     [
         (["--method", "tise"], "unknown method 'tise' (did you mean 'ties'?)"),
         (["--method", "ties", "--set", "denisty=1"], "unknown option 'denisty' (did you mean 'den"),
-        (["--method", "ties", "--set", "density"], "--set density: give it as KEY=VALUE"),
+        (["--method", "ties", "--set", "density"], "--set density: must be KEY=VALUE"),
         (["--method", "slerp"], "method slerp interpolates between 2 models, not 3"),
         (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
         (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
         (["--trials", "t0000,t0001", "--last", "3"], "one of --trials, --last"),
         (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),
-        (["--max-memory", "much"], "--max-memory: a size like 64MB or 5GB, not 'much'"),
+        (["--max-memory", "much"], "--max-memory: must be a size like 64MB or 5GB, got 'much'"),
         (["--max-memory", "1kB"], "needs at least"),
-        (["--name", "../mine"], "--name: a plain name"),
+        (["--name", "../mine"], "--name: must be a plain name"),
     ],
 )
 def test_average_refuses_wrong_options(

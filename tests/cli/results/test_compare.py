@@ -28,6 +28,6 @@ def test_compare_prints_a_row_for_each_sweep(tune: Tune) -> None:
     output = tune("compare", "mine", "other", "--html", "both.html")
     assert output.out.endswith(f"page {tune.cwd / 'both.html'}\n")
     assert tune.refused("compare", "mine") == (
-        "tune compare takes two sweeps or more, got mine alone\n"
+        "tune compare needs two sweeps or more, got mine alone\n"
     )
     assert "only sweeps of the same metrics and modes" in tune.refused("compare", "mine", "upwards")

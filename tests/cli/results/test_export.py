@@ -104,7 +104,7 @@ def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
     assert "it/s" not in made.err, "no library draws its progress bar"
     assert made.out.count("verified   ") == 4
     assert "version 2, @candidate" in made.out
-    assert "not @champion: the average is not surely better" in made.out
+    assert "not @champion: the average is not significantly better" in made.out
 
     exports = own / "digits" / "results" / "exports" / "uniform-2"
     out = subprocess.run(

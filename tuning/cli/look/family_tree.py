@@ -14,8 +14,8 @@ from tuning.cli.formatting import setting
 def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
     """A tree with a root for each trial whose weights were copied; None if there are none.
 
-    Each copy is a node below its donor and shows the parameters that changed; copies that were
-    made from it later are its children.
+    Each copy is a node below its donor and shows the parameters that changed; later copies of it
+    are its children.
     """
     known = {record.id: record for record in records}
     nodes = {(trial, 0): Tree(Text(trial, style="bold")) for trial in known}
@@ -25,7 +25,7 @@ def family_tree(records: Iterable[TrialRecord]) -> Tree | None:
         of_donor = sum(i.step < step for i in donor.lineage) if donor else 0
         parent = nodes.setdefault((copy.donor, of_donor), Tree(copy.donor))
         nodes[trial, generation] = parent.add(Text(_label(trial, copy)))
-    top = Tree("weights taken over")
+    top = Tree("inherited weights")
     top.children = [n for (_, generation), n in nodes.items() if generation == 0 and n.children]
     return top if top.children else None
 

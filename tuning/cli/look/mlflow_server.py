@@ -60,7 +60,7 @@ def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
     for paths, uri in zip(sweeps, uris, strict=True):
         if uri != uris[0]:
             raise UserError(
-                f"{sweeps[0].name} and {paths.name} are tracked in different places: "
+                f"{sweeps[0].name} and {paths.name} have different tracking servers: "
                 "open them one by one"
             )
     if uris:

@@ -117,7 +117,7 @@ def _limits(budget: BudgetSpec) -> str:
         "gpu_hours": "{} GPU-hours",
         "target": "a value of {}",
         "patience": "{} trials without a new best",
-        "min_improvement": "less than {} left to gain",
+        "min_improvement": "a possible improvement below {}",
     }
     given = budget.model_dump(exclude_none=True)
     limits = [phrases[key].format(number(v)) for key, v in given.items() if key != "time"]

@@ -108,7 +108,9 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
     for copy in record.lineage:
-        console.print(f"at step {copy.step} took the weights of {copy.donor} at {copy.donor_step}")
+        console.print(
+            f"at step {copy.step} inherited the weights of {copy.donor} at {copy.donor_step}"
+        )
     for attempt in record.attempts:
         print_lines(console, *_attempt_lines(attempt, files))
     print_lines(console, _checkpoints(files))
@@ -117,7 +119,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
 
 
 def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
-    """How an attempt ran and ended."""
+    """Duration, workers, machines and errors of an attempt."""
     spent = (
         f"took {duration(attempt.ended - attempt.started)}" if attempt.ended else "has not ended"
     )

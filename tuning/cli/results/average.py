@@ -170,10 +170,12 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
 def _why_not_promoted(soup: Soup) -> str:
     if soup.gain.error is None:
         return (
-            f"not promoted: the trainable has no examples() to tell whether {soup.method} is "
-            f"better than {soup.single} alone"
+            f"not promoted: the trainable has no examples(), so it is unknown whether "
+            f"{soup.method} is better than {soup.single} alone"
         )
     if soup.gain.mean <= 0:
         return f"no better than {soup.single} alone"
     gained, error = number(soup.gain.mean), number(soup.gain.error)
-    return f"not surely better than {soup.single} alone (by {gained}, standard error {error})"
+    return (
+        f"not significantly better than {soup.single} alone (by {gained}, standard error {error})"
+    )

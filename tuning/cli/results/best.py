@@ -145,7 +145,7 @@ def _print_differences(
         say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
         if line.record.lineage:
-            say(f"{line.record.id} took over weights in the sweep; it now trains from the start")
+            say(f"{line.record.id} inherited weights in the sweep; it now trains from the start")
 
 
 def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
@@ -184,7 +184,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
     if not choice.confirmed:
         how = f"tune best {sweep_argument(paths)} --confirm 3"
-        typer.echo(f"confirm    {how}  (so far measured once, by the search)")
+        typer.echo(f"confirm    {how}  (measured only once so far, by the search)")
 
 
 def _in_words(values: Mapping[str, float | None]) -> str:

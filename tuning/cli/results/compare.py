@@ -36,7 +36,7 @@ def compare(
     from tuning.controller.sweep_dir.folder import find_sweep
 
     if len(sweeps) < 2:
-        raise UserError(f"tune compare takes two sweeps or more, got {sweeps[0]} alone")
+        raise UserError(f"tune compare needs two sweeps or more, got {sweeps[0]} alone")
     standings = read([find_sweep(sweep, storage) for sweep in sweeps])
     header, rows = table(standings)
     shown = Table(box=None, pad_edge=False, header_style="bold")

@@ -63,7 +63,7 @@ def _formats(to: str) -> list[str]:
     known = [*FORMATS, "mlflow"]
     names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
     if not names:
-        raise UserError(f"--to: give one or more of {', '.join(known)}")
+        raise UserError(f"--to: needs one or more of {', '.join(known)}")
     for name in names:
         if name not in known:
             raise UserError(f"--to {name}: no such format{suggest(name, known)}")

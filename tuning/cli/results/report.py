@@ -1,4 +1,4 @@
-"""`tune report`: what a sweep found, as one HTML page."""
+"""`tune report`: the results of a sweep, as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options of `tune average` ask for: which models to average, and how."""
+"""The options of `tune average`: the models to average, and the settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FACTOR = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """Which models of a sweep to average; `top` counts when nothing else is given."""
+    """The models of a sweep to average; `top` applies if no other option is given."""
 
     top: int
     trials: str | None = None
@@ -45,9 +45,7 @@ class ModelChoice:
         """
         named = {"trials": self.trials, "last": self.last, "clients": self.clients}
         if sum(map(bool, named.values())) > 1 or (self.trial and not self.last):
-            raise UserError(
-                "one of --trials, --last (of --trial) and --clients says what is averaged"
-            )
+            raise UserError("--trials, --last (with --trial) and --clients exclude each other")
         found, label = self._find(paths, spec)
         if len(found) < 2:
             raise UserError(
@@ -77,7 +75,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class SoupRequest:
-    """How to average the models, as given on the command line."""
+    """Settings of an average, as given on the command line."""
 
     method: Method
     weights: str | None
@@ -134,21 +132,21 @@ def method_of(name: str, options: list[str], base: Path | None) -> Method:
 def soup_name(name: str) -> str:
     """The name, checked: it becomes a folder of the sweep."""
     if Path(name).name != name or name.startswith("."):
-        raise UserError(f"--name: a plain name, not '{name}'")
+        raise UserError(f"--name: must be a plain name, got '{name}'")
     return name
 
 
 def _pairs(options: list[str]) -> dict[str, str]:
     pairs = dict(option.partition("=")[::2] for option in options)
     if bad := [option for option in options if "=" not in option]:
-        raise UserError(f"--set {bad[0]}: give it as KEY=VALUE, like --set density=0.5")
+        raise UserError(f"--set {bad[0]}: must be KEY=VALUE, like --set density=0.5")
     return pairs
 
 
 def _num_bytes(option: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UserError(f"{option}: a size like 64MB or 5GB, not '{text}'")
+        raise UserError(f"{option}: must be a size like 64MB or 5GB, got '{text}'")
     return int(float(found[1]) * _FACTOR[found[2]])
 
 

@@ -1,4 +1,4 @@
-"""What `tune run` prints: a live table in a terminal, one line per event elsewhere."""
+"""The output of `tune run`: a live table in a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 

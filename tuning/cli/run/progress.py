@@ -1,4 +1,4 @@
-"""The progress of a running sweep: newest values, leaders, and what remains."""
+"""The progress of a running sweep: newest values, leaders, and forecast."""
 
 from __future__ import annotations
 

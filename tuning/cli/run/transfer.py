@@ -13,7 +13,7 @@ DELIVERY_TIMEOUT_S = 600.0
 
 
 def sync(sweep: Sweep, storage: StorageDir = None) -> None:
-    """Send to MLflow what it did not receive while the sweep ran; nothing is sent twice.
+    """Send to MLflow the data that it did not receive while the sweep ran; nothing is sent twice.
 
     Example: tune sync llm
     """

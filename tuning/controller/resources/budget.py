@@ -164,7 +164,7 @@ class BudgetTracker:
         if budget.min_improvement is not None:
             left = gain()
             if left is not None and left < budget.min_improvement:
-                yield Limit("min_improvement", f"at most {left:.2g} is left to gain")
+                yield Limit("min_improvement", f"a possible improvement of at most {left:.2g}")
 
     @property
     def cost(self) -> Cost:

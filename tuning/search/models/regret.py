@@ -1,4 +1,4 @@
-"""An upper bound on what a search can still gain, from a model of its completed trials."""
+"""An upper bound of the possible improvement of a search, from a model of its completed trials."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ History = Sequence[Era]
 
 
 class Decision(StrEnum):
-    """What happens to a trial after a report."""
+    """The next action of a trial after a report."""
 
     CONTINUE = "continue"
     STOP = "stop"

@@ -1,4 +1,4 @@
-"""How parameters change when a trial continues from another trial's weights."""
+"""Changes parameters of a trial that continues from another trial's weights."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Finding(BaseModel):
         curve: (step, value), ascending, never empty: of the learning sweep's first objective, or
             of the objective that replaces it.
         values: last value of each objective; empty if only ranks count.
-        ranks: rank in its sweep by each objective, from 0 (best) to 1 (worst).
+        ranks: in its sweep by each objective, from 0 (best) to 1 (worst).
         identity, violations: see `TrialRecord`.
     """
 
