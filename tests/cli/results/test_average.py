@@ -104,7 +104,7 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
         (["--method", "slerp"], "method slerp interpolates between 2 models, not 3"),
         (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
         (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
-        (["--trials", "t0000,t0001", "--last", "3"], "one of --trials, --last"),
+        (["--trials", "t0000,t0001", "--last", "3"], "--clients exclude each other"),
         (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),
         (["--max-memory", "much"], "--max-memory: must be a size like 64MB or 5GB, got 'much'"),
         (["--max-memory", "1kB"], "needs at least"),
