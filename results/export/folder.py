@@ -14,8 +14,6 @@ from results.export.format import Format, make_format
 from results.export.verify import Verification, verify_export, write_report
 from search_spaces.errors import UserError
 
-_WEIGHTS = (".safetensors", ".onnx", ".data", ".pt2", ".gguf")
-
 
 @dataclass(frozen=True)
 class ModelCard:
@@ -74,7 +72,7 @@ def export_model(
     _check_target(target, force)
     with staged(target) as folder:
         form.write(model, folder)
-        (folder / "README.md").write_text(_readme(folder, card, name, form.load_line(folder)))
+        (folder / "README.md").write_text(_readme(folder, card, name, form))
         return _verify(folder, name, form, model) if check else ()
 
 
@@ -100,20 +98,20 @@ def _check_target(target: Path, force: bool) -> None:
         raise UserError(f"{target}: is not an earlier export, so --force does not replace it")
 
 
-def _readme(folder: Path, card: ModelCard, form: str, load_line: str) -> str:
+def _readme(folder: Path, card: ModelCard, name: str, form: Format) -> str:
     value = "not measured" if card.value is None else f"{card.value:.6g} {card.where}".rstrip()
-    files = sorted(p for p in folder.iterdir() if p.suffix in _WEIGHTS)
+    files = sorted(p for p in folder.iterdir() if p.suffix in form.weights)
     weights = [f"- `{p.name}`: `{hash_file(p).sha256}`" for p in files]
-    params = [f"- `{name}`: `{json.dumps(v, default=str)}`" for name, v in card.params.items()]
+    params = [f"- `{key}`: `{json.dumps(v, default=str)}`" for key, v in card.params.items()]
     lines = [
-        *(["---", "library_name: transformers", "---", ""] if form == "hf" else []),
+        *(["---", "library_name: transformers", "---", ""] if name == "hf" else []),
         f"# {card.sweep}: {' + '.join(card.parents)}",
         "",
         f"- sweep: `{card.sweep}`",
         f"- trials: {', '.join(f'`{p}`' for p in card.parents)}",
         f"- `{card.metric}`: {value}",
         *(f"- {line}" for line in card.data),
-        f"- load: `{load_line.format(folder='.')}`",
+        f"- load: `{form.load_line(folder).format(folder='.')}`",
         "",
         f"## Hyperparameters of `{card.parents[0]}`",
         "",

@@ -57,6 +57,8 @@ class Runtime:
 class Format(ABC):
     """Writes a model in one format. Stateless; made by `make_format`."""
 
+    weights: ClassVar[tuple[str, ...]]
+    """Suffixes of the files with weights; the model card lists their SHA-256."""
     runtimes: ClassVar[tuple[Runtime, ...]]
     """Runtimes that verify the copy; at least one of them is always installed."""
     needs: ClassVar[tuple[str, ...]] = ()

@@ -18,7 +18,7 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
 _Trials = list[tuple[TrialRecord, list[Report]]]
-_WITH_RUNGS = ("asha", "asha_promote", "hyperband")
+_WITHOUT_RUNGS = ("none", "median", "pbt", "pb2")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class SweepData:
     def rung_steps(self) -> tuple[float, ...]:
         """Steps at which the scheduler compares trials; empty where it has no rungs."""
         scheduler = self.spec.scheduler
-        return scheduler.rung_steps if scheduler.name in _WITH_RUNGS else ()
+        return () if scheduler.name in _WITHOUT_RUNGS else scheduler.rung_steps
 
     @property
     def sign(self) -> int:

@@ -90,7 +90,7 @@ def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
     if scheduler.name in ("median", "pb2") and isinstance(sweep.get("metrics"), list):
         raise ValueError(f"{scheduler.name} takes one metric; asha_promote takes several")
     if scheduler.name in ("asha_promote", "pbt", "pb2") and sweep.get("replicates", 1) > 1:
-        raise ValueError(f"{scheduler.name} takes no replicates; asha, hyperband and median do")
+        raise ValueError(f"{scheduler.name} takes no replicates; asha takes them")
     known = domains_by_name(sweep.get("space", {}))
     for name in scheduler.mutate or []:
         if name not in known:

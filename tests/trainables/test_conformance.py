@@ -1,4 +1,4 @@
-"""The contract of every registered trainable; a new one needs an entry in `examples.py` only."""
+"""The contract of every registered trainable; a new one needs its entry in `examples.py`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class TestTrainable:
         assert test != scores
         expected = case.config.checkpoint_bytes
         assert expected is not None
-        assert expected == pytest.approx(3 * len(weights), rel=0.2)
+        assert expected == pytest.approx(3 * len(weights), rel=0.2, abs=1000)  # with a header
 
     def test_mean_of_examples_is_what_evaluate_gives(self, case: Case) -> None:
         weights = case.trained()

@@ -43,6 +43,7 @@ def last_token(logits: torch.Tensor) -> torch.Tensor:
 class Gguf(Format):
     """`model.gguf`, written from the `transformers` folder of the model."""
 
+    weights = (".gguf",)
     runtimes = (TRANSFORMERS, Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp"))
     needs = ("gguf", "accelerate")
 

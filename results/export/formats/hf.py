@@ -14,6 +14,7 @@ TRANSFORMERS = Runtime("run_transformers.py", 1e-4)
 class HuggingFace(Format):
     """Safetensors, configuration, tokenizer and generation settings, for `from_pretrained`."""
 
+    weights = (".safetensors",)
     runtimes = (TRANSFORMERS,)
 
     def write(self, model: ModelSource, folder: Path) -> None:

@@ -13,6 +13,7 @@ from results.export.quiet import quiet_exporters
 class Onnx(Format):
     """`model.onnx`, by `torch.onnx.export(dynamo=True)`; weights above 2 GB lie beside it."""
 
+    weights = (".onnx", ".data")
     runtimes = (Runtime("run_onnxruntime.py", 1e-3),)
     needs = ("onnx", "onnxscript", "onnxruntime")
 
@@ -43,6 +44,7 @@ class Onnx(Format):
 class TorchExport(Format):
     """`model.pt2`, for `torch.export.load` or AOTInductor."""
 
+    weights = (".pt2",)
     runtimes = (Runtime("run_torch.py", 1e-4),)
 
     def write(self, model: ModelSource, folder: Path) -> None:

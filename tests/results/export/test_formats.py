@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from results.checkpoints.commit import newest_intact, verify
 from results.export import FORMATS, ModelCard, ModelSource, export_model, verify_export
+from results.export.format import make_format
 from results.export.formats.gguf import Gguf
 from results.export.formats.hf import HuggingFace
 from results.export.verify import REPORT
@@ -86,6 +87,8 @@ class TestConformance:
             has_tokenizer = name == "causal_lm" and FORMAT_EXAMPLES[form].has_tokenizer
             assert one.tokens_equal is (True if has_tokenizer else None)
         assert {"README.md", REPORT} < set(verify(target).files)
+        (weights,) = (p for p in target.iterdir() if p.suffix in make_format(form).weights)
+        assert f"- `{weights.name}`: `" in (target / "README.md").read_text()
 
 
 READER, LLAMA_CPP = Gguf.runtimes

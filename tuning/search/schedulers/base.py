@@ -68,15 +68,16 @@ class Exploit:
 
 
 class Scheduler:
-    """Runs every trial until its end: the scheduler `none`, and the base class of the others.
+    """Runs every trial until its end.
 
-    It decides after each report, and picks the paused trial that continues; not thread-safe. The
-    contract, which `tests/tuning/search/test_schedulers.py` checks for every scheduler:
+    The scheduler `none`, and the base class of the others. It decides after each report, and picks
+    the paused trial that continues; not thread-safe. The contract, which
+    `tests/tuning/search/test_schedulers.py` checks for every scheduler:
 
     - All answers depend only on the calls so far: no clock, no global random generator. Replaying
       the recorded reports in order restores a scheduler; `on_trial_resume` is then called
       for the paused trials that have continued.
-    - Reporting a step again changes nothing.
+    - A second report of a step leaves the state as it is. Ties stop no trial.
     - A trial is complete at `max_t`, if it is set.
     - A score that is not a number is the worst one.
     - When no trial runs and none may be proposed, `next_to_resume` returns paused trials until at
@@ -89,7 +90,10 @@ class Scheduler:
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """Steps at which a trial may be paused, ascending; it saves a checkpoint at each."""
+        """Steps at which a trial may be paused, ascending; it saves a checkpoint at each.
+
+        Empty for a scheduler that pauses none. `spec.rung_steps` are the steps of all rungs.
+        """
         return ()
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
