@@ -152,8 +152,8 @@ def test_pbt_refuses_a_ray_train_loop(tune: Tune) -> None:
         "scheduler:\n  name: pbt\n  max_t: 8\n",
     )
     assert tune.refused("run", "mine.yaml") == (
-        "mine.yaml:7: scheduler.name: pbt copies checkpoints, and a Ray Train loop keeps its own, "
-        "which only it knows; use asha, or write the loop as a class\n"
+        "mine.yaml:7: scheduler.name: pbt copies checkpoints, but only a Ray Train loop itself "
+        "can read its own; use asha, or write the loop as a class\n"
     )
 
 
