@@ -64,7 +64,8 @@ class TestConformance:
         assert make(name).decide("a", MAX_T, (0.0,)) is Decision.COMPLETE
 
     def test_ties_stop_no_trial(self, name):
-        decisions = {make(name).decide(f"t{i}", 1, (1.0,)) for i in range(9)}
+        scheduler = make(name)
+        decisions = {scheduler.decide(f"t{i}", 1, (1.0,)) for i in range(9)}
         assert decisions <= {Decision.CONTINUE, Decision.PAUSE}
         play = SchedulerSimulator(name, 0, score=lambda t, s: (1.0,)).run()
         assert Decision.COMPLETE in play.over.values()
