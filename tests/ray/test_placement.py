@@ -35,8 +35,8 @@ def counted(tune: Tune) -> Path:
 def test_trial_larger_than_the_cluster_is_refused(tune: Tune, counted: Path) -> None:
     said = tune("run", counted, "--set", "resources.workers=4", code=2)
     assert said == (
-        "resources: a trial needs 4 CPUs (4 x 1 CPU), but the cluster has 2 CPUs on 1 machine: room"
-        " for 2 of 4 workers; lower resources.workers or resources.cpus_per_worker, or join a"
+        "resources: a trial needs 4 CPUs (4 x 1 CPU), but the cluster has 2 CPUs on 1 machine: "
+        "2 of 4 workers fit; lower resources.workers or resources.cpus_per_worker, or join a"
         " larger cluster with --address\n"
     )
 
