@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from results.analysis.outcome_constraints import with_violations
-from results.analysis.replicates import combined_record, mean_curve, mean_values
+from results.analysis.replicates import Curve, combined_record, mean_curve, mean_values
 from results.records.failures import Cause, Failure, Remedy
 from results.records.trial import TrialRecord, TrialState
 from results.storage.fault_injection import fault_point
@@ -16,7 +16,7 @@ from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import copy_trial
 from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_table import TrialTable
-from tuning.search.study import Curve, SweepStudy
+from tuning.search.study import SweepStudy
 from tuning.search.transfer.findings import Finding
 
 

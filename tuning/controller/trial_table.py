@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from results.analysis.replicates import ReplicateGroups
+from results.analysis.replicates import Curve, ReplicateGroups
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials, write_trial
 from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next_attempts
 from tuning.controller.resources.budget import BudgetTracker
-from tuning.search.study import Curve
 
 
 class TrialTable:

@@ -14,6 +14,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
 
+from results.analysis.replicates import Curve
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto_searcher import resolve_search
@@ -34,8 +35,6 @@ _OUTCOME = {
     TrialState.FAILED: OptunaState.FAIL,
 }
 _TAG = "command"
-Curve = list[tuple[int, float]]
-"""(step, value) of the sweep's metric, ascending."""
 
 
 class SweepStudy:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from results.analysis.replicates import Curve
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
@@ -21,7 +22,6 @@ from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_sweep
 from tuning.search.compatibility import params_in_space
-from tuning.search.study import Curve
 from tuning.search.transfer.findings import Finding
 
 _FINDINGS = TypeAdapter(list[Finding])
