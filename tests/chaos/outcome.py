@@ -37,11 +37,13 @@ class Row:
         fault: what is injected.
         cases: from the requested number of cases to their names.
         run: runs the named cases in a folder and yields each outcome as soon as it is known.
+        count: the full number of cases, if no other number is asked for.
     """
 
     fault: str
     cases: Callable[[int], list[str]]
     run: Callable[[Path, list[str]], Iterator[Outcome]]
+    count: int = 10**6
 
 
 def numbered(count: int) -> list[str]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.__main__ import BEGIN, END, write
+from tests.chaos.__main__ import END, TABLES, write
+from tests.chaos.hostile_rows import HOSTILE_ROWS
 from tests.chaos.pytest_rows import TestResult, outcome, read
 from tests.chaos.rows import ROWS
 
 ROOT = Path(__file__).parents[2]
-NAMED = sorted({case for row in ROWS.values() for case in row.cases(1) if "::" in case})
+ALL = [*ROWS.items(), *HOSTILE_ROWS.items()]
+NAMED = sorted({case for _, row in ALL for case in row.cases(1) if "::" in case})
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -23,14 +25,29 @@ def test_row_names_an_existing_test(name: str) -> None:
     assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
 
 
-def test_write_replaces_the_table_of_the_page(tmp_path: Path) -> None:
+def test_rows_of_both_tables_have_different_names() -> None:
+    assert len({name for name, _ in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("begin", TABLES)
+def test_write_replaces_one_table_of_the_page(tmp_path: Path, begin: str) -> None:
     page = ROOT / "docs" / "reliability.md"
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
-    write(copy, "the new one\n")
-    before, _, rest = page.read_text().partition(BEGIN)
+    write(copy, "the new one\n", begin)
+    before, _, rest = page.read_text().partition(begin)
     assert "| Fault | Times injected |" in rest.partition(END)[0]
-    assert copy.read_text() == f"{before}{BEGIN}the new one\n{END}{rest.partition(END)[2]}"
+    assert copy.read_text() == f"{before}{begin}the new one\n{END}{rest.partition(END)[2]}"
+
+
+def test_table_of_rows_of_both_halves(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--table", "--rows", "5,B1", "--count", "5=10"]
+    record = ["--record", str(tmp_path / "none.jsonl")]
+    done = subprocess.run([*command, *record], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.count("| Fault | Times injected |") == 2
+    assert "| 5 the driver killed" in done.stdout
+    assert "| B1 " in done.stdout
+    assert "cases are left in rows: 5, B1" in done.stdout
 
 
 REPORT = """<testsuites><testsuite>
