@@ -24,7 +24,7 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
-    # controller/ray_tune/cluster.py starts a local cluster with fewer processes.
+    # controller/ray_tune/local_cluster.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",
     "ray._private.node:Node.start_monitor": "(self)",

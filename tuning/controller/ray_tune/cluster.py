@@ -1,11 +1,9 @@
-"""Starts a local Ray cluster or joins one, with authentication, and lists its resources."""
+"""Joins a Ray cluster, with authentication, or starts a local one, and lists its resources."""
 
 from __future__ import annotations
 
 import ipaddress
-import logging
 import os
-import signal
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,19 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
+from tuning.controller.ray_tune.local_cluster import apply_settings, connect
 from tuning.controller.resources.placement import Node
-
-_RAY_SETTINGS = {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the sweep folder has our own records
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the CLI has its own
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a missing metric fails its trial, not the sweep
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's own state is a cache that resume never reads
-    "TUNE_WARN_THRESHOLD_S": "60",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 @contextmanager
@@ -38,8 +25,7 @@ def ray_cluster(address: str | None) -> Iterator[list[Node]]:
     Raises:
         UserError: there is no cluster at the address.
     """
-    for name, value in _RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    apply_settings()
     import ray
 
     if ray.is_initialized():  # by the caller, who also ends it
@@ -47,14 +33,7 @@ def ray_cluster(address: str | None) -> Iterator[list[Node]]:
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
     try:
-        with _unchanged_sigterm_handler(), _minimal_head_node():
-            ray.init(
-                address=chosen or "local",
-                include_dashboard=None if chosen else False,
-                log_to_driver=False,
-                dashboard_host="127.0.0.1",
-                logging_level=logging.ERROR,
-            )
+        connect(chosen)
     except (ConnectionError, ValueError, RuntimeError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
@@ -62,37 +41,6 @@ def ray_cluster(address: str | None) -> Iterator[list[Node]]:
         yield cluster_nodes()
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _unchanged_sigterm_handler() -> Iterator[None]:
-    """Restore the SIGTERM handler: with Ray's own the driver would exit at once."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if before is not None and signal.getsignal(signal.SIGTERM) is not before:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _minimal_head_node() -> Iterator[None]:
-    """Start a cluster within the block without API server, log monitor and autoscaler.
-
-    A sweep uses none of them, and each takes about a second of imports before the first trial. Ray
-    has no setting that leaves them out.
-    """
-    from ray._private.node import Node as Head
-
-    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
-    before = {name: getattr(Head, name) for name in left_out}
-    for name in left_out:
-        setattr(Head, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name, start in before.items():
-            setattr(Head, name, start)
 
 
 def cluster_nodes() -> list[Node]:

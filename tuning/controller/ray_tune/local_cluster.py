@@ -1,0 +1,72 @@
+"""Starts a local Ray cluster, or connects to another one: Ray's settings and processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SETTINGS = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the sweep folder has our own records
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the CLI has its own
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a missing metric fails its trial, not the sweep
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",  # Tune's own state is a cache that resume never reads
+    "TUNE_WARN_THRESHOLD_S": "60",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def apply_settings() -> None:
+    """Set Ray's settings in the environment, before Ray is imported."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+def connect(address: str | None) -> None:
+    """Connect to the Ray cluster at `address`; None: to one that is started on this machine."""
+    import ray
+
+    with _unchanged_sigterm_handler(), _minimal_head_node():
+        ray.init(
+            address=address or "local",
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            dashboard_host="127.0.0.1",
+            logging_level=logging.ERROR,
+        )
+
+
+@contextmanager
+def _unchanged_sigterm_handler() -> Iterator[None]:
+    """Restore the SIGTERM handler: with Ray's own the driver would exit at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and signal.getsignal(signal.SIGTERM) is not before:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _minimal_head_node() -> Iterator[None]:
+    """Start a cluster within the block without API server, log monitor and autoscaler.
+
+    A sweep uses none of them, and each takes about a second of imports before the first trial. Ray
+    has no setting that leaves them out.
+    """
+    from ray._private.node import Node as Head
+
+    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
+    before = {name: getattr(Head, name) for name in left_out}
+    for name in left_out:
+        setattr(Head, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name, start in before.items():
+            setattr(Head, name, start)
