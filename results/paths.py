@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,12 +73,22 @@ class TrialPaths:
         return self.root / "ray_train"
 
     def ray_train_attempt(self, number: int) -> Path:
-        """Ray Train's run folder of one attempt."""
-        return self.ray_train / f"attempt_{number:04d}"
+        """Ray Train's run folder of one attempt. Its name, that of the run, is unique.
+
+        Ray Train and libraries name folders that all runs of a machine share by the run.
+        """
+        digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
+        return self.ray_train / f"{self.root.name}-{digest}-attempt_{number:04d}"
 
     def ray_train_attempts(self) -> list[Path]:
-        """Ray Train's run folders, oldest first."""
-        return sorted(self.ray_train.glob("attempt_*/"))
+        """Ray Train's run folders, oldest first, those of a moved sweep included."""
+        found = self.ray_train.glob("*attempt_*/")
+        return sorted(found, key=lambda folder: folder.name.rpartition("_")[2])
+
+    @property
+    def work(self) -> Path:
+        """Working directory of user code that was written for Ray Train."""
+        return self.root / "work"
 
     def ray_train_manifest(self, folder: Path) -> Path:
         """Manifest of a checkpoint that Ray Train owns. It lies beside that folder, not in it."""
@@ -88,7 +99,7 @@ class TrialPaths:
         if steps := self.checkpoint_steps():
             return self.checkpoint(steps[-1])
         # Ray Train names them by creation time.
-        kept = self.ray_train.glob("attempt_*/checkpoint_*/")
+        kept = self.ray_train.glob("*attempt_*/checkpoint_*/")
         return max(kept, key=lambda p: p.name, default=None)
 
 

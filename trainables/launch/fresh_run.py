@@ -31,6 +31,7 @@ from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
+from trainables.user_code.private_folders import enter_private_folders
 from trainables.user_code.ray_train_checkpoints import (
     add_manifest,
     add_missing_manifests,
@@ -57,6 +58,7 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     config["broker"].register_worker.remote(
         job.key, rank, this_machine(), get_current_placement_group()
     )
+    enter_private_folders(job.paths)
     loop = load(job.trainable)
     with output_to(job.paths.log(job.attempt, rank)):
         loop(job.config) if inspect.signature(loop).parameters else loop()

@@ -99,7 +99,7 @@ def _newest_first(paths: TrialPaths) -> Iterator[KeptCheckpoint]:
                 log.warning("%s has no manifest and is ignored", folder)
             except (OSError, ValueError):
                 found.append(KeptCheckpoint(-1, folder))
-    return iter(sorted(found, key=lambda s: (s.step, s.folder.parent.name), reverse=True))
+    return iter(sorted(found, key=lambda s: (s.step, s.folder.parent.name[-4:]), reverse=True))
 
 
 def _is_intact(paths: TrialPaths, found: KeptCheckpoint) -> bool:

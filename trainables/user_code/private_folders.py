@@ -1,0 +1,63 @@
+"""Gives a trial's user code a working directory and temporary folders of its own.
+
+Libraries look for "the last checkpoint" in a relative folder, or clear one with a fixed name below
+`tempfile.gettempdir()`. Shared by two trials, such a folder gives one trial the other's weights.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from results.paths import TrialPaths
+
+_PREFIX = "tune-worker-"
+_LOCK = ".lock"
+_MIN_AGE_S = 60.0
+"""A younger folder may be one whose owner has not locked it yet."""
+_held: list[int] = []
+"""Locks of this process's temporary folders: they end with the process."""
+
+
+def enter_private_folders(paths: TrialPaths) -> None:
+    """Change this process's working directory to the trial's, and give it a new `TMPDIR`.
+
+    All ranks and attempts of a trial share the working directory, so a loop can resume from what
+    it wrote there. The temporary folder belongs to this process. The next caller on the same
+    machine deletes it after the process has ended, however it ended.
+    """
+    paths.work.mkdir(parents=True, exist_ok=True)
+    os.chdir(paths.work)
+    shared = Path(tempfile.gettempdir())
+    for folder in _abandoned(shared):
+        shutil.rmtree(folder, ignore_errors=True)
+    # A short path: libraries create sockets in it, whose paths may have 107 bytes.
+    own = tempfile.mkdtemp(prefix=_PREFIX, dir=shared)
+    _held.append(os.open(Path(own, _LOCK), os.O_CREAT | os.O_WRONLY, 0o600))
+    fcntl.flock(_held[-1], fcntl.LOCK_EX)
+    os.environ["TMPDIR"] = own
+    tempfile.tempdir = None  # read TMPDIR again
+
+
+def _abandoned(shared: Path) -> Iterator[Path]:
+    """This user's folders whose lock nobody holds."""
+    for folder in shared.glob(f"{_PREFIX}*/"):
+        try:
+            entry = folder.lstat()
+            if entry.st_uid != os.getuid() or time.time() - entry.st_mtime < _MIN_AGE_S:
+                continue
+            lock = os.open(folder / _LOCK, os.O_CREAT | os.O_WRONLY, 0o600)
+        except OSError:  # another process deletes it
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield folder
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
