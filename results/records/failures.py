@@ -74,7 +74,8 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
     (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),
     (r"\bDiskFullError:", Remedy.FAIL_TRIAL, Cause.INFRASTRUCTURE),
     (  # before UserError: our own writers raise it with this text
-        r"No space left on device|[Dd]isk quota exceeded|File too large",
+        r"No space left on device|[Dd]isk quota exceeded|File too large|Read-only file system"
+        r"|then run tune resume$",
         Remedy.STOP_SWEEP,
         Cause.INFRASTRUCTURE,
     ),

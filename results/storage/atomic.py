@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
+
+T = TypeVar("T", str, bytes)
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
@@ -30,16 +33,66 @@ def fsync_dir(folder: Path) -> None:
         os.close(fd)
 
 
-@retry_io
+ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space, or ask for a larger quota",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EROFS: "mount it for writing",
+    errno.EIO: "check the disk or its network",
+    errno.ESTALE: "mount it again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
+}
+"""What helps against an error of storage that persists, by its number."""
+
+
+def storage_error(error: OSError, path: object = None, size: int | None = None) -> UserError:
+    """The error for people, of a number in `ADVICE`.
+
+    Args:
+        error: its file is named, unless `path` is given.
+        path: the file.
+        size: bytes that were to be written.
+    """
+    place = path or error.filename or "storage"
+    needed = "" if size is None else f" for {size} bytes"
+    if isinstance(path, Path) and error.errno in DISK_FULL_ERRNOS:
+        needed += f" ({free_bytes(path.parent)} free, without quotas)"
+    said = os.strerror(error.errno or 0)
+    return UserError(f"{place}: {said}{needed}; {ADVICE[error.errno or 0]}, then run tune resume")
+
+
+def _durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:
+    """Retry transient errors of a write, and explain those that persist."""
+    tried = retry_io(write)
+
+    @functools.wraps(write)
+    def explained(path: Path, content: T) -> None:
+        try:
+            tried(path, content)
+        except OSError as e:
+            if e.errno not in ADVICE:
+                raise
+            raise storage_error(e, path, len(content)) from e
+
+    return explained
+
+
+@_durable
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file: write a temporary file, fsync, rename, fsync the folder."""
+    """Replace a file: write a temporary file, fsync, rename, fsync the folder.
+
+    Raises:
+        UserError: an error of the storage that persists; see `ADVICE`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _explain_disk_full(path, len(data), tmp), open(tmp, "wb", opener=open_private) as f:
-        f.write(data)
-        f.flush()
-        fault_point(f"{path.name}:written")
-        os.fsync(f.fileno())
+    try:
+        _write_synced(tmp, data, f"{path.name}:written")
+    except OSError:
+        with suppress(OSError):
+            tmp.unlink()
+        raise
     fault_point(f"{path.name}:synced")
     os.replace(tmp, path)
     fault_point(f"{path.name}:renamed")
@@ -47,15 +100,26 @@ def write_atomic(path: Path, data: bytes) -> None:
     fault_point(f"{path.name}:durable")
 
 
-@retry_io
+def _write_synced(path: Path, data: bytes, point: str) -> None:
+    with open(path, "wb", opener=open_private) as f:
+        f.write(data)
+        f.flush()
+        fault_point(point)
+        os.fsync(f.fileno())
+
+
+@_durable
 def append_line(path: Path, line: str) -> None:
     """Append one line durably.
 
     A writer that died in the middle of a line leaves no newline. The next append then starts a new
     line, so only the torn line is lost.
+
+    Raises:
+        UserError: an error of the storage that persists; see `ADVICE`.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _explain_disk_full(path, len(line) + 1), open(path, "a+b", opener=open_private) as f:
+    with open(path, "a+b", opener=open_private) as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -66,27 +130,6 @@ def append_line(path: Path, line: str) -> None:
         fault_point(f"{path.name}:written")
         os.fsync(f.fileno())
     fault_point(f"{path.name}:durable")
-
-
-@contextmanager
-def _explain_disk_full(path: Path, size: int, tmp: Path | None = None) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        if tmp is not None:
-            tmp.unlink(missing_ok=True)
-        if e.errno in DISK_FULL_ERRNOS:
-            raise disk_full_error(path, size) from e
-        raise
-
-
-def disk_full_error(path: Path, size: int) -> UserError:
-    """The error for `size` bytes of a file that could not be written."""
-    free = shutil.disk_usage(path.parent).free
-    return UserError(
-        f"{path}: No space left on device for {size} bytes ({free} free, without quotas); free "
-        "some space, then run tune resume"
-    )
 
 
 def free_bytes(folder: Path) -> int:

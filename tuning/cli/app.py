@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from importlib import import_module
@@ -70,17 +69,16 @@ def _options(
 
 def main() -> None:
     """Run the command line. A `UserError` is printed one problem a line; the exit code is 2."""
+    from results.storage.atomic import ADVICE, storage_error
     from search_spaces.redaction import redact
 
     os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
         app(prog_name="tune")
     except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if e.errno not in ADVICE:
             raise
-        sys.stderr.write(
-            f"{e.filename or 'disk'}: {e.strerror}; free some space, then run tune resume\n"
-        )
+        sys.stderr.write(f"{redact(str(storage_error(e)))}\n")
         sys.exit(2)
     except UserError as e:
         for problem in e.problems:

@@ -14,6 +14,8 @@ from typing import Any
 
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
+from results.storage.fault_injection import fault_point
+
 
 class Journal(JournalFileBackend):
     """The journal of a study with a single writer, the sweep's driver.
@@ -43,7 +45,7 @@ class Journal(JournalFileBackend):
         finally:
             held, self._pending = self._pending, None
             if held:
-                super().append_logs(held)
+                self._write(held)
             if self._first is not None:  # the next reader then starts at the right offset
                 deque(super().read_logs(self._first), maxlen=0)
                 self._forget_offsets(self._first)
@@ -61,9 +63,13 @@ class Journal(JournalFileBackend):
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append log entries, one per line."""
         if self._pending is None:
-            super().append_logs(logs)
+            self._write(logs)
         else:
             self._pending += logs
+
+    def _write(self, logs: list[dict[str, Any]]) -> None:
+        super().append_logs(logs)
+        fault_point("study.journal:written")
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Yield the entries from a number on; inside a batch, only those of the batch are new."""

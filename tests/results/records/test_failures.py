@@ -1,11 +1,12 @@
 """Classification of failures."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from results.records.failures import Cause, Remedy, classify, signature
-from results.storage.atomic import disk_full_error
+from results.storage.atomic import storage_error
 from trainables.checkpointing.disk_full import DiskFullError
 from trainables.launch.ray_train import describe_failure, error_line
 
@@ -15,7 +16,10 @@ LOW_MEMORY = (
     "running low on memory. Memory on the node (IP: 192.0.2.2) was 8.1GB used"
 )
 FULL = error_line(DiskFullError("no space left on device"))
-FULL_HERE = error_line(disk_full_error(Path(__file__), 100))
+FULL_HERE, IO_ERROR = (
+    error_line(storage_error(OSError(n, ""), Path(__file__), 100))
+    for n in (errno.ENOSPC, errno.EIO)
+)
 BUG, INFRASTRUCTURE = Cause.BUG, Cause.INFRASTRUCTURE
 CASES = [
     ("RuntimeError: boom", Remedy.RETRY, BUG),
@@ -31,6 +35,8 @@ CASES = [
     (FULL, Remedy.FAIL_TRIAL, INFRASTRUCTURE),
     ("OSError: [Errno 28] No space left on device", Remedy.STOP_SWEEP, INFRASTRUCTURE),
     (FULL_HERE, Remedy.STOP_SWEEP, INFRASTRUCTURE),
+    (IO_ERROR, Remedy.STOP_SWEEP, INFRASTRUCTURE),
+    ("OSError: [Errno 30] Read-only file system: 'x'", Remedy.STOP_SWEEP, INFRASTRUCTURE),
     ("OSError: [Errno 5] Input/output error: 'x'", Remedy.RETRY, INFRASTRUCTURE),
     ("AcceleratorError: uncorrectable ECC error", Remedy.RETRY_ELSEWHERE, INFRASTRUCTURE),
     ("AcceleratorError: device-side assert triggered", Remedy.RETRY_ELSEWHERE, BUG),

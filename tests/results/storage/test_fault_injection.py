@@ -1,5 +1,6 @@
 """Fault points: all of them are registered, and only the requested one kills."""
 
+import errno
 import os
 import re
 import signal
@@ -34,6 +35,15 @@ def test_fault_point_kills_at_the_nth_passing(
     assert kills == [(os.getpid(), signal.SIGKILL)]
 
 
+def test_fault_point_fails_from_the_nth_passing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "driver:claimed:2=EROFS")
+    fault_point("driver:claimed")
+    for _ in range(2):
+        with pytest.raises(OSError, match="Read-only") as failed:
+            fault_point("driver:claimed")
+        assert failed.value.errno == errno.EROFS
+
+
 def test_fault_point_exists_for_each_file_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: list[tuple[int, int]]
 ) -> None:
@@ -48,6 +58,7 @@ def test_fault_point_exists_for_each_file_write(
     ("asked", "said"),
     [
         ("driver:askd", "unknown point 'driver:askd' (did you mean 'driver:asked'?)"),
+        ("driver:asked=EFOO", "must end in =hang or a name of errno, got 'driver:asked=EFOO'"),
         ("driver:asked:0", "must be point or point:n with n >= 1, got 'driver:asked:0'"),
     ],
 )
@@ -62,5 +73,5 @@ def test_fault_point_refuses_an_unknown_name(
 def test_fault_points_match_their_registry() -> None:
     files = [p for room in ("results", "trainables", "tuning") for p in (ROOT / room).rglob("*.py")]
     text = "\n".join(p.read_text() for p in files)
-    named = set(re.findall(r'fault_point\("([^"]+)"\)', text))
+    named = set(re.findall(r'fault_point\("([^".]+)"\)', text))
     assert named == {p for p in POINTS if "." not in p}

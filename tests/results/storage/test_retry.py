@@ -51,13 +51,19 @@ def test_append_line_survives_transient_errors(tmp_path: Path, flaky: Flaky) -> 
 
 @pytest.mark.parametrize(
     ("number", "error", "message", "tries"),
-    [(errno.ESTALE, OSError, "Stale", retry.TRIES), (errno.ENOSPC, UserError, "No space", 1)],
-    ids=["persists", "full-disk"],
+    [
+        (errno.ETIMEDOUT, OSError, "timed out", retry.TRIES),
+        (errno.EIO, UserError, "a: Input/output error for 5 bytes; check the disk", retry.TRIES),
+        (errno.ENOSPC, UserError, "a: No space .* without quotas.; free some space, then run", 1),
+        (errno.EROFS, UserError, "a: Read-only file system .*; mount it for writing, then run", 1),
+        (errno.EMFILE, UserError, r"a: Too many open files .*\(ulimit -n\), then run", 1),
+    ],
 )
 def test_write_raises_an_error_that_persists(
     tmp_path: Path, flaky: Flaky, number: int, error: type[Exception], message: str, tries: int
 ) -> None:
     calls = flaky(100, number)
     with pytest.raises(error, match=message):
-        write_atomic(tmp_path / "a", b"")
+        write_atomic(tmp_path / "a", b"whole")
     assert len(calls) == tries
+    assert list(tmp_path.iterdir()) == []
