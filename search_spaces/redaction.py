@@ -18,7 +18,17 @@ HIDDEN = "***"
 _MIN_LENGTH = 8
 """A shorter value may be an ordinary word, and would be hidden everywhere."""
 _SECRET = {"token", "secret", "password", "passwd", "passphrase", "credential", "credentials"}
-_SECRET_KEYS = {"api", "access", "private", "secret", "auth", "account", "signing", "encryption"}
+_SECRET_KEYS = {
+    "api",
+    "access",
+    "private",
+    "secret",
+    "auth",
+    "account",
+    "signing",
+    "encryption",
+    "tune",
+}
 _NOT_SECRET = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "per", "special", "new"}
 """Words before `token` in a language model's settings."""
 _PASSWORD = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)@")

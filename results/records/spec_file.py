@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from results.paths import SweepPaths
 from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError
@@ -12,15 +14,20 @@ from search_spaces.spec.sweep import SweepSpec
 def read_spec(paths: SweepPaths) -> SweepSpec:
     """The spec of a sweep, from the copy if `sweep.yaml` is damaged or missing.
 
+    `${ENV}` is not expanded: the file may be a stranger's. See `expand_now`.
+
     Raises:
         UserError: neither file is readable; each line begins with the sweep's folder.
     """
     try:
-        if is_damaged(paths):
-            return load_sweep(paths.spec_copy).spec
-        return load_sweep(paths.spec).spec
+        return load_sweep(spec_file(paths), frozen=True).spec
     except UserError as e:
         raise UserError(*(f"{paths.root}/{line}" for line in e.problems)) from e
+
+
+def spec_file(paths: SweepPaths) -> Path:
+    """The file that `read_spec` reads."""
+    return paths.spec_copy if is_damaged(paths) else paths.spec
 
 
 def is_damaged(paths: SweepPaths) -> bool:
@@ -48,7 +55,7 @@ def _is_truncated(paths: SweepPaths, data: bytes) -> bool:
 
 def _has_copy(paths: SweepPaths) -> bool:
     try:
-        load_sweep(paths.spec_copy)
+        load_sweep(paths.spec_copy, frozen=True)
     except UserError:
         return False
     return True

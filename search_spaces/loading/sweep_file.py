@@ -21,6 +21,7 @@ from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file
 from search_spaces.nested import KeyPath, dotted, show, walk
 from search_spaces.positions import Problem, Source
+from search_spaces.spec.base import FROZEN
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
 __all__ = ["LoadedSweep", "Source", "dump_sweep", "json_schema", "json_schema_text", "load_sweep"]
@@ -43,27 +44,28 @@ class LoadedSweep:
     overrides: tuple[str, ...]
 
 
-def load_sweep(path: Path, overrides: Sequence[str] = ()) -> LoadedSweep:
+def load_sweep(path: Path, overrides: Sequence[str] = (), *, frozen: bool = False) -> LoadedSweep:
     """Read and validate a sweep file.
 
     Args:
         path: of the YAML file.
         overrides: `a.b=c` texts, applied before validation.
+        frozen: the file of a sweep folder, whose `${ENV}` is not expanded; see `expand_now`.
 
     Raises:
         UserError: all mistakes at once, one line each, in file order.
     """
     document = apply_overrides(read_file(path), overrides)
-    spec = _validate(document)
+    spec = _validate(document, FROZEN if frozen else None)
     return LoadedSweep(spec, document.source, path, tuple(overrides))
 
 
-def _validate(document: Document) -> SweepSpec:
+def _validate(document: Document, context: str | None) -> SweepSpec:
     stray = dict(_stray_references(document))
     problems = [*document.problems, *stray.values()]
     reported = document.refused | stray.keys()
     try:
-        spec = SweepSpec.model_validate(document.data)
+        spec = SweepSpec.model_validate(document.data, context=context)
     except ValidationError as error:
         found = explain(error, document.source)
         problems += [problem for path, problem in found if path not in reported]

@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     PlainSerializer,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import CoreSchema, core_schema
@@ -32,8 +33,19 @@ Seconds = Annotated[
         }
     ),
 ]
+FROZEN = "frozen"
+"""Validation context of a sweep folder's file: `${ENV}` is expanded when it is used, not read."""
+
+
+def _expand_unless_frozen(text: str, info: ValidationInfo) -> str:
+    return text if info.context == FROZEN else expand(text)
+
+
 EnvText = Annotated[
-    str, Field(min_length=1), AfterValidator(expand), PlainSerializer(original, return_type=str)
+    str,
+    Field(min_length=1),
+    AfterValidator(_expand_unless_frozen),
+    PlainSerializer(original, return_type=str),
 ]
 
 

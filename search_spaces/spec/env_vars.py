@@ -7,6 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from search_spaces.errors import UserError
+
 _REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^${}]*))?\}")
 
 
@@ -55,6 +57,23 @@ def _value(match: re.Match[str], environ: Mapping[str, str]) -> str:
     if value is None:
         raise ValueError(f"environment variable {name} is not set (or write ${{{name}:-default}})")
     return value
+
+
+def expand_now(place: str, text: str) -> str:
+    """Expand a text of a frozen sweep file when it is used; `place` is its key.
+
+    Raises:
+        UserError: a variable is not set.
+    """
+    try:
+        return expand(text)
+    except ValueError as e:
+        raise UserError(f"{place}: {e}") from e
+
+
+def references(text: str) -> list[str]:
+    """The names of the variables in a text that is not expanded."""
+    return [match["name"] for match in _REFERENCE.finditer(text)]
 
 
 def original(text: str | None) -> str | None:

@@ -32,6 +32,7 @@ from results.storage.object_store import (
 )
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
+from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.sweep_dir.lock import is_driver_alive, this_process
@@ -159,7 +160,8 @@ def mirror_records(
     if spec.checkpoint.mirror is None:
         yield NullMirror()
         return
-    place = MirrorLocation(str(spec.checkpoint.mirror), spec.name, fence.token)
+    address = expand_now("checkpoint.mirror", spec.checkpoint.mirror)
+    place = MirrorLocation(address, spec.name, fence.token)
     objects = place.open()
     owner = {**this_process(), "token": fence.token, "sweep": read_state(paths).key}
     try:
@@ -182,7 +184,7 @@ def check_mirror(spec: SweepSpec) -> list[str]:
     """
     if spec.checkpoint.mirror is None:
         return []
-    objects = open_object_store(spec.checkpoint.mirror)
+    objects = open_object_store(expand_now("checkpoint.mirror", spec.checkpoint.mirror))
     check_object_store(objects)
     return [f"mirror     {objects.address}, which can be listed"]
 

@@ -14,6 +14,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from results.storage.object_store import ObjectStore, explain_storage_error, open_object_store
 from search_spaces.errors import UserError
+from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.record_mirror import RECORDS
@@ -44,7 +45,8 @@ def restore_sweep(address: str, storage: str | None) -> SweepPaths:
             raise UserError(
                 f"{objects.address}: holds no sweep; the address of a sweep is MIRROR/NAME"
             )
-        return _fetch_records(objects, list(keys), paths)
+        location = MirrorLocation(_parent(address), name, _READER)
+        return _fetch_records(objects, list(keys), paths, location)
     except OSError as e:
         if e.errno is not None:
             raise
@@ -69,7 +71,15 @@ def fetch_checkpoints(paths: SweepPaths, records: list[TrialRecord]) -> dict[str
         raise explain_storage_error(location.open(), e) from e
 
 
-def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> SweepPaths:
+def _parent(address: str) -> str:
+    """The address of all mirrored sweeps, as its user gave it: the sweep may name another."""
+    plain, mark, options = address.partition("?")
+    return plain.rstrip("/").rpartition("/")[0] + mark + options
+
+
+def _fetch_records(
+    objects: ObjectStore, keys: list[str], paths: SweepPaths, location: MirrorLocation
+) -> SweepPaths:
     draft = SweepPaths(paths.root.with_name(f".{paths.name}.fetched"))
     shutil.rmtree(draft.root, ignore_errors=True)
     draft.root.mkdir(parents=True)
@@ -82,7 +92,6 @@ def _fetch_records(objects: ObjectStore, keys: list[str], paths: SweepPaths) -> 
 
     with ThreadPoolExecutor(_THREADS) as pool:
         list(pool.map(fetch, [k for k in keys if _is_inside(draft.root, k)]))
-        location = _mirror_location(draft, read_spec(draft))
         unfinished = [r for r in read_trials(draft) if not r.state.finished]
         list(pool.map(lambda r: _mirror(location, r).merge_reports(draft.trial(r.id)), unfinished))
     os.rename(draft.root, paths.root)
@@ -96,7 +105,8 @@ def _is_inside(root: Path, key: str) -> bool:
 def _mirror_location(paths: SweepPaths, spec: SweepSpec) -> MirrorLocation:
     if spec.checkpoint.mirror is None:
         raise UserError(f"{paths.name}: has no mirror in object storage (checkpoint.mirror)")
-    return MirrorLocation(str(spec.checkpoint.mirror), spec.name, _READER)
+    address = expand_now("checkpoint.mirror", spec.checkpoint.mirror)
+    return MirrorLocation(address, spec.name, _READER)
 
 
 def _mirror(location: MirrorLocation, record: TrialRecord) -> TrialMirror:

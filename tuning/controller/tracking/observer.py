@@ -9,6 +9,7 @@ from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
 from search_spaces.redaction import redact
+from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
@@ -80,5 +81,6 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
 
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     """The MLflow URI: of the sweep file, of `$MLFLOW_TRACKING_URI`, or the storage's database."""
-    chosen = spec.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    return chosen or f"sqlite:///{paths.storage.tracking_db}"
+    if spec.tracking.uri:
+        return expand_now("tracking.uri", spec.tracking.uri)
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{paths.storage.tracking_db}"
