@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from search_spaces.loading.sweep_file import LoadedSweep
     from tuning.controller.events import Interrupt, SweepEvents
     from tuning.controller.sweep import SweepController
+    from tuning.controller.sweep_dir.trust import Trust
     from tuning.search.auto_searcher import AutoChoice
 
 
@@ -87,6 +88,7 @@ def resume(
     storage: str | None = None,
     address: str | None = None,
     insecure: bool = False,
+    trust: Trust = False,
     observers: Iterable[SweepEvents] = (),
     interrupt: Interrupt | None = None,
 ) -> SweepController:
@@ -97,10 +99,12 @@ def resume(
         trials: trials in all, or `+20` for 20 more.
         time: wall-clock time in all, or `+2h` for two hours more.
         overrides: `a.b=c` texts, which change the sweep permanently.
+        trust: resume a sweep that another user made; or a function that is asked, with a question.
         storage, address, insecure, observers, interrupt: see `run`.
 
     Raises:
-        UserError: there is no such sweep, another driver holds it, or a change is not possible.
+        UserError: there is no such sweep, another user made it and it is not trusted, another
+            driver holds it, or a change is not possible.
     """
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
@@ -108,11 +112,14 @@ def resume(
     from tuning.controller.sweep_dir.amend import amend_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.controller.sweep_dir.restore import restore_sweep
+    from tuning.controller.sweep_dir.trust import require_trust
     from tuning.search.auto_scheduler import choose_scheduler
 
     check_cluster_auth(address, insecure)
     observers = tuple(observers)
-    paths = restore_sweep(sweep, storage) if "://" in sweep else find_sweep(sweep, storage)
+    found = str(restore_sweep(sweep, storage).root) if "://" in sweep else sweep
+    paths = find_sweep(found, storage, writes=True)
+    require_trust(paths, trust)
     if changed := amend_sweep(paths, trials, time, overrides):
         Observers(observers).message(str(changed))
     return _run(paths, choose_scheduler(read_spec(paths)), address, observers, interrupt)

@@ -159,5 +159,5 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def open_private(path: str, flags: int) -> int:
-    """For `open(…, opener=open_private)`: create files with mode 0600."""
-    return os.open(path, flags, 0o600)
+    """For `open(…, opener=open_private)`: create files with mode 0600, and follow no link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -128,7 +128,8 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     assert tune("show", "mine", "t0000").code == 0
 
     paths.state.write_text('{"key": "a"}')
-    out = tune("resume", "mine").out
+    assert "its state.json, which says who made it, is missing" in tune.refused("resume", "mine")
+    out = tune("resume", "mine", "--trust").out
     state = f"{paths.state}: not readable ('started') (kept as state.json.damaged); "
     assert f"repaired: {state}" in out
     assert f"repaired: {output.strip()} (kept as trial.json.damaged); rebuilt from the study" in out

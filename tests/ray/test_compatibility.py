@@ -25,7 +25,8 @@ def test_folder_of_0_1_0_resumes_averages_and_exports(tune: Tune) -> None:
     shutil.copytree(DATA / "sweep_0_1_0", paths.root)
     assert "3 of 6 trials finished; interrupted" in tune("show", SWEEP)
 
-    assert "6 finished" in tune("resume", SWEEP)
+    assert "it is not signed" in tune("resume", SWEEP, code=2)
+    assert "6 finished" in tune("resume", SWEEP, "--trust")
     records = {r.id: r for r in tune.trials(SWEEP)}
     assert len(records) == 6
     assert all(r.state.finished for r in records.values())

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.formatting import echo, shown
 
 COMMANDS = {
     "run": "tuning.cli.run.run",
@@ -51,7 +52,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from importlib.metadata import version
 
-        typer.echo(f"tune-platform {version('tune-platform')}")
+        echo(f"tune-platform {version('tune-platform')}")
         raise typer.Exit
 
 
@@ -78,9 +79,9 @@ def main() -> None:
     except OSError as e:
         if e.errno not in ADVICE:
             raise
-        sys.stderr.write(f"{redact(str(storage_error(e)))}\n")
+        sys.stderr.write(f"{shown(redact(str(storage_error(e))))}\n")
         sys.exit(2)
     except UserError as e:
         for problem in e.problems:
-            sys.stderr.write(f"{redact(problem)}\n")
+            sys.stderr.write(f"{shown(redact(problem))}\n")
         sys.exit(2)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +23,26 @@ _STYLES = {
     "pending": "dim",
     "paused": "blue",
 }
+
+
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""What a terminal obeys: control characters but tab and newline, and changes of the direction of
+text; line separators, lone surrogates and invisible tags, which are shown for the same reason."""
+
+
+def shown(text: str) -> str:
+    """The text with what a terminal would obey made visible, such as `\\x1b[2J`.
+
+    A name, an error or a log of a stranger's sweep must not move the cursor or hide a line.
+    """
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def echo(text: str, err: bool = False, nl: bool = True) -> None:
+    """Print plain text, with control characters made visible."""
+    typer.echo(shown(text), err=err, nl=nl)
 
 
 def number(value: Any) -> str:
@@ -69,11 +93,20 @@ def state_style(state: str) -> str:
 def make_console() -> Console:
     """The console for commands: no markup, and no line breaks when the output is not a terminal.
 
-    Error messages and paths may contain brackets, which Rich would parse as markup.
+    Error messages and paths may contain brackets, which Rich would parse as markup. Rich's own
+    control codes pass; those of the printed text are made visible.
     """
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    class ShownConsole(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else shown(text), style, control)
+
+    console = ShownConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNLIMITED_WIDTH
     return console

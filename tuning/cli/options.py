@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tuning.cli.formatting import shown
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
 
 File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 
@@ -59,3 +65,31 @@ Trial = Annotated[
     str | None, typer.Option("--trial", help="Use the model of this trial; default: the winner.")
 ]
 Soup = Annotated[str | None, typer.Option("--soup", help="Use this average (soup), by its name.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Use a sweep that another user made: run its code, contact its addresses. Remembered.",
+    ),
+]
+
+
+def ask_for_trust(question: str) -> bool:
+    """Ask the person at the terminal; False if there is none."""
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(shown(question), err=True)
+
+
+def trusted_sweep(sweep: str, storage: str | None, trust: bool) -> SweepPaths:
+    """The folder of a sweep, for a command that runs its code, contacts its addresses, or writes.
+
+    Raises:
+        UserError: there is no such sweep, or another user made it and it is not trusted.
+    """
+    from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.controller.sweep_dir.trust import require_trust
+
+    paths = find_sweep(sweep, storage, writes=True)
+    require_trust(paths, trust or ask_for_trust)
+    return paths

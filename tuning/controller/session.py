@@ -77,6 +77,8 @@ def open_sweep(
 ) -> Iterator[SweepController]:
     """Own a sweep's folder while the block runs: repair it, read it, count the session's seconds.
 
+    The caller trusts it (`require_trust`): it is signed as this user's.
+
     Args:
         paths, spec: of the sweep.
         observers: are notified of the start and of all later events.
@@ -92,11 +94,13 @@ def open_sweep(
         repair_trials,
     )
     from tuning.controller.sweep_dir.trial_cache import TrialCache
+    from tuning.controller.sweep_dir.trust import adopt
     from tuning.controller.sweep_dir.warm_start import load_evidence
 
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
         repaired = [*repair_spec(paths), *repair_state(paths)]
+        adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
         spent = stack.enter_context(record_session_time(paths, fence))
         study, messages = open_study(paths, spec)

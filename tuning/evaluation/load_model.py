@@ -20,7 +20,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import TrainableConfig
 from trainables.registry import resolve
-from tuning.controller.sweep_dir.folder import find_sweep, find_trial, sweep_argument
+from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 from tuning.controller.trial_jobs import with_init_seed
 
 
@@ -78,7 +78,7 @@ class SelectedModel:
 
 
 def select_model(
-    sweep: str, trial: str | None, soup: str | None, storage: str | None, verb: str
+    paths: SweepPaths, trial: str | None, soup: str | None, verb: str
 ) -> SelectedModel:
     """The model that a command's `--trial` or `--soup` names; without them the winner.
 
@@ -88,7 +88,6 @@ def select_model(
     """
     if trial and soup:
         raise UserError(f"--trial and --soup exclude each other: one model to {verb}")
-    paths = find_sweep(sweep, storage)
     spec = read_spec(paths)
     trainable = trainable_of(spec, verb)
     if soup:

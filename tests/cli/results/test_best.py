@@ -137,7 +137,7 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
     made = Confirmation(modes={"accuracy": "max"}, seeds=(1, 2), trials=trials)
     write(paths, made)
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
-    picked = select_model("mine", None, None, None, "export")
+    picked = select_model(paths, None, None, "export")
     assert (picked.name, picked.confirmed) == (order[-1], True)
 
 

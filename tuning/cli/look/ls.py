@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from search_spaces.errors import UserError
-from tuning.cli.formatting import make_console, number
+from tuning.cli.formatting import echo, make_console, number
 from tuning.cli.options import StorageDir
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ def ls(storage: StorageDir = None) -> None:
             table.add_row(paths.name, Text("damaged", style="red"))
             problems.append(f"{paths.name} is damaged: {e.problems[0]}")
     if not table.row_count:
-        typer.echo(f"no sweeps in {root.root}; start one with: tune run FILE")
+        echo(f"no sweeps in {root.root}; start one with: tune run FILE")
         return
     console = make_console()
     console.print(table)

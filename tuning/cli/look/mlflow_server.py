@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-import typer
-
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
 from results.tracking import (
@@ -28,20 +26,20 @@ from results.tracking import (
     ui_environment,
 )
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find_sweep, read_state, resolve_storage
+from tuning.cli.formatting import echo
+from tuning.controller.sweep_dir.folder import read_state, resolve_storage
 from tuning.controller.tracking.observer import tracking_uri
 
 _HOST = "127.0.0.1"
 _START_S = 90.0
 
 
-def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) -> None:
+def serve(paths: Sequence[SweepPaths], storage: str | None, port: int, browser: bool) -> None:
     """Print and open the page, and serve it until Ctrl-C; a remote tracking server serves itself.
 
     Raises:
-        UserError: no such sweep, the sweeps have different tracking servers, or the port is taken.
+        UserError: the sweeps have different tracking servers, or the port is taken.
     """
-    paths = [find_sweep(sweep, storage) for sweep in sweeps]
     root = paths[0].storage if paths else resolve_storage(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
@@ -51,7 +49,7 @@ def serve(sweeps: Sequence[str], storage: str | None, port: int, browser: bool) 
         signal.signal(signum, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
         _show_pages(_pages(base, uri, paths), browser)
-        typer.echo("serving on this machine only; Ctrl-C ends it")
+        echo("serving on this machine only; Ctrl-C ends it")
         signal.pause()
 
 
@@ -82,7 +80,7 @@ def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
 
 def _show_pages(pages: Sequence[str], browser: bool) -> None:
     for what, page in zip(("", "curves "), pages, strict=False):
-        typer.echo(what + page)
+        echo(what + page)
     if browser:
         webbrowser.open(pages[0])
 

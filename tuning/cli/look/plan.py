@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.formatting import duration, make_console, number, print_lines, size
+from tuning.cli.formatting import duration, echo, make_console, number, print_lines, size
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
@@ -146,4 +146,4 @@ def schema() -> None:
     """
     from search_spaces.loading.sweep_file import json_schema_text
 
-    typer.echo(json_schema_text(), nl=False)
+    echo(json_schema_text(), nl=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.formatting import number
+from tuning.cli.formatting import echo, number
 from tuning.cli.options import File, Set
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def trial(
     params = preflight(loaded)[0]
     with tempfile.TemporaryDirectory() as temporary:
         job = _job(loaded.spec, params, folder or Path(temporary))
-        typer.echo(json.dumps(job.config, default=str))
+        echo(json.dumps(job.config, default=str))
         if steps := job.paths.checkpoint_steps():
-            typer.echo(f"resuming at step {steps[-1]}, in {job.folder}")
+            echo(f"resuming at step {steps[-1]}, in {job.folder}")
         run_local(job, _Printer())
         if folder:
-            typer.echo(f"kept in {job.folder}")
+            echo(f"kept in {job.folder}")
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
@@ -79,5 +79,5 @@ class _Printer:
         from trainables.job import Answer
 
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
-        typer.echo(f"step {report.step}  {metrics}")
+        echo(f"step {report.step}  {metrics}")
         return Answer.CONTINUE

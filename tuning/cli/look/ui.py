@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tuning.cli.options import StorageDir, sweep_names
+from tuning.cli.options import StorageDir, Trust, sweep_names, trusted_sweep
 
 
 def ui(
@@ -18,6 +18,7 @@ def ui(
             autocompletion=sweep_names,
         ),
     ] = None,
+    trust: Trust = False,
     storage: StorageDir = None,
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 picks a free one.")] = 5000,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
@@ -28,4 +29,5 @@ def ui(
     """
     from tuning.cli.look.mlflow_server import serve
 
-    serve(sweeps or [], storage, port, browser)
+    paths = [trusted_sweep(sweep, storage, trust) for sweep in sweeps or []]
+    serve(paths, storage, port, browser)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.formatting import number
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.formatting import echo, number
+from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 
 if TYPE_CHECKING:
     from results.averaging.soup import Soup
@@ -96,6 +96,7 @@ def average(
     max_shard_size: MaxShardSize = None,
     name: Name = None,
     force: Force = False,
+    trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
     """Average models into a soup, and compare it with the best of them on unseen data.
@@ -103,9 +104,8 @@ def average(
     Example: tune average llm --top 5
     """
     from tuning.cli.results.soup_request import ModelChoice, SoupRequest, method_of
-    from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find_sweep(sweep, storage)
+    paths = trusted_sweep(sweep, storage, trust)
     made = method_of(method, options or [], base)
     choice = ModelChoice(top, trials, last, trial, clients)
     request = SoupRequest(made, weights, base, dtype, max_memory, max_shard_size, force)
@@ -137,19 +137,19 @@ def _average(
 
 
 def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
-    typer.echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
+    echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
     for name in dict.fromkeys(("single", "uniform", "greedy", soup.method)):
         interval = soup.scores[name].interval
         spread = f"  [{number(interval[0])}, {number(interval[1])}]" if interval else ""
-        typer.echo(f"  {name:15} {number(soup.scores[name].mean)}{spread}")
+        echo(f"  {name:15} {number(soup.scores[name].mean)}{spread}")
     if soup.rank_loss:
-        typer.echo(f"the LoRA factors' rank is too low for {soup.rank_loss:.1%} of the mean update")
-    typer.echo(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
+        echo(f"the LoRA factors' rank is too low for {soup.rank_loss:.1%} of the mean update")
+    echo(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
     if soup.promoted:
-        typer.echo(f"better than {soup.single} alone: tune export {sweep} --soup {folder.name}")
+        echo(f"better than {soup.single} alone: tune export {sweep} --soup {folder.name}")
     else:
-        typer.echo(f"{_why_not_promoted(soup)}: tune export {sweep}")
-    typer.echo(f"soup {folder}")
+        echo(f"{_why_not_promoted(soup)}: tune export {sweep}")
+    echo(f"soup {folder}")
 
 
 def _track(paths: SweepPaths, spec: SweepSpec) -> None:
@@ -164,7 +164,7 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     except UserError as e:
         problem = str(e)
     if problem:
-        typer.echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}")
+        echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}")
 
 
 def _why_not_promoted(soup: Soup) -> str:

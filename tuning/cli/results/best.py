@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.formatting import number, setting
-from tuning.cli.options import Address, Json, StorageDir, Sweep
+from tuning.cli.formatting import echo, number, setting
+from tuning.cli.options import Address, Json, StorageDir, Sweep, Trust, trusted_sweep
 
 if TYPE_CHECKING:
     from results.analysis.confirmation import Confirmation
@@ -50,6 +50,7 @@ def best(
     seeds: Seeds = 3,
     reevaluate: Reevaluate = False,
     address: Address = None,
+    trust: Trust = False,
     json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
@@ -65,13 +66,13 @@ def best(
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find_sweep(sweep, storage)
+    paths = trusted_sweep(sweep, storage, trust) if confirm else find_sweep(sweep, storage)
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     if reevaluate and not confirm:
         raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
     if confirm:
-        say: PrintLine = (lambda line: None) if json_ else typer.echo
+        say: PrintLine = (lambda line: None) if json_ else echo
         fresh = None if reevaluate else seeds
         _confirm(paths, spec, select, confirm, fresh, address, say)
     if (at or rule) and not confirm:
@@ -79,7 +80,7 @@ def best(
     else:
         choice = select_winner(paths, spec)
     if json_:
-        typer.echo(json.dumps(_as_json(paths, spec, choice), indent=2))
+        echo(json.dumps(_as_json(paths, spec, choice), indent=2))
     else:
         _print(paths, spec, choice)
 
@@ -175,16 +176,16 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from tuning.controller.sweep_dir.folder import sweep_argument
 
     found = _as_json(paths, spec, choice)
-    typer.echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
+    echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
     for name, value in found["params"].items():
-        typer.echo(f"  {name}: {setting(value)}")
-    typer.echo(f"why        {found['why']}")
+        echo(f"  {name}: {setting(value)}")
+    echo(f"why        {found['why']}")
     for entry in found.get("front", ()):
-        typer.echo(f"front      {entry['trial']}  {_in_words(entry['values'])}")
-    typer.echo(f"checkpoint {found['checkpoint'] or '-'}")
+        echo(f"front      {entry['trial']}  {_in_words(entry['values'])}")
+    echo(f"checkpoint {found['checkpoint'] or '-'}")
     if not choice.confirmed:
         how = f"tune best {sweep_argument(paths)} --confirm 3"
-        typer.echo(f"confirm    {how}  (measured only once so far, by the search)")
+        echo(f"confirm    {how}  (measured only once so far, by the search)")
 
 
 def _in_words(values: Mapping[str, float | None]) -> str:

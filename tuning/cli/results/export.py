@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError, suggest
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.cli.formatting import echo
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
 if TYPE_CHECKING:
     from results.export import ModelSource, Verification
@@ -34,6 +35,7 @@ def export(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
     """Export a model: for transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
@@ -43,7 +45,8 @@ def export(
     from tuning.evaluation.load_model import select_model
 
     formats = _formats(to)
-    picked = select_model(sweep, trial, soup, storage, "export")
+    paths = trusted_sweep(sweep, storage, trust)
+    picked = select_model(paths, trial, soup, "export")
     run = _Export(picked, _model(picked), verify, force)
     for name in formats:
         if name == "mlflow":
@@ -95,15 +98,15 @@ class _Export:
         from results.export import make_format
 
         target, checks = self._export(name, self.force)
-        typer.echo(f"exported {self.picked.name} to {target}")
+        echo(f"exported {self.picked.name} to {target}")
         for check in checks:
-            typer.echo(f"verified   {check.summary}")
+            echo(f"verified   {check.summary}")
         form = make_format(name)
         for runtime in form.runtimes if self.verify else ():
             if not runtime.installed:
                 needs = runtime.needs
-                typer.echo(f"not run    {needs}; to verify with it: pip install {needs}")
-        typer.echo(f"load       {form.load_line(target).format(folder=target)}")
+                echo(f"not run    {needs}; to verify with it: pip install {needs}")
+        echo(f"load       {form.load_line(target).format(folder=target)}")
 
     def _export(self, name: str, force: bool) -> tuple[Path, tuple[Verification, ...]]:
         from results.export import export_model
@@ -137,8 +140,8 @@ class _Export:
             champion=picked.confirmed,
         )
         alias = CHAMPION if picked.confirmed else CANDIDATE
-        typer.echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
-        typer.echo(f"verified   {made.verification.summary}")
-        typer.echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+        echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+        echo(f"verified   {made.verification.summary}")
+        echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
         if not picked.confirmed:
-            typer.echo(f"not @champion: {picked.unconfirmed_reason}")
+            echo(f"not @champion: {picked.unconfirmed_reason}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.cli.formatting import echo
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
 if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
@@ -30,6 +31,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     trial: Trial = None,
     soup: Soup = None,
+    trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
     """Continue a text with a language model of the sweep.
@@ -38,8 +40,9 @@ def generate(
     """
     from tuning.evaluation.load_model import select_model
 
-    picked = select_model(sweep, trial, soup, storage, "generate with")
-    typer.echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
+    paths = trusted_sweep(sweep, storage, trust)
+    picked = select_model(paths, trial, soup, "generate with")
+    echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
 
 
 def _continue(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial
+from tuning.cli.formatting import echo
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ def predict(
     ],
     trial: Trial = None,
     soup: Soup = None,
+    trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
     """Run a model of the sweep on rows of data; prints one line of JSON per row.
@@ -33,7 +35,8 @@ def predict(
 
     from tuning.evaluation.load_model import select_model
 
-    picked = select_model(sweep, trial, soup, storage, "predict with")
+    paths = trusted_sweep(sweep, storage, trust)
+    picked = select_model(paths, trial, soup, "predict with")
     try:
         cache = picked.paths.storage.cache
         model = picked.trainable.exportable(picked.config, picked.source, cache)
@@ -43,7 +46,7 @@ def predict(
     with torch.no_grad():
         for output in model.module(rows):
             named = {"class": int(output.argmax())} if model.classes else {}
-            typer.echo(json.dumps({**named, "output": output.tolist()}))
+            echo(json.dumps({**named, "output": output.tolist()}))
 
 
 def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:

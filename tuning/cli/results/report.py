@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.formatting import echo
 from tuning.cli.options import StorageDir, Sweep
 
 Html = Annotated[
@@ -31,7 +32,7 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.search.importance import importances
 
-    paths = find_sweep(sweep, storage)
+    paths = find_sweep(sweep, storage, writes=html is None)
     data = read_sweep_data(paths)
     others = [replace(one, importances=importances(one)) for one in data.others]
     data = replace(data, importances=importances(data), others=others)
@@ -48,4 +49,4 @@ def write_page(target: Path, write: Callable[[Path], None]) -> None:
         write(target.absolute())
     except OSError as e:
         raise UserError(f"{target}: cannot be written ({e.strerror})") from e
-    typer.echo(f"page {target.absolute()}")
+    echo(f"page {target.absolute()}")

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from tuning.cli.options import Address, StorageDir, Sweep
+from tuning.cli.formatting import echo
+from tuning.cli.options import Address, StorageDir, Sweep, Trust, trusted_sweep
 
 
 def reproduce(
     sweep: Sweep,
     trial: Annotated[str, typer.Argument(help="The trial's id.")],
     address: Address = None,
+    trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
     """Run a trial again from its record, and check that its curve is bit-identical.
@@ -24,22 +26,22 @@ def reproduce(
     """
     from results.records.spec_file import read_spec
     from results.records.trial import read_trial
-    from tuning.controller.sweep_dir.folder import find_sweep, find_trial
+    from tuning.controller.sweep_dir.folder import find_trial
     from tuning.evaluation.reproduce import reproduce as run_again
 
-    paths = find_sweep(sweep, storage)
+    paths = trusted_sweep(sweep, storage, trust)
     record = read_trial(find_trial(paths, trial))
     result = run_again(paths, read_spec(paths), record, address)
     if result.first is None:
-        typer.echo(f"{trial}: bit-identical in all of {result.reports} reports")
+        echo(f"{trial}: bit-identical in all of {result.reports} reports")
         for line in result.differences:
-            typer.echo(f"though different in {line}")
+            echo(f"though different in {line}")
         return
-    typer.echo(f"{trial}: not the same; {result.first}")
+    echo(f"{trial}: not the same; {result.first}")
     for line in result.differences:
-        typer.echo(f"different {line}")
+        echo(f"different {line}")
     if not result.differences:
-        typer.echo("nothing that is recorded differs: the training is not deterministic, or the")
-        typer.echo("trial was resumed on other hardware in between")
-    typer.echo(f"log {result.log}")
+        echo("nothing that is recorded differs: the training is not deterministic, or the")
+        echo("trial was resumed on other hardware in between")
+    echo(f"log {result.log}")
     raise typer.Exit(1)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuning.cli.formatting import echo
 from tuning.cli.options import StorageDir, Sweep
 
 
@@ -27,7 +28,7 @@ def add(
     from tuning.controller.sweep_dir.commands import add_configuration
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(add_configuration(find_sweep(sweep, storage), values))
+    echo(add_configuration(find_sweep(sweep, storage, writes=True), values))
 
 
 def stop(
@@ -45,7 +46,7 @@ def stop(
     from tuning.controller.sweep_dir.commands import stop_trials
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(stop_trials(find_sweep(sweep, storage), trial))
+    echo(stop_trials(find_sweep(sweep, storage, writes=True), trial))
 
 
 def pause(sweep: Sweep, storage: StorageDir = None) -> None:
@@ -56,4 +57,4 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
     from tuning.controller.sweep_dir.commands import pause_session
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    typer.echo(pause_session(find_sweep(sweep, storage)))
+    echo(pause_session(find_sweep(sweep, storage, writes=True)))

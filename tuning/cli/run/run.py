@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.formatting import make_console
-from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep
+from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep, Trust, ask_for_trust
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -46,6 +46,7 @@ def resume(
         typer.Option(metavar="T", help="Total time, or +2h for two hours more."),
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    trust: Trust = False,
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
@@ -60,6 +61,7 @@ def resume(
     from tuning import api
 
     start = partial(api.resume, sweep, trials=trials, time=time, overrides=set_)
+    start = partial(start, trust=trust or ask_for_trust)
     _run_session(partial(start, storage=storage, address=address, insecure=insecure))
 
 

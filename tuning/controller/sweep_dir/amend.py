@@ -6,6 +6,7 @@ fit the new space, and ignores the others.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.duration import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.preflight import preflight
-from tuning.controller.sweep_dir.folder import total_elapsed_s
+from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
@@ -155,5 +156,7 @@ def _replace_spec(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> Non
     header = [line for line in comments if not line.startswith(CHECKSUM_PREFIX)]
     header += ["# changed by `tune resume`", *(f"# --set {text}" for text in loaded.overrides)]
     header += [note] if (note := auto_choice_comment(loaded.spec)) else []
-    text = "\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])
-    write_atomic(paths.spec, add_yaml_checksum(text).encode())
+    text = add_yaml_checksum("\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])).encode()
+    with contextlib.suppress(UserError):  # a lost state.json; the session writes and signs another
+        sign_state(paths, text)
+    write_atomic(paths.spec, text)

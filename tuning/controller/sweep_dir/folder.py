@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from results.paths import Storage, SweepPaths, TrialPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
+from results.storage.links import refuse_outside_links
 from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.loading.explain import rule
@@ -26,6 +27,7 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
+from tuning.controller.sweep_dir.identity import identity, sign, user_key
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
 
@@ -38,12 +40,14 @@ class SweepState:
         started: Unix seconds of each session.
         spent: seconds of wall-clock of each session; None for one that runs or was killed.
         ended: why the sweep ended, one line; empty if it has not.
+        signed: signatures (see `identity`) for the present `sweep.yaml` and the one before.
     """
 
     key: str
     started: tuple[float, ...]
     spent: tuple[float | None, ...]
     ended: str = ""
+    signed: tuple[str, ...] = ()
 
 
 def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
@@ -56,6 +60,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     Raises:
         UserError: the name is taken or invalid, or the storage cannot be written.
     """
+    user_key()  # raises before there is a folder
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
     base = loaded.spec.name if name is None else _validate_name(name)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
@@ -63,12 +68,13 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
         paths = root.sweep(candidate)
         if _make_folder(paths.root):
             named = _with_absolute_paths(loaded.spec).model_copy(update={"name": candidate})
-            write_state(paths, SweepState(uuid.uuid4().hex, (), ()))
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
             header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
-            text = header + dump_sweep(with_scheduler(named))
-            write_atomic(paths.spec, add_yaml_checksum(text).encode())
+            text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
+            key = uuid.uuid4().hex
+            write_state(paths, SweepState(key, (), (), signed=(sign(identity(key, text)),)))
+            write_atomic(paths.spec, text)
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
@@ -124,12 +130,23 @@ def _absolute(sweep: str) -> str:
     return str(Path(sweep).resolve()) if SweepPaths(Path(sweep)).is_sweep else sweep
 
 
-def find_sweep(sweep: str, storage: str | None) -> SweepPaths:
+def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
     """The folder of a sweep, by name or by path.
+
+    Args:
+        sweep, storage: as on the command line.
+        writes: the caller writes into the folder, so no link may lead out of it.
 
     Raises:
         UserError: there is no such sweep; the message suggests the nearest name.
     """
+    paths = _find_sweep(sweep, storage)
+    if writes:
+        refuse_outside_links(paths.root)
+    return paths
+
+
+def _find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     as_path = Path(sweep)
     if SweepPaths(as_path).is_sweep:
         return SweepPaths(as_path.resolve())
@@ -178,7 +195,8 @@ def read_state(paths: SweepPaths) -> SweepState:
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
-        return SweepState(raw["key"], started, spent, raw.get("ended", ""))
+        signed = tuple(map(str, raw.get("signed", ())))
+        return SweepState(raw["key"], started, spent, raw.get("ended", ""), signed)
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
@@ -188,13 +206,25 @@ def write_state(paths: SweepPaths, state: SweepState) -> None:
     write_atomic(paths.state, add_json_checksum(json.dumps(asdict(state), indent=1)).encode())
 
 
+def sign_state(paths: SweepPaths, spec: bytes) -> None:
+    """Sign `state.json` for a content of `sweep.yaml`, before it is written.
+
+    The signature for the content before stays, so a driver that is killed in between stays the
+    owner.
+    """
+    state = read_state(paths)
+    signature = sign(identity(state.key, spec))
+    write_state(paths, replace(state, signed=(signature, *state.signed[:1])))
+
+
 @contextlib.contextmanager
 def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
     """Record the seconds of the session that the block runs; yields those of all earlier ones."""
     state = read_state(paths)
     known = _session_seconds(paths, state)
     start, before = time.monotonic(), sum(known)
-    write_state(paths, SweepState(state.key, (*state.started, time.time()), (*known, None)))
+    started = (*state.started, time.time())
+    write_state(paths, replace(state, started=started, spent=(*known, None), ended=""))
     try:
         yield before
     finally:
