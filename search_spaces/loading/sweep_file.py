@@ -21,6 +21,7 @@ from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file
 from search_spaces.nested import KeyPath, dotted, show, walk
 from search_spaces.positions import Problem, Source
+from search_spaces.redaction import also_redact
 from search_spaces.spec.base import FROZEN
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
@@ -71,6 +72,7 @@ def _validate(document: Document, context: str | None) -> SweepSpec:
         problems += [problem for path, problem in found if path not in reported]
     if problems:
         raise UserError(*(problem.message for problem in sorted(problems, key=lambda p: p.order)))
+    also_redact(spec.redact)
     return spec
 
 

@@ -100,6 +100,10 @@ class SweepSpec(Section):
     failure: FailureSpec = Field(default_factory=FailureSpec)
     select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
+    redact: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_*]+$")]] = Field(
+        default_factory=list,
+        description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",
+    )
     storage: EnvText = Field(
         "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."
     )

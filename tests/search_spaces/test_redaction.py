@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from search_spaces.redaction import looks_secret, redact, redact_file, redacted
+from search_spaces.redaction import (
+    NAMES,
+    also_redact,
+    looks_secret,
+    redact,
+    redact_file,
+    redacted,
+)
 
 CANARY = "hf_canary_4711"
 
@@ -71,3 +82,95 @@ def test_redact_file_overwrites_in_place(tmp_path: Path) -> None:
     assert b"pa55" not in after
     assert after.startswith(b"one **")
     assert after.endswith(b"\xff two three")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MYSQL_PWD", "x7Kp2vRt9"),
+        ("GITLAB_PAT", "glpat-x7Kp2vRt9"),
+        ("SMTP_PASS", "x7Kp2vRt9"),
+        ("STRIPE_KEY", "sk_live_x7Kp2vRt9"),
+        ("SENTRY_DSN", "https://x7Kp2vRt9@o1.ingest.example/2"),
+        ("SLACK_WEBHOOK", "https://chat.example/T0/x7Kp2vRt9"),
+    ],
+)
+def test_secret_variables_are_recognised(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert redact(f"<{value}>") == "<***>"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PWD", "/root/projects"),
+        ("OLDPWD", "/root/projects2"),
+        ("SSH_AUTH_SOCK", "/tmp/ssh-XXXX1234/agent.17"),
+        ("SORT_KEY", "created_at"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/usr/lib"),
+        ("BACKUP_PASS", "/usr/bin"),
+        ("SUDO_ASKPASS", "/usr/bin/askpass1"),
+        ("HTTP_PROXY", "http://proxy.example:3128"),
+        ("KEYBOARD", "us-intl-2024"),
+    ],
+)
+def test_ordinary_variables_are_not_secret(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert redact(f"<{value}>") == f"<{value}>"
+
+
+def test_password_of_an_address_is_a_secret_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:pa55%2Fword@db/x")
+    for password in ("pa55%2Fword", "pa55/word"):
+        assert redact(f"login with {password}") == "login with ***"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://hooks.slack.com/services/T0/B0/Xy12", "https://hooks.slack.com/***"),
+        ("https://discord.com/api/webhooks/12/ab-c ok", "https://discord.com/api/webhooks/*** ok"),
+        (
+            "https://x.webhook.office.com/webhookb2/a@b",
+            "https://x.webhook.office.com/webhookb2/***",
+        ),
+    ],
+)
+def test_webhooks_are_hidden(address: str, shown: str) -> None:
+    assert redact(address) == shown
+
+
+def test_named_variables_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NAMES, "")
+    for name, value in (("LICENSE", "plain-word"), ("CORP_A", "x7Kp2vRt9"), ("CORP_B", "cheerful")):
+        monkeypatch.setenv(name, value)
+    assert redact("plain-word x7Kp2vRt9 cheerful") == "plain-word x7Kp2vRt9 cheerful"
+    also_redact(["LICENSE"])
+    also_redact(["CORP_*"])  # by a pattern: only values that look random
+    assert redact("plain-word x7Kp2vRt9 cheerful") == "*** *** cheerful"
+
+
+@given(
+    secret=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=12),
+    before=st.binary(max_size=5),
+)
+def test_no_form_of_a_secret_is_left(secret: str, before: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOME_TOKEN", secret)
+        for text in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret)):
+            assert text not in redact(f"?q={text}&")
+        for encode in (b64encode, urlsafe_b64encode):
+            left = redact(encode(before + secret.encode()).decode())
+            assert left.rstrip("=").endswith("***")
+            assert len(left.rstrip("=")) <= len(encode(before)) + 2 + len("***")
+
+
+def test_lines_of_a_secret_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPLOY_PRIVATE_KEY", "-----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\n")
+    assert redact("key: MIIEvQIBADAN\n BgkqhkiG9w0B") == "key: ***\n ***"
+    as_json = r'"-----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\n"'
+    assert redact(as_json) == '"***"'
