@@ -149,6 +149,11 @@ class SweepPaths:
         return self.history / f"{number:04d}"
 
     @property
+    def ray_logs(self) -> Path:
+        """Folder of the logs of Ray's processes in sessions in which something failed."""
+        return self.ray / "logs"
+
+    @property
     def inbox(self) -> Path:
         """Folder of commands that wait for the driver."""
         return self.root / "inbox"

@@ -45,6 +45,7 @@ class TrialJob:
         hang_timeout_s: a rank without report or heartbeat for so long is ended; None: no limit.
         wait_for_room_s: longest wait of a checkpoint on a full disk.
         mirror: object storage for copies of the checkpoints.
+        redact: names of environment variables that are secret, in addition to the usual ones.
     """
 
     trial_id: str
@@ -65,6 +66,7 @@ class TrialJob:
     hang_timeout_s: float | None = None
     wait_for_room_s: float = 0.0
     mirror: MirrorLocation | None = None
+    redact: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ray.train import CheckpointConfig, UserCallback
 
 from results.records.reports import Report, ReportWriter, read_reports
+from results.storage.log_filter import start_log_filter
+from search_spaces.redaction import also_redact
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
@@ -26,6 +28,7 @@ from trainables.launch.ray_train import (
     fit,
     run_config,
     this_machine,
+    without_secrets,
 )
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
@@ -49,6 +52,8 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
+    start_log_filter()
+    also_redact(job.redact)
     context = ray.train.get_context()
     rank = context.get_world_rank()
     if rank == 0:
@@ -59,9 +64,14 @@ def user_loop_worker(config: dict[str, Any]) -> None:
         job.key, rank, this_machine(), get_current_placement_group()
     )
     enter_private_folders(job.paths)
-    loop = load(job.trainable)
-    with output_to(job.paths.log(job.attempt, rank)):
-        loop(job.config) if inspect.signature(loop).parameters else loop()
+    try:
+        with output_to(job.paths.log(job.attempt, rank)):
+            loop = load(job.trainable)
+            loop(job.config) if inspect.signature(loop).parameters else loop()
+    except Exception as e:
+        if (shown := without_secrets(e)) is e:
+            raise
+        raise shown from None
 
 
 class ForwardReports(UserCallback):

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from results.records.trial import Report
+from results.storage.log_filter import start_log_filter
+from search_spaces.redaction import also_redact
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
-from trainables.launch.ray_train import error_line, this_machine
+from trainables.launch.ray_train import error_line, this_machine, without_secrets
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.runtime.gpu_share import limit_compute, limit_memory
 from trainables.runtime.memory import LeakDetector
@@ -63,6 +65,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     from ray.util.placement_group import get_current_placement_group
 
     task: LaneTask = config["task"]
+    start_log_filter()
     limit_compute(task.gpus_per_worker)
     device, context = get_device(), ray.train.get_context()
     limit_memory(task.gpus_per_worker, device)
@@ -85,7 +88,7 @@ def lane_loop(config: dict[str, Any]) -> None:
         if action is LaneAction.RETIRE:
             return
         if action is LaneAction.ABORT:
-            raise error or RuntimeError("another rank of the trial failed")
+            raise without_secrets(error or RuntimeError("another rank of the trial failed"))
         if world_size > 1 and action is LaneAction.RENEW_GROUP:
             _renew_process_group(number)
         number += 1
@@ -107,6 +110,7 @@ def _run(
     local_rank: int,
 ) -> Exception | None:
     """Train one trial; returns its exception without the frames, which would keep its model."""
+    also_redact(job.redact)
     try:
         with output_to(job.paths.log(job.attempt, rank)):
             run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -153,3 +154,9 @@ def error_line(error: BaseException) -> str:
     message = next((line for line in lines if line.strip()), repr(error)).strip()
     line = redact(f"{type(error).__name__}: {message}")
     return line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"
+
+
+def without_secrets(error: Exception) -> Exception:
+    """The exception, or another one with its redacted message: Ray writes it to its own logs."""
+    text = "".join(traceback.format_exception(error))
+    return error if redact(text) == text else RuntimeError(error_line(error))

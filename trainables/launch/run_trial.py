@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.storage.log_filter import filtered_log, no_core_dumps
 from search_spaces.errors import UserError
-from search_spaces.redaction import redact_file
 from trainables.job import Channel, TrialJob
 from trainables.registry import resolve
 from trainables.runtime.preemption import install_sigterm_handler
@@ -85,18 +85,18 @@ def output_to(log: Path) -> Iterator[None]:
     """Redirect this process's stdout and stderr, also of C++ libraries, to a file in this block.
 
     An exception that leaves the block is written to the file with its traceback. Secrets are
-    redacted in the file at the end; until then only this user can read it.
+    replaced on the way to the file.
     """
     os.umask(0o077)
     log.parent.mkdir(parents=True, exist_ok=True)
     saved = [os.dup(fd) for fd in (1, 2)]
-    with open(log, "ab") as f:
+    with no_core_dumps(), filtered_log(log) as output:
         try:
             for fd in (1, 2):
-                os.dup2(f.fileno(), fd)
+                os.dup2(output, fd)
             yield
         except BaseException:
-            os.write(f.fileno(), traceback.format_exc().encode())
+            os.write(output, traceback.format_exc().encode())
             raise
         finally:
             sys.stdout.flush()
@@ -104,4 +104,3 @@ def output_to(log: Path) -> Iterator[None]:
             for fd, old in zip((1, 2), saved, strict=True):
                 os.dup2(old, fd)
                 os.close(old)
-            redact_file(log)

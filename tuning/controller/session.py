@@ -11,7 +11,6 @@ from results.analysis.leaderboard import best_of, read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Report
 from results.tracking import Ending
-from search_spaces.redaction import redact_file
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
@@ -195,11 +194,19 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     with ExitStack() as stack:
         run.observers.message("starting Ray")
         with import_in_background():
-            nodes = stack.enter_context(ray_cluster(address))
+            before = _failures(run)
+            nodes = stack.enter_context(
+                ray_cluster(address, run.paths.ray_logs, lambda: _failures(run) > before)
+            )
         placement = compute_placement(run.spec.resources, nodes)
         check_gpu_budget(run.spec.budget, placement)
         run.observers.concurrency_known(placement.concurrency)
         yield placement
+
+
+def _failures(run: SweepController) -> int:
+    """Number of attempts that failed, in all sessions."""
+    return sum(bool(a.error) for record in run.records.values() for a in record.attempts)
 
 
 def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
@@ -209,20 +216,9 @@ def _run_trials(run: SweepController, placement: Placement, between: Callable[[]
     run_trials(run, placement, between)
 
 
-def _hide_secrets(run: SweepController) -> None:
-    """Remove secrets from the logs of attempts whose processes were killed before they did."""
-    for record in run.records.values():
-        for attempt in record.attempts:
-            ended_trial = record.state.finished and attempt is record.attempts[-1]
-            if attempt.error or not ended_trial:  # a killed attempt may have no error
-                for log in run.paths.trial(record.id).attempt(attempt.number).glob("*.log"):
-                    redact_file(log)
-
-
 def _write_results(run: SweepController) -> Ending:
     """Write the leaderboard and the reason of the sweep's end; returns the end of the session."""
     run.table.fence.check()
-    _hide_secrets(run)
     board = read_leaderboard(run.paths, run.spec.metric, run.spec.mode)
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:

@@ -63,6 +63,7 @@ def make_job(
         hang_timeout_s=spec.failure.hang_timeout,
         # a rank that waits for disk space is silent, and must not count as hanging
         wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
+        redact=tuple(spec.redact),
     )
 
 
