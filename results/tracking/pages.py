@@ -70,10 +70,12 @@ def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
     """Command that serves MLflow's pages for a store without a server.
 
     `ui_environment` passes the store's address: it may hold a password, which a command line
-    would show to every user of the machine. The server only answers requests to this host.
+    would show to every user of the machine. The server only answers requests to this host, and of
+    web pages only its own (`results.tracking.own_origin`).
     """
     hosts = ",".join(f"{name}:{port}" for name in dict.fromkeys([host, "localhost"]))
     where = ["--host", host, "--port", str(port), "--allowed-hosts", hosts, "--workers", "1"]
+    where += ["--uvicorn-opts", "--http results.tracking.own_origin:protocol"]
     artifacts = ["--default-artifact-root", artifact_root.absolute().as_uri()]
     return [sys.executable, "-m", "mlflow", "server", *where, *artifacts, "--no-serve-artifacts"]
 

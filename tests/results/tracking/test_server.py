@@ -21,8 +21,11 @@ def test_delivery_continues_after_a_server_restart(tmp_path: Path, sweep: SweepP
     with mlflow_server(tmp_path, port) as uri:
         tracker = open_tracker(sweep, uri, key)
         assert tracker.deliver_pending()
-        assert _status_for_host(uri, f"127.0.0.1:{port}") == 200
-        assert _status_for_host(uri, "evil.example") == 403  # DNS rebinding
+        assert _status(uri, Host=f"127.0.0.1:{port}") == 200
+        assert _status(uri, Host="evil.example") == 403  # DNS rebinding
+        assert _status(uri, Origin=uri) == 200
+        for other in ("http://localhost:3000", "http://127.0.0.1", "https://evil.example", "null"):
+            assert _status(uri, Origin=other) == 403
     write(sweep, trial(0, TrialState.COMPLETED), 3)
     write(sweep, trial(1), 1)
     for changed in ("t0000", "t0001"):
@@ -38,10 +41,11 @@ def test_delivery_continues_after_a_server_restart(tmp_path: Path, sweep: SweepP
     assert points(tmp_path, found["t0001"]) == [(1, 0.1), (2, 0.2)]
 
 
-def _status_for_host(uri: str, host: str) -> int:
-    """Status of the response to a request with this Host header."""
-    asked = urllib.request.Request(f"{uri}/api/2.0/mlflow/experiments/search?max_results=1")
-    asked.add_header("Host", host)
+def _status(uri: str, **headers: str) -> int:
+    """Status of the response to a request with these headers."""
+    asked = urllib.request.Request(
+        f"{uri}/api/2.0/mlflow/experiments/search?max_results=1", headers=headers
+    )
     try:
         with urllib.request.urlopen(asked, timeout=60) as answer:
             return answer.status
