@@ -24,6 +24,12 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
+    # controller/ray_tune/patches.py keeps credentials out of the environment of Ray Tune's actors.
+    "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": "attribute",
+    # controller/ray_tune/local_cluster.py sets a token and the loopback interface.
+    "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
+    "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",
+    "ray._raylet:AuthenticationTokenLoader": "attribute",
     # controller/ray_tune/local_cluster.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",

@@ -5,19 +5,25 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
-from tuning.controller.ray_tune.local_cluster import apply_settings, connect
+from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others, connect
 from tuning.controller.resources.placement import Node
 
 
 @contextmanager
-def ray_cluster(address: str | None) -> Iterator[list[Node]]:
+def ray_cluster(
+    address: str | None, logs: Path | None = None, failed: Callable[[], bool] = lambda: False
+) -> Iterator[list[Node]]:
     """Join the Ray cluster at `address`, or start one on this machine while the block runs.
+
+    Args:
+        address: None means `$RAY_ADDRESS`.
+        logs, failed: where the logs of Ray's processes go, and when; see `session_folder`.
 
     Yields:
         The machines of the cluster.
@@ -32,15 +38,17 @@ def ray_cluster(address: str | None) -> Iterator[list[Node]]:
         yield cluster_nodes()
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
-    try:
-        connect(chosen)
-    except (ConnectionError, ValueError, RuntimeError) as e:
-        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
-        raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
-    try:
-        yield cluster_nodes()
-    finally:
-        ray.shutdown()
+    is_local = chosen in (None, "", "local")
+    with closed_to_others(logs, failed) if is_local else nullcontext() as folder:
+        try:
+            connect(None if is_local else chosen, folder)
+        except (ConnectionError, ValueError, RuntimeError) as e:
+            reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+            raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
+        try:
+            yield cluster_nodes()
+        finally:
+            ray.shutdown()
 
 
 def cluster_nodes() -> list[Node]:

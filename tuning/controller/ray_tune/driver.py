@@ -20,7 +20,12 @@ from results.records.trial import Report
 from results.storage.fault_injection import fault_point
 from trainables.job import TrialJob
 from tuning.controller.ray_tune.cluster import own_node_resource
-from tuning.controller.ray_tune.patches import NoProgress, evict_finished, keep_actors
+from tuning.controller.ray_tune.patches import (
+    NoProgress,
+    evict_finished,
+    forward_no_credentials,
+    keep_actors,
+)
 from tuning.controller.ray_tune.trial_actor import (
     BEGAN,
     CAME_UP,
@@ -172,6 +177,7 @@ def _fit(
     run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager, stopper: _Stopper
 ) -> None:
     logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    forward_no_credentials()
     actor = tune.with_parameters(TrialActor, broker=workers.broker)
     tune.Tuner(
         # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from results.storage.log_filter import no_core_dumps
+from tuning.controller.ray_tune.session_folder import session_folder
 
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -27,13 +33,69 @@ def apply_settings() -> None:
         os.environ.setdefault(name, value)
 
 
-def connect(address: str | None) -> None:
-    """Connect to the Ray cluster at `address`; None: to one that is started on this machine."""
+@contextmanager
+def closed_to_others(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Path]:
+    """Close what `connect` starts within the block to other users and machines.
+
+    Args:
+        logs, failed: see `session_folder`.
+
+    Yields:
+        The folder for Ray's files.
+    """
+    with session_folder(logs, failed) as folder, no_core_dumps(), _closed_environment():
+        yield folder
+
+
+@contextmanager
+def _closed_environment() -> Iterator[None]:
+    """A token that no other cluster has, and listeners on the loopback interface only.
+
+    Ray calls its setting after the systems on which it is the default. Ray's own way to a token is
+    a file in the user's home, which then opens every cluster that was started without its own.
+    """
+    from ray import _raylet
+    from ray._private import ray_constants
+
+    tokens: Any = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
+    values = {
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_AUTH_MODE": None,  # Ray then turns tokens on
+        ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
+    }
+    before = {name: os.environ.get(name) for name in values}
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    try:
+        ray_constants.ENABLE_RAY_CLUSTER = False
+        _set_environment(values)
+        tokens.reset_cache()
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+        _set_environment(before)
+        tokens.reset_cache()
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def connect(address: str | None, folder: Path | None = None) -> None:
+    """Connect to the Ray cluster at `address`; None: to one that is started on this machine.
+
+    Args:
+        folder: for the files of one that is started.
+    """
     import ray
 
     with _unchanged_sigterm_handler(), _minimal_head_node():
         ray.init(
             address=address or "local",
+            _temp_dir=None if folder is None else str(folder),
             include_dashboard=None if address else False,
             log_to_driver=False,
             dashboard_host="127.0.0.1",

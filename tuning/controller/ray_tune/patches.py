@@ -90,6 +90,16 @@ def evict_finished(controller: Any) -> None:
     pending[:] = [t for t in pending if t not in finished]
 
 
+def forward_no_credentials() -> None:
+    """Hand no credentials to Ray Tune's actors, which only listen: Ray writes them into its logs.
+
+    By default Ray Tune passes on `AWS_SECRET_ACCESS_KEY` and its like, as part of `runtime_env`.
+    """
+    from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE as FORWARDED
+
+    FORWARDED.difference_update({name for name in FORWARDED if name.startswith("AWS_")})
+
+
 class NoProgress(TrialProgressCallback):
     """Replaces Ray Tune's progress callback, which keeps every trial that ended."""
 

@@ -1,0 +1,107 @@
+"""The folder of a local cluster's own files: sockets, logs, spilled objects.
+
+Only this user may read it, and it goes with the cluster. The logs of Ray's processes are copied
+into the sweep folder first if they may explain a failure. The folder of a driver that was killed
+is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from search_spaces.redaction import redact_bytes
+
+_LOCK, _LOGS = "driver.lock", "logs"
+_LONGEST = 43
+"""Bytes of the folder's path: Ray adds 64 to those of its sockets, and the system allows 107."""
+_TAIL = 256 * 1024
+"""Bytes of each log that are kept: its end."""
+_MAX_LOGS, _MAX_SESSIONS = 100, 5
+"""Logs that are kept of a session, the newest ones, and sessions in a sweep folder."""
+
+
+@contextmanager
+def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Path]:
+    """Create the folder, and remove it after the block.
+
+    Args:
+        logs: gets a folder with the ends of Ray's logs; None keeps none.
+        failed: asked at the end whether they explain a failure; an exception also counts as one.
+    """
+    base = _base()
+    for stale in base.glob(f"{_prefix()}*"):
+        _remove_if_dead(stale)
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base))  # mode 0700
+    (folder / _LOGS).write_text("" if logs is None else str(logs))
+    with _locked(folder):
+        keep = True
+        try:
+            yield folder
+            keep = failed()
+        finally:
+            if keep and logs is not None:
+                _keep_logs(folder, logs)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix() -> str:
+    return f"tune-{os.getuid()}-"
+
+
+def _base() -> Path:
+    """`$RAY_TMPDIR`, or the system's folder for temporary files; `/tmp` if that path is too long.
+
+    Not `$XDG_RUNTIME_DIR`, which is removed when its user logs out.
+    """
+    base = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    whole = os.fsencode(base) + os.fsencode(_prefix()) + b"/12345678"
+    return Path(base if len(whole) <= _LONGEST and Path(base).is_dir() else "/tmp")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system frees when this process ends in any way."""
+    with open(folder / f"{_LOCK}.new", "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        (folder / f"{_LOCK}.new").rename(folder / _LOCK)  # never seen without its holder
+        yield
+
+
+def _remove_if_dead(folder: Path) -> None:
+    """Remove the folder of a driver that is gone, if this user made it."""
+    with suppress(OSError):  # another user's, not locked yet, or just removed
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        with open(folder / _LOCK) as f:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            logs = Path((folder / _LOGS).read_text())
+            if logs.is_absolute() and logs.parent.parent.is_dir():
+                _keep_logs(folder, logs)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_logs(folder: Path, logs: Path) -> None:
+    """Copy the ends of the newest logs of Ray's processes, redacted."""
+    for session in folder.glob("session_2*"):
+        files = [p for p in (session / "logs").iterdir() if p.suffix in (".log", ".out", ".err")]
+        written = [p for p in files if p.is_file() and p.stat().st_size]
+        written.sort(key=lambda p: p.stat().st_mtime)
+        with suppress(OSError):  # a full disk must not hide the failure
+            (logs / session.name).mkdir(parents=True, exist_ok=True, mode=0o700)
+            for file in written[-_MAX_LOGS:]:
+                with open(file, "rb") as f:
+                    (logs / session.name / file.name).write_bytes(redact_bytes(_end(f)))
+    for old in sorted(logs.glob("session_2*"))[:-_MAX_SESSIONS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _end(file: IO[bytes]) -> bytes:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+    return file.read()
