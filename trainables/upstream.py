@@ -53,6 +53,14 @@ PRIVATE: dict[str, str] = {
         " worker_callbacks, controller_actor, dataset_shard_provider=None, checkpoint=None,"
         " has_validation_fn=None, current_report_index=0)"
     ),
+    # launch/process_group.py chooses the network interfaces before the process group starts.
+    "ray.train.torch.config:_TorchBackend.on_start": "(self, worker_group, backend_config)",
+    # launch/lane_trainer.py keeps workers that cannot be reached for a moment.
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._poll_workers_and_collect_errors": "(self, timeout)",
+    "ray.train.v2._internal.execution.worker_group.poll:WorkerStatus": (
+        "(running, error=None, training_report=None, return_value=None, preemption_info=None)"
+    ),
     # launch/sync_actor.py takes the place of this actor, in this module.
     "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
     "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (

@@ -73,7 +73,9 @@ def fit(
     Raises:
         Exception: any that `TorchTrainer.fit` raises; see `describe_failure`.
     """
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
+
+    from trainables.launch.process_group import NodeNetworkConfig
 
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(spec.start_timeout_s)
     # Each check calls every worker. Ray's default is 2 s, and reports of loops wait for a check.
@@ -86,7 +88,7 @@ def fit(
     (trainer or TorchTrainer)(
         loop,
         train_loop_config=config,
-        torch_config=TorchConfig(backend=BACKEND) if shared else None,
+        torch_config=NodeNetworkConfig(backend=BACKEND if shared else None),
         scaling_config=_scaling_config(spec),
         run_config=run,
     ).fit()

@@ -1,0 +1,86 @@
+"""Forms the process group of a trial over the network by which Ray knows its machines.
+
+By default gloo listens on the address of the host name, which `/etc/hosts` of most systems maps to
+loopback: workers on two machines then never find each other. NCCL takes any interface that is up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import _TorchBackend
+
+
+class ProcessGroupError(Exception):
+    """The workers of a trial cannot connect; the message has the address and interface of each."""
+
+
+@dataclass
+class NodeNetworkConfig(TorchConfig):
+    """`TorchConfig` for process groups over the network of the Ray nodes."""
+
+    @property
+    def backend_cls(self) -> type[_TorchBackend]:
+        """What starts the process group, in the controller."""
+        return NodeNetworkBackend
+
+
+class NodeNetworkBackend(_TorchBackend):
+    """Starts a process group over the interfaces that have the addresses of the Ray nodes."""
+
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        """Choose every worker's interface, then start the process group.
+
+        Raises:
+            ProcessGroupError: the workers cannot connect.
+        """
+        places = worker_group.execute(choose_interface)
+        try:
+            super().on_start(worker_group, backend_config)
+        except RayError as e:
+            reason = (str(getattr(e, "cause", None) or e).splitlines() or [type(e).__name__])[0]
+            ranks = ", ".join(f"rank {rank} on {place}" for rank, place in enumerate(places))
+            raise ProcessGroupError(
+                f"the workers cannot form a process group: {ranks}: {reason}; let these addresses "
+                "reach each other on all ports, or set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME "
+                "on each machine before ray start"
+            ) from e
+
+
+def choose_interface() -> str:
+    """In a worker: let gloo and NCCL use the interface of its Ray node, unless the user chose.
+
+    Returns:
+        The address of the node, and gloo's interface.
+    """
+    import ray
+
+    address = ray.util.get_node_ip_address()
+    if (interface := interface_of(address)) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": not as a prefix
+    return f"{address} ({os.environ.get('GLOO_SOCKET_IFNAME', 'no interface has it')})"
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface of this machine that has an IP address; None if there is none.
+
+    All loopback addresses belong to one interface, which lists only the first of them.
+    """
+    import psutil
+
+    wanted = ip_address(address)
+    for name, found in psutil.net_if_addrs().items():
+        for entry in found:
+            if entry.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            has = ip_address(entry.address.partition("%")[0])
+            if has == wanted or (has.is_loopback and wanted.is_loopback):
+                return name
+    return None
