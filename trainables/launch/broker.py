@@ -56,7 +56,8 @@ class _AttemptState:
     """Messages of one attempt, in both directions."""
 
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    answers: asyncio.Queue[Answer] = field(default_factory=asyncio.Queue)
+    reported: Report | None = None
+    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
     is_stopped: bool = False
     lane: _LaneState | None = None
     placement_group: PlacementGroup | None = None
@@ -66,7 +67,8 @@ class _AttemptState:
 class Broker:
     """Lanes by id, attempts by key (`TrialJob.key`).
 
-    All methods are coroutines of one event loop, so no lock is needed.
+    All methods are coroutines of one event loop, so no lock is needed. Those that workers call may
+    be called again with the same arguments: a worker does so when the network loses an answer.
 
     Args:
         ranks_timeout_s: seconds that a failed rank waits for the outcomes of the others.
@@ -223,14 +225,16 @@ class Broker:
             del self._attempts[key]  # this is its last event, and the driver does not wait for it
 
     async def report(self, key: str, report: Report) -> Answer:
-        """Rank 0: report and wait for the answer."""
+        """Rank 0: report and wait for the answer, once more if the answer was lost on its way."""
         attempt = self._attempts.get(key)
         if attempt is None or attempt.is_stopped:
             return Answer.STOP
-        attempt.events.put_nowait(Reported(report))
+        if attempt.reported != report:
+            attempt.reported, attempt.answer = report, asyncio.Future()
+            attempt.events.put_nowait(Reported(report))
         if attempt.lane is not None:
             await self._mark_working(attempt.lane)
-        return await attempt.answers.get()
+        return await asyncio.shield(attempt.answer)
 
     async def _mark_working(self, lane: _LaneState) -> None:
         """The lane made a report, or finished a trial without one."""
@@ -250,7 +254,8 @@ class Broker:
         """Driver: answer the attempt's report. After STOP its events are not read any more."""
         if (attempt := self._attempts.get(key)) is not None:
             attempt.is_stopped = answer is Answer.STOP
-            attempt.answers.put_nowait(answer)
+            if not attempt.answer.done():
+                attempt.answer.set_result(answer)
 
     async def register_worker(
         self, key: str, rank: int, machine: Machine, placement_group: PlacementGroup | None
@@ -258,6 +263,14 @@ class Broker:
         """A worker: its machine, and the placement group that the attempt's processes hold."""
         if (attempt := self._attempts.get(key)) is not None:
             attempt.placement_group, attempt.machines[rank] = placement_group, machine
+
+    async def attempt_machines(self) -> dict[str, list[str]]:
+        """Driver: the attempts whose workers have registered, and the ids of their machines."""
+        return {
+            key: [machine.id for machine in attempt.machines.values()]
+            for key, attempt in self._attempts.items()
+            if attempt.machines
+        }
 
     async def forget_attempt(self, key: str) -> PlacementGroup | None:
         """Driver: the attempt's processes have ended; returns the placement group they held."""

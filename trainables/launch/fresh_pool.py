@@ -60,8 +60,14 @@ class FreshWorkerPool:
         return len(self._runs) * self._spec.workers
 
     def machines(self) -> dict[str, list[str]]:
-        """Unknown until an attempt fails."""
-        return {}
+        """Machine ids of the attempts whose workers are up, by their keys."""
+        import ray
+
+        machines: Any = self._broker.attempt_machines.remote()
+        try:
+            return dict(ray.get(machines))
+        except ray.exceptions.RayError:  # `is_alive` reports it
+            return {}
 
     def cancel_starts(self) -> None:
         """Does nothing: Ray Train limits the time that an attempt waits for resources."""

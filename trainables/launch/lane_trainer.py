@@ -27,6 +27,7 @@ from ray.train.v2._internal.callbacks.placement_group_callback import PlacementG
 from ray.train.v2._internal.execution.controller.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2._internal.execution.worker_group import worker_group
+from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 
 from trainables.launch.sync_actor import NoOpSyncActor
 
@@ -50,7 +51,17 @@ class LaneTrainer(TorchTrainer):
 
 
 class LaneGroup(worker_group.WorkerGroup):
-    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints."""
+    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints.
+
+    A worker whose machine cannot be reached is not dead: Ray reports its death when the machine is
+    lost. Ray Train would end the run at the first connection that is cut.
+    """
+
+    def _poll_workers_and_collect_errors(self, timeout: float | None) -> list[WorkerStatus]:
+        found = super()._poll_workers_and_collect_errors(timeout)
+        return [
+            WorkerStatus(running=True) if _is_out_of_reach(status) else status for status in found
+        ]
 
     def _init_train_context_on_workers(
         self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
@@ -69,6 +80,11 @@ class LaneGroup(worker_group.WorkerGroup):
         ]
         ray.get(contexts)
         self._decorate_worker_log_file_paths(workers)
+
+
+def _is_out_of_reach(status: WorkerStatus) -> bool:
+    failure = getattr(status.error, "health_check_failure", None)
+    return isinstance(failure, ray.exceptions.ActorUnavailableError)
 
 
 class LaneController(TrainController):

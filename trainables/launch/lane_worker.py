@@ -6,6 +6,8 @@ after it (see `trainables.runtime.global_state`). A lane in which memory stays b
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +26,9 @@ from trainables.runtime.preemption import Preempted, install_sigterm_handler_def
 if TYPE_CHECKING:
     import torch
     from ray.actor import ActorHandle
+
+
+_RECONNECT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,15 +56,11 @@ class BrokerChannel:
 
     def report(self, report: Report) -> Answer:
         """Report and wait for the driver's answer."""
-        import ray
-
-        answer: Any = ray.get(self.broker.report.remote(self.key, report))
-        return Answer(answer)
+        return Answer(_ask(self.broker.report.remote, self.key, report))
 
 
 def lane_loop(config: dict[str, Any]) -> None:
     """The train loop of every worker of a lane: run trials from the broker until it sends None."""
-    import ray
     import ray.train
     from ray.train.torch import get_device
     from ray.util.placement_group import get_current_placement_group
@@ -83,8 +84,9 @@ def lane_loop(config: dict[str, Any]) -> None:
             fatal=_is_fatal(error),
             leak=leak_detector.after_trial(failed=error is not None),
         )
-        finished = task.broker.finish_trial.remote(task.lane_id, job.key, rank, world_size, outcome)
-        action: Any = ray.get(finished)
+        action = _ask(
+            task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
+        )
         if action is LaneAction.RETIRE:
             return
         if action is LaneAction.ABORT:
@@ -95,10 +97,21 @@ def lane_loop(config: dict[str, Any]) -> None:
 
 
 def _take_job(task: LaneTask, number: int) -> TrialJob | None:
+    return cast("TrialJob | None", _ask(task.broker.take_job.remote, task.lane_id, number))
+
+
+def _ask(method: Callable[..., Any], *args: Any) -> Any:
+    """Call the broker and wait for its answer; again when the connection to it was cut.
+
+    Ray ends the processes of a machine whose connection does not come back.
+    """
     import ray
 
-    job: Any = task.broker.take_job.remote(task.lane_id, number)
-    return cast("TrialJob | None", ray.get(job))
+    while True:
+        try:
+            return ray.get(method(*args))
+        except ray.exceptions.ActorUnavailableError:
+            time.sleep(_RECONNECT_S)
 
 
 def _run(

@@ -11,6 +11,7 @@ from results.records.machines import Machine
 from trainables.job import Answer, TrialJob
 from tuning.controller.resources.capacity import Capacity
 from tuning.controller.resources.placement import Allocation
+from tuning.controller.resources.start_watch import StartWatch
 from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class WorkerManager:
         self.broker, self.broker_lost = broker, False
         self._run, self._pool, self._capacity = run, pool, capacity
         self._sizes: dict[str, int] = {}
+        self._starts = StartWatch(capacity, run.observers.message)
 
     def find_allocation(self, excluded: Collection[Machine] = ()) -> Allocation | None:
         """The allocation of one more attempt; None if it does not fit now.
@@ -72,12 +74,14 @@ class WorkerManager:
         """Start an attempt."""
         self._capacity.mark_activity()
         self._sizes[job.key] = job.workers
+        self._starts.begin(job.key)
         self._pool.start(job)
 
     def release(self, job: TrialJob, *, unusable: bool) -> None:
         """An attempt has ended; see `WorkerPool.release`."""
         self._pool.release(job.key, unusable=unusable)
         del self._sizes[job.key]
+        self._starts.end(job.key)
         self._capacity.mark_activity()
         self._capacity.refresh_soon()
 
@@ -134,6 +138,7 @@ class WorkerManager:
         if self._capacity.is_overcommitted(running):
             self._pool.cancel_starts()
         self._capacity.track_free_slots(running)
+        self._starts.poll(running, self._pool.machines)
         self._record_leaks()
 
     def close(self) -> None:

@@ -210,3 +210,14 @@ async def test_failure_of_attempt_without_lane_names_its_machines(broker):
     await broker.register_worker(A.key, 0, ALPHA, None)
     await broker.post_event(A.key, Failed("RuntimeError: ECC error"))
     assert (await broker.next_event(A.key)).machines == {0: ALPHA}
+
+
+@async_test
+async def test_report_that_is_sent_again_is_one_report(broker):
+    await broker.submit("lane", A)
+    lost = asyncio.ensure_future(broker.report(A.key, REPORT))
+    assert await broker.next_event(A.key) == Reported(REPORT)
+    await broker.answer(A.key, Answer.PAUSE)
+    assert await lost is Answer.PAUSE
+    assert await broker.report(A.key, REPORT) is Answer.PAUSE
+    await blocks(broker.next_event(A.key))

@@ -12,8 +12,10 @@ from tests.tuning.fake_pool import ELASTIC, Sweep
 from tests.tuning.simulate import train
 from trainables.job import Answer
 from trainables.launch.events import Leak
+from tuning.controller.events import SweepEvents
 from tuning.controller.resources.capacity import IDLE_S
 from tuning.controller.resources.placement import Node
+from tuning.controller.resources.start_watch import PATIENCE_S
 
 
 @pytest.fixture
@@ -178,3 +180,36 @@ def test_failed_start_notices_a_lost_broker(sweep: Sweep) -> None:
     sweep.workers.on_start_failed(job, "timed out")
     assert sweep.workers.broker_lost
     assert not sweep.run.gave_up
+
+
+class Messages(SweepEvents):
+    """Keeps what the session says."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_attempt_that_waits_for_a_machine_says_for_what(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", resources={"workers": 2})
+    messages = Messages()
+    sweep.run.observers.add(messages)
+    job = sweep.begin()
+    sweep.workers.poll()
+    assert messages.said == []
+    sweep.cluster.later(1)
+    sweep.cluster.seconds += PATIENCE_S
+    sweep.workers.poll()
+    sweep.workers.poll()  # says it once
+    needs = "t0000 waits for a machine: a trial needs 2 CPUs (2 x 1 CPU)"
+    assert messages.said == [f"{needs}, but the cluster has 1 CPU on 1 machine"]
+    sweep.cluster.later(2)
+    sweep.workers.poll()
+    assert "waits for its workers to start" in messages.said[-1]
+    sweep.pool.machine_ids = {job.key: ["n0", "n1"]}
+    sweep.cluster.seconds += PATIENCE_S
+    sweep.workers.poll()
+    waited = sweep.cluster.seconds
+    assert messages.said[2:] == [f"t0000 has its workers after {waited:.0f} s"]

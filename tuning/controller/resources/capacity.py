@@ -32,6 +32,9 @@ class Capacity:
         available_nodes: returns the machines with the resources that no process of any user
             holds.
         clock: returns seconds.
+
+    Attributes:
+        placement, clock: as given.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Capacity:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.placement, self._resources = placement, placement.resources
-        self._list_nodes, self._available_nodes, self._clock = list_nodes, available_nodes, clock
+        self._list_nodes, self._available_nodes, self.clock = list_nodes, available_nodes, clock
         self._refreshed, self._slots = clock(), placement.worker_slots
         self._nodes: Sequence[Node] | None = None
         self._cap: int | None = None
@@ -51,16 +54,16 @@ class Capacity:
 
     def worker_slots(self) -> int:
         """The number of workers that fit at once."""
-        if self._clock() - self._refreshed >= _REFRESH_S:
+        if self.clock() - self._refreshed >= _REFRESH_S:
             self._nodes = self._list_nodes()
             slots = self._slots_of(self._nodes)
             self._cap = self._cap if slots == self._slots else None
-            self._refreshed, self._slots = self._clock(), slots
+            self._refreshed, self._slots = self.clock(), slots
         return self._slots if self._cap is None else min(self._cap, self._slots)
 
     def slots_excluding(self, machines: Collection[str]) -> int:
         """The number of workers that fit at once on the other machines."""
-        return self._slots_of([n for n in self._known_nodes() if n.id not in machines])
+        return self._slots_of([n for n in self.nodes() if n.id not in machines])
 
     def present_machines(self, machines: Collection[Machine]) -> tuple[Machine, ...]:
         """The machines that are part of the cluster, with the ids that they have now."""
@@ -68,12 +71,13 @@ class Capacity:
             {
                 n.id: m.model_copy(update={"id": n.id})
                 for m in machines
-                for n in self._known_nodes()
+                for n in self.nodes()
                 if n.id == m.id or (n.address and n.address == m.address)
             }.values()
         )
 
-    def _known_nodes(self) -> Sequence[Node]:
+    def nodes(self) -> Sequence[Node]:
+        """The machines of the cluster with all their resources, as listed last."""
         if self._nodes is None:
             self._nodes = self._list_nodes()
         return self._nodes
@@ -120,7 +124,7 @@ class Capacity:
         if sum(running) >= self.worker_slots():
             self._unused_since = None
         elif self._unused_since is None:
-            self._unused_since = self._clock()
+            self._unused_since = self.clock()
 
     def should_grow(self, workers: int, waiting: Callable[[], int]) -> bool:
         """Whether a trial should restart with more workers; after True, False for a while.
@@ -131,16 +135,16 @@ class Capacity:
         """
         if workers >= self._resources.max_workers or self._unused_since is None:
             return False
-        if self._clock() - self._unused_since < self._resources.grow_after_s:
+        if self.clock() - self._unused_since < self._resources.grow_after_s:
             return False
         self._unused_since = None
         return self._slots_of(self._available_nodes()) + waiting() > 0
 
     def mark_activity(self) -> None:
         """Record that a trial was started or ended."""
-        self._last_activity = self._clock()
+        self._last_activity = self.clock()
 
     @property
     def is_idle(self) -> bool:
         """Whether no trial was started or ended for `IDLE_S` seconds."""
-        return self._last_activity is not None and self._clock() - self._last_activity >= IDLE_S
+        return self._last_activity is not None and self.clock() - self._last_activity >= IDLE_S

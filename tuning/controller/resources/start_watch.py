@@ -1,0 +1,67 @@
+"""Reports attempts that wait long for their workers, with what they need and what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tuning.controller.resources.capacity import Capacity
+from tuning.controller.resources.placement import describe_nodes
+
+PATIENCE_S = 10.0
+"""Seconds in which workers start on an idle machine."""
+_POLL_S = 2.0
+
+
+class StartWatch:
+    """The attempts whose workers are not up.
+
+    Args:
+        capacity: of the cluster.
+        say: is given one line when an attempt waits, when the reason changes, and when it is over.
+    """
+
+    def __init__(self, capacity: Capacity, say: Callable[[str], None]) -> None:
+        self._capacity, self._say, self._clock = capacity, say, capacity.clock
+        self._since: dict[str, float] = {}
+        self._reasons: dict[str, str] = {}
+        self._next = 0.0
+
+    def begin(self, key: str) -> None:
+        """An attempt (`TrialJob.key`) asks for workers."""
+        self._since[key] = self._clock()
+
+    def end(self, key: str) -> None:
+        """It has its workers, or has ended."""
+        self._since.pop(key, None)
+        self._reasons.pop(key, None)
+
+    def poll(self, running: Collection[int], up: Callable[[], Collection[str]]) -> None:
+        """Report what has changed; call it often.
+
+        Args:
+            running: number of workers of each attempt.
+            up: returns the attempts whose workers are up.
+        """
+        now = self._clock()
+        late = [key for key, since in self._since.items() if now - since >= PATIENCE_S]
+        if not late or now < self._next:
+            return
+        self._next = now + _POLL_S
+        arrived, reason = up(), self._reason(running)
+        for key in late:
+            trial = key.rpartition(".")[0]
+            if key in arrived:
+                if key in self._reasons:
+                    self._say(f"{trial} has its workers after {now - self._since[key]:.0f} s")
+                self.end(key)
+            elif self._reasons.get(key) != reason:
+                self._reasons[key] = reason
+                self._say(f"{trial} {reason}")
+
+    def _reason(self, running: Collection[int]) -> str:
+        placement = self._capacity.placement
+        fits = sum(running) <= self._capacity.worker_slots()
+        nodes = f"the cluster has {describe_nodes(self._capacity.nodes())}"
+        if fits:
+            return f"waits for its workers to start: {placement.request_summary}; {nodes}"
+        return f"waits for a machine: a trial needs {placement.request_summary}, but {nodes}"
