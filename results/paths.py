@@ -244,6 +244,11 @@ class SweepPaths:
         return self.results / "exports"
 
     @property
+    def ray_messages(self) -> Path:
+        """What Ray's own processes say: lost machines, slow starts."""
+        return self.root / "ray" / "messages.log"
+
+    @property
     def log(self) -> Path:
         """Log of the driver."""
         return self.root / "driver.log"

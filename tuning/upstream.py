@@ -34,6 +34,8 @@ PRIVATE: dict[str, str] = {
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",
     "ray._private.node:Node.start_monitor": "(self)",
+    # controller/ray_tune/messages.py writes into a file what Ray prints of its processes.
+    "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",
     # search/transfer/informed_study.py shows a sampler the trials of other sweeps.
     "optuna.study:Study._get_trials": "(self, deepcopy=True, states=None, use_cache=False)",

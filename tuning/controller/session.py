@@ -184,6 +184,7 @@ def _report_changes(run: SweepController) -> None:
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Join or start a Ray cluster while the block runs; None if no trial is left to run."""
     from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.controller.ray_tune.messages import ray_messages_to
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
@@ -194,6 +195,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     with ExitStack() as stack:
         run.observers.message("starting Ray")
         with import_in_background():
+            stack.enter_context(ray_messages_to(run.paths.ray_messages))
             before = _failures(run)
             nodes = stack.enter_context(
                 ray_cluster(address, run.paths.ray_logs, lambda: _failures(run) > before)
