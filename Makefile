@@ -1,10 +1,10 @@
-# Targets: quickstart (the customer's command, from nothing), test, check, chaos, bench.
+# Targets: quickstart (the customer's command, from nothing), test, check, chaos, cluster, bench.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: quickstart setup test unit ray check bench chaos clean
+.PHONY: quickstart setup test unit ray check bench chaos cluster clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -27,7 +27,7 @@ unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray"
 
 ray: setup
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m "ray and not cluster"
 
 check: setup
 	$(BIN)/ruff check .
@@ -41,6 +41,10 @@ bench: setup
 # Takes most of an hour at full count: ARGS="--kills 5 --fuzz 500" for less.
 chaos: setup
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+# Two hosts on this machine, and faults of the network between them: Linux, as root.
+cluster: setup
+	$(BIN)/python -m pytest tests/cluster
 
 clean:
 	rm -rf $(VENV) build *.egg-info
