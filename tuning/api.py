@@ -111,6 +111,7 @@ def resume(
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.amend import amend_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.controller.sweep_dir.lock import refuse_if_driven
     from tuning.controller.sweep_dir.restore import restore_sweep
     from tuning.controller.sweep_dir.trust import require_trust
     from tuning.search.auto_scheduler import choose_scheduler
@@ -119,6 +120,7 @@ def resume(
     observers = tuple(observers)
     found = str(restore_sweep(sweep, storage).root) if "://" in sweep else sweep
     paths = find_sweep(found, storage, writes=True)
+    refuse_if_driven(paths.lock)
     require_trust(paths, trust)
     if changed := amend_sweep(paths, trials, time, overrides):
         Observers(observers).message(str(changed))

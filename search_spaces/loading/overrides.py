@@ -13,6 +13,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.loading.reader import Document, read_value
 from search_spaces.nested import dotted
 from search_spaces.positions import Problem
+from search_spaces.spec.sweep import SweepSpec
 
 _ABSENT = object()
 
@@ -66,6 +67,8 @@ def _apply(document: Document, override: Override) -> Any:
         override = _into_space(document.data, override)
     elif section == "fixed" and rest:
         _refuse_searched(document, override)
+    else:
+        _refuse_bare_name(document, override)
     # a mistake inside a domain is reported at the domain
     at = _domain_above(document.data, override.path) or override.path
     _put(document.data, override)
@@ -123,6 +126,18 @@ def _refuse_searched(document: Document, override: Override) -> None:
             f"{override.label}: {dotted(searched[1:])} is searched "
             f"({document.source.where(searched)}); use --set {dotted(searched)}={value} to pin it"
         )
+
+
+def _refuse_bare_name(document: Document, override: Override) -> None:
+    """A parameter's key begins with its section of the file."""
+    if override.path[0] in SweepSpec.model_fields:
+        return
+    for section in ("space", "fixed"):
+        if _get(document.data, (section, *override.path)) is not _ABSENT:
+            key = dotted((section, *override.path))
+            raise UserError(
+                f"{override.label}: {dotted(override.path)}: unknown key (did you mean '{key}'?)"
+            )
 
 
 def _domain_above(data: dict[str, Any], path: tuple[str, ...]) -> tuple[str, ...] | None:

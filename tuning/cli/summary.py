@@ -137,7 +137,8 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):
         yield extension_line(run.paths, paused)
-    yield f"inspect    tune show {name} {board[0].record.id if board else ''}".rstrip()
+    shown = best or next(iter(board), None)
+    yield f"inspect    tune show {name} {shown.record.id if shown else ''}".rstrip()
 
 
 def extension_line(paths: SweepPaths, paused: int) -> str:

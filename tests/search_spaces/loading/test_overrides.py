@@ -76,6 +76,7 @@ BAD = [
         "lr is searched (small.yaml:5); use --set space.lr=0.1 to pin it",
     ),
     ("space.lrr=0.1", "space.lrr: not in the space (did you mean 'lr'?)"),
+    ("lr=0.1", "lr: unknown key (did you mean 'space.lr'?)"),
     ("budgt.trials=3", "budgt: unknown key (did you mean 'budget'?)"),
     ("budget.trial=3", "budget.trial: unknown key (did you mean 'trials'?)"),
     ("budget.trials=x", "budget.trials: must be a whole number >= 1, got 'x'"),

@@ -47,14 +47,21 @@ class Amendment:
         overrides: `a.b=c` texts that were applied.
         excluded: ids of trials that do not fit the changed space.
         trials: the number of trials before the change.
+        budget: `budget.trials` from now on; None for any number.
     """
 
     overrides: tuple[str, ...]
     excluded: tuple[str, ...]
     trials: int
+    budget: int | None = None
 
     def __str__(self) -> str:
         text = f"changed: {', '.join(self.overrides)}"
+        if self.budget is not None and self.budget < self.trials:
+            text += (
+                f"\nbudget.trials={self.budget} is less than the {self.trials} trials that it has: "
+                f"they stay, and no new one starts; --trials +N adds N"
+            )
         if not self.excluded:
             return text
         names = ", ".join(self.excluded[:10]) + ", …" * (len(self.excluded) > 10)
@@ -95,7 +102,8 @@ def amend_sweep(
         _replace_spec(paths, old, loaded)
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
-        return Amendment(texts, excluded, len(records))
+        budget = None if trials is None else loaded.spec.budget.trials
+        return Amendment(texts, excluded, len(records), budget)
 
 
 def _budget_overrides(

@@ -57,16 +57,24 @@ def current_driver(lock: Path) -> str | None:
     return f"process {held['pid']} on {held['host']}"
 
 
-def _next_fencing_number(lock: Path) -> int:
+def refuse_if_driven(lock: Path) -> None:
+    """Check that no driver runs the sweep now.
+
+    Raises:
+        UserError: a driver runs it.
+    """
     held = read_lock(lock)
-    if held is None:
-        return 1
-    if is_driver_alive(held, lambda: lock.stat().st_mtime):
+    if held is not None and is_driver_alive(held, lambda: lock.stat().st_mtime):
         raise UserError(
             f"{lock.parent}: driven by process {held['pid']} on {held['host']}; "
             f"wait for it, or end it (kill -INT {held['pid']}) and try again"
         )
-    return int(held["fence"]) + 1
+
+
+def _next_fencing_number(lock: Path) -> int:
+    refuse_if_driven(lock)
+    held = read_lock(lock)
+    return 1 if held is None else int(held["fence"]) + 1
 
 
 def this_process() -> dict[str, Any]:
