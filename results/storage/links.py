@@ -11,8 +11,8 @@ from search_spaces.errors import UserError
 def refuse_outside_links(root: Path) -> None:
     """Pass for a folder below which no link leads out of it.
 
-    A checkpoint is not entered: it is only written while it has another name, and such a link in it
-    is damage.
+    Two folders are not entered: checkpoints, which are only written while they have another name,
+    and in which such a link is damage; and `work`, in which only the user's code writes.
 
     Raises:
         UserError: there is such a link, or a folder cannot be read.
@@ -28,7 +28,8 @@ def refuse_outside_links(root: Path) -> None:
                     f"{entry.path}: is a link to {target}, outside of the sweep's folder, where "
                     "nothing is written; replace it by what it points to, or remove it"
                 )
-            if entry.is_dir(follow_symlinks=False) and folder.name != "checkpoints":
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if is_folder and folder.name != "checkpoints" and entry.name != "work":
                 pending.append(Path(entry.path))
 
 
