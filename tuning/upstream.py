@@ -30,6 +30,8 @@ PRIVATE: dict[str, str] = {
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
     "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",
     "ray._raylet:AuthenticationTokenLoader": "attribute",
+    # controller/ray_tune/cluster.py asks a cluster with a wrong token.
+    "ray._raylet:GcsClient": "attribute",
     # controller/ray_tune/local_cluster.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",

@@ -1,12 +1,18 @@
 """Which Ray clusters are joined without a token."""
 
+import os
 import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.ray_tune.cluster import check_cluster_auth
+from tuning.controller.ray_tune.cluster import accepts_any_token, check_cluster_auth
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +34,7 @@ def test_cluster_on_this_machine_needs_no_token(address: str | None) -> None:
 def test_cluster_on_another_machine_needs_a_token(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="with a token only"):
+    with pytest.raises(UserError, match="with its token only"):
         check_cluster_auth(address, insecure=False)
     check_cluster_auth(address, insecure=True)
     monkeypatch.setenv("RAY_ADDRESS", address)
@@ -40,6 +46,44 @@ def test_cluster_on_another_machine_needs_a_token(
         patch.setenv("RAY_AUTH_MODE", "disabled")
         with pytest.raises(UserError, match="set RAY_AUTH_TOKEN"):
             check_cluster_auth(address, insecure=False)
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("0123456789abcdef")
+    token = tmp_path / ".ray" / "auth_token"  # Ray makes it for a local cluster
+    token.parent.mkdir()
+    token.write_text("0123456789abcdef")
+    with pytest.raises(UserError, match="with its token only"):
+        check_cluster_auth(address, insecure=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     check_cluster_auth(address, insecure=False)
+
+
+@contextmanager
+def control_store(folder: Path, **environment: str) -> Iterator[str]:
+    """Ray's control store alone, at a free port of this machine."""
+    program = Path(str(files("ray"))) / "core/src/ray/gcs/gcs_server"
+    where = [f"--log_dir={folder}", f"--session-dir={folder}", "--node-ip-address=127.0.0.1"]
+    names = ["--session-name=s", f"--node-id={'ab' * 28}", "--config_list=e30="]
+    ports = ["--gcs_server_port=0", "--metrics-agent-port=0"]
+    with subprocess.Popen(
+        [program, *where, *names, *ports],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            deadline = time.monotonic() + 60
+            while not (port := "".join(p.read_text() for p in folder.glob("gcs_server_port*"))):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+def test_cluster_that_needs_no_token_is_recognised(tmp_path: Path) -> None:
+    with control_store(tmp_path, RAY_AUTH_MODE="disabled") as address:
+        assert accepts_any_token(address)
+    assert not accepts_any_token(address)  # it has ended
+
+
+def test_cluster_that_needs_its_token_is_recognised(tmp_path: Path) -> None:
+    with control_store(tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="ab" * 16) as address:
+        assert not accepts_any_token(address)

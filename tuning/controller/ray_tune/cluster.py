@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
 from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others, connect
 from tuning.controller.resources.placement import Node
+
+_PROBE = (
+    "import sys; from ray._raylet import GcsClient; "
+    "GcsClient(address=sys.argv[1]).internal_kv_exists(b'none', b'none', timeout=10)"
+)
+_CONNECT_S, _PROBE_S = 2.0, 30.0
 
 
 @contextmanager
@@ -32,6 +41,8 @@ def ray_cluster(
         UserError: there is no cluster at the address.
     """
     apply_settings()
+    if _has_token():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray sends it in this mode only
     import ray
 
     if ray.is_initialized():  # by the caller, who also ends it
@@ -42,6 +53,11 @@ def ray_cluster(
     with closed_to_others(logs, failed) if is_local else nullcontext() as folder:
         try:
             connect(None if is_local else chosen, folder)
+        except ray.exceptions.AuthenticationError as e:
+            raise UserError(
+                f"--address {address}: the cluster refuses the token; set RAY_AUTH_TOKEN (or "
+                "RAY_AUTH_TOKEN_PATH) as on the cluster"
+            ) from e
         except (ConnectionError, ValueError, RuntimeError) as e:
             reason = str(e).splitlines()[0] if str(e) else type(e).__name__
             raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
@@ -89,28 +105,51 @@ def check_cluster_auth(address: str | None, insecure: bool) -> None:
         insecure: accept a cluster without a token.
 
     Raises:
-        UserError: the cluster is on another machine, and there is no token.
+        UserError: the cluster is on another machine, and there is no token, or it needs none.
     """
     chosen = address or os.environ.get("RAY_ADDRESS")
     if insecure or chosen in (None, "", "auto", "local"):
         return
     host = urlsplit(chosen if "://" in chosen else f"ray://{chosen}").hostname or ""
-    if _is_this_machine(host) or _has_token():
+    if _is_this_machine(host):
         return
-    raise UserError(
-        f"--address {chosen}: a cluster on another machine is joined with a token only, because "
-        "without one anyone on the network can run code as you; set RAY_AUTH_TOKEN (or "
-        "RAY_AUTH_TOKEN_PATH) as on the cluster, or join it without a token by --insecure"
-    )
+    if not _has_token():
+        raise UserError(
+            f"--address {chosen}: a cluster on another machine is joined with its token only, "
+            "because without one anyone on the network can run code as you; set RAY_AUTH_TOKEN (or "
+            "RAY_AUTH_TOKEN_PATH) as on the cluster, or join it without a token by --insecure"
+        )
+    if "://" not in str(chosen) and accepts_any_token(str(chosen)):
+        raise UserError(
+            f"--address {chosen}: the cluster lets in every token, so anyone on the network can "
+            "run code as you; start it with RAY_AUTH_MODE=token, or join it by --insecure"
+        )
 
 
 def _has_token() -> bool:
-    """Whether there is a token in one of the places where Ray looks for it."""
+    """Whether a token is given for this cluster.
+
+    A token in `~/.ray/auth_token` is not: any program may have made it for a cluster of its own.
+    """
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return False
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(named) if named else Path.home() / ".ray" / "auth_token"
-    return bool(os.environ.get("RAY_AUTH_TOKEN")) or file.is_file()
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or (named is not None and Path(named).is_file())
+
+
+def accepts_any_token(address: str) -> bool:
+    """Whether the cluster at `host:port` answers to a wrong token. False if it does not answer."""
+    host, _, port = address.rpartition(":")
+    wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # no cluster: Ray will say so
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        # in a process of its own: Ray reads its token once
+        command = [sys.executable, "-c", _PROBE, address]
+        asked = subprocess.run(
+            command, env={**os.environ, **wrong}, capture_output=True, timeout=_PROBE_S, check=False
+        )
+        return asked.returncode == 0
+    return False
 
 
 def _is_this_machine(host: str) -> bool:
