@@ -80,6 +80,10 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_TrainingResultState": (
         "(*, version=0, checkpoint_dir_name, metrics)"
     ),
+    # launch/process_group.py lets the store of a process group listen on one address.
+    "torch.distributed.rendezvous:_create_c10d_store": (
+        "(hostname, port, rank, world_size, timeout, use_libuv=True)"
+    ),
     # launch/lane_worker.py makes a new process group over the store of the old one.
     "torch.distributed.distributed_c10d:_get_default_store": "()",
     # runtime/global_state.py restores the hooks that a trial registers for all modules and

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import ip_address
 from typing import Any
 
 from ray.exceptions import RayError
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _TorchBackend
+
+_CREATE_STORE = "_create_c10d_store"
 
 
 class ProcessGroupError(Exception):
@@ -41,6 +44,7 @@ class NodeNetworkBackend(_TorchBackend):
             ProcessGroupError: the workers cannot connect.
         """
         places = worker_group.execute(choose_interface)
+        worker_group.execute_single(0, listen_on_node_only)
         try:
             super().on_start(worker_group, backend_config)
         except RayError as e:
@@ -66,6 +70,28 @@ def choose_interface() -> str:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": not as a prefix
     return f"{address} ({os.environ.get('GLOO_SOCKET_IFNAME', 'no interface has it')})"
+
+
+def listen_on_node_only() -> None:
+    """In rank 0's worker: let its store listen on the address of its node, not on every one."""
+    rendezvous = import_module("torch.distributed.rendezvous")
+    original = rendezvous._create_c10d_store
+
+    def create(
+        host: str, port: int, rank: int, world_size: int, timeout: Any, use_libuv: bool = True
+    ) -> Any:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = None if rank else socket.create_server((host, port), family=family)
+        except OSError:  # behind NAT: the machine itself does not have the address
+            listener = None
+        if listener is None:
+            return original(host, port, rank, world_size, timeout, use_libuv)
+        store: Any = rendezvous.TCPStore
+        listen: dict[str, Any] = {"master_listen_fd": listener.detach(), "use_libuv": use_libuv}
+        return store(host, port, world_size, True, timeout, multi_tenant=True, **listen)
+
+    setattr(rendezvous, _CREATE_STORE, create)
 
 
 def interface_of(address: str) -> str | None:

@@ -37,8 +37,8 @@ def write_log(folder: Path) -> None:
 @pytest.mark.parametrize("failed", [False, True])
 def test_folder_is_private_and_removed(private_tmp: Path, tmp_path: Path, failed: bool) -> None:
     with session_folder(tmp_path / "sweep" / "logs", lambda: failed) as folder:
-        assert folder.parent == private_tmp
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert folder.parent.parent == private_tmp
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
         longest = "/session_2026-11-22_18-50-05_453417_1234567/sockets/plasma_store"
         assert len(os.fsencode(folder)) + len(longest) <= 107
         write_log(folder)
@@ -88,8 +88,9 @@ def test_folder_of_a_killed_driver_is_removed_by_the_next(
         driver.send_signal(signal.SIGKILL)
         driver.wait(60)
     assert left.is_dir()
+    assert (left.parent / "driver.lock").is_file()
     with session_folder(None, lambda: False):
-        assert not left.exists()
+        assert not left.parent.exists()
     assert other.is_dir()
     (kept,) = logs.rglob("raylet.out")
     assert SECRET not in kept.read_text()
@@ -100,4 +101,4 @@ def test_too_long_path_is_not_used(private_tmp: Path, monkeypatch: pytest.Monkey
     long.mkdir()
     monkeypatch.setenv("RAY_TMPDIR", str(long))
     with session_folder(None, lambda: False) as folder:
-        assert folder.parent == Path("/tmp")
+        assert folder.parent.parent == Path("/tmp")

@@ -19,8 +19,10 @@ from typing import IO
 from search_spaces.redaction import redact_bytes
 
 _LOCK, _LOGS = "driver.lock", "logs"
+_RAY = "r"
+"""Name of Ray's folder in ours: Ray gives its folders mode 0777."""
 _LONGEST = 43
-"""Bytes of the folder's path: Ray adds 64 to those of its sockets, and the system allows 107."""
+"""Bytes of the path of Ray's folder: Ray adds 64 for its sockets, and the system allows 107."""
 _TAIL = 256 * 1024
 """Bytes of each log that are kept: its end."""
 _MAX_LOGS, _MAX_SESSIONS = 100, 5
@@ -29,7 +31,7 @@ _MAX_LOGS, _MAX_SESSIONS = 100, 5
 
 @contextmanager
 def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Path]:
-    """Create the folder, and remove it after the block.
+    """Create the folder, and remove it after the block; yields the one in it that is for Ray.
 
     Args:
         logs: gets a folder with the ends of Ray's logs; None keeps none.
@@ -43,7 +45,7 @@ def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Pa
     with _locked(folder):
         keep = True
         try:
-            yield folder
+            yield folder / _RAY
             keep = failed()
         finally:
             if keep and logs is not None:
@@ -61,7 +63,7 @@ def _base() -> Path:
     Not `$XDG_RUNTIME_DIR`, which is removed when its user logs out.
     """
     base = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    whole = os.fsencode(base) + os.fsencode(_prefix()) + b"/12345678"
+    whole = os.fsencode(base) + os.fsencode(_prefix()) + b"12345678/" + os.fsencode(_RAY)
     return Path(base if len(whole) <= _LONGEST and Path(base).is_dir() else "/tmp")
 
 
@@ -89,7 +91,7 @@ def _remove_if_dead(folder: Path) -> None:
 
 def _keep_logs(folder: Path, logs: Path) -> None:
     """Copy the ends of the newest logs of Ray's processes, redacted."""
-    for session in folder.glob("session_2*"):
+    for session in folder.glob(f"{_RAY}/session_2*"):
         files = [p for p in (session / "logs").iterdir() if p.suffix in (".log", ".out", ".err")]
         written = [p for p in files if p.is_file() and p.stat().st_size]
         written.sort(key=lambda p: p.stat().st_mtime)
