@@ -27,4 +27,5 @@ def suggest(name: object, valid: Iterable[str]) -> str:
     """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
     names = sorted(valid)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
+    near = near or [n for n in names if len(str(name)) > 2 and n.startswith(str(name))]
     return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"

@@ -45,6 +45,8 @@ class Trainable(Generic[C]):
     Config: ClassVar[type[TrainableConfig]]
     implementation: ClassVar[tuple[str, ...]] = ()
     """Full names of the modules that hold the methods' code; imported when it is first called."""
+    metrics: ClassVar[tuple[str, ...]] = ()
+    """Names of the metrics that `train` reports; empty: unknown before a trial has reported."""
     clock: ClassVar[str] = "step"
     """The unit of `worker.report(step=)`, for messages ("step", "epoch")."""
     isolation: ClassVar[Literal["lane", "trial"]] = "lane"
@@ -104,6 +106,14 @@ class Trainable(Generic[C]):
             return []
         found = self.Config.model_validate(dict(config)).validate_workers(workers)
         return [] if found is None else [((found[0],), found[1])]
+
+    def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """`metrics`, where they depend on the configuration."""
+        return self.metrics
+
+    def code_problems(self) -> list[str]:
+        """Mistakes that a look at the source of the training code shows, a line each."""
+        return []
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """A configuration to train again under another seed, with other initial weights.

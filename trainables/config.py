@@ -76,6 +76,10 @@ class TrainableConfig(BaseModel):
         now: int = min(share, fields["micro_batch_size"] or share)
         return {"micro_batch_size": now // 2} if now > 1 else None
 
+    def missing_files(self) -> list[Problem]:
+        """Values that name files or folders which are not on this machine; by default none."""
+        return []
+
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """Check that training is the same for each of these numbers of workers.
 

@@ -91,6 +91,21 @@ class TrialJob:
         return self.retention.protected(steps, reports)
 
 
+def as_number(name: str, value: object) -> float:
+    """A reported value as a number: of Python, numpy, or a tensor with one element.
+
+    Raises:
+        TypeError: it is not a number.
+    """
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)  # type: ignore[arg-type]  # the error is what is asked for
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
+    raise TypeError(f"metric {name} is {shown} ({type(value).__name__}), which is not a number")
+
+
 class Channel(Protocol):
     """Receives the reports of rank 0: a lane's broker under Ray, the terminal in `tune trial`."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from search_spaces.errors import UserError, suggest
 from trainables.base import Trainable
 from trainables.user_code import loader
+from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.user_loop import UserLoop
 
 TRAINABLES: dict[str, str] = {
@@ -47,7 +48,7 @@ def _user_code(name: str) -> Trainable[Any]:
     _, is_class = loader.locate(name)
     if not is_class:
         return UserLoop(name)
-    own = loader.load(name)
+    own = _load_class(name)
     if not (isinstance(own, type) and issubclass(own, Trainable)):
         raise UserError(f"trainable {name}: the class does not derive from Trainable")
     made = own()
@@ -55,3 +56,14 @@ def _user_code(name: str) -> Trainable[Any]:
     if missing := [f"{method}()" for method in required if not made.offers(method)]:
         raise UserError(f"trainable {name}: the class has no {' and no '.join(missing)}")
     return made
+
+
+def _load_class(name: str) -> Any:
+    try:
+        return loader.load(name)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as e:
+        note_user_lines(e)
+        line = f"{type(e).__name__}: {e}".splitlines()[0]
+        raise UserError(f"trainable {name}: cannot be imported: {line}{user_lines(e)}") from e

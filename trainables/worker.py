@@ -15,7 +15,7 @@ from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
-from trainables.job import Answer, Channel, TrialJob
+from trainables.job import Answer, Channel, TrialJob, as_number
 from trainables.runtime.preemption import Preempted, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.watchdog import Watchdog
@@ -130,6 +130,7 @@ class Worker:
             complete.
 
         Raises:
+            TypeError: a metric is not a number.
             Preempted: a process was asked to terminate; the newest checkpoint is complete.
         """
         report = self._record(step, metrics)
@@ -186,6 +187,7 @@ class Worker:
         self.heartbeat()
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
+        metrics = {name: as_number(name, value) for name, value in metrics.items()}
         self._last_step = step
         self.saver.wait()  # the checkpoint of an earlier report comes first
         report = Report(

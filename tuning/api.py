@@ -69,7 +69,7 @@ def run(
 
     check_cluster_auth(address, insecure)
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
-    preflight(loaded)
+    preflight(loaded, files=address is None)
     source_sweeps(loaded.spec, storage or loaded.spec.storage)
     paths = create_sweep(loaded, name, storage)
     try:
@@ -85,6 +85,7 @@ def resume(
     trials: str | None = None,
     time: str | None = None,
     overrides: Sequence[str] = (),
+    retry_failed: bool = False,
     storage: str | None = None,
     address: str | None = None,
     insecure: bool = False,
@@ -99,6 +100,7 @@ def resume(
         trials: trials in all, or `+20` for 20 more.
         time: wall-clock time in all, or `+2h` for two hours more.
         overrides: `a.b=c` texts, which change the sweep permanently.
+        retry_failed: also run failed trials again, after their code was mended.
         trust: resume a sweep that another user made; or a function that is asked, with a question.
         storage, address, insecure, observers, interrupt: see `run`.
 
@@ -122,7 +124,7 @@ def resume(
     paths = find_sweep(found, storage, writes=True)
     refuse_if_driven(paths.lock)
     require_trust(paths, trust)
-    if changed := amend_sweep(paths, trials, time, overrides):
+    if changed := amend_sweep(paths, trials, time, overrides, retry_failed=retry_failed):
         Observers(observers).message(str(changed))
     return _run(paths, choose_scheduler(read_spec(paths)), address, observers, interrupt)
 

@@ -28,6 +28,7 @@ class TrialSummary:
             not finite (the model diverged).
         best_value: the best finite value by mode, at `best_step`; None if there is none.
         step: of the newest report; 0 without reports.
+        without_metric: number of its reports that lack the metric.
         mean: over the values of all seeds, if its configuration has several.
         half_width: half the width of the 95 % t-interval of the mean.
         seeds: number of seeds with a value.
@@ -41,6 +42,7 @@ class TrialSummary:
     best_step: int | None
     step: int
     reports: int
+    without_metric: int = 0
     mean: float | None = None
     half_width: float | None = None
     seeds: int = 1
@@ -63,6 +65,7 @@ def summarize(
         best_step=best[1],
         step=reports[-1].step if reports else 0,
         reports=len(reports),
+        without_metric=len(reports) - len(points),
         values={name: v for r in reports for name, v in r.metrics.items()},
     )
 

@@ -64,6 +64,12 @@ _DIED = (
     r"|RayActorError|WorkerHealthCheck\w+Error|the workers left|driving process died"
     r"|Connection closed by peer"
 )
+_CERTAIN = (
+    r"\b(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|NameError):"
+    r"|TypeError: .*(missing \d+ required|positional arguments? but|unexpected keyword argument)"
+    r"|TypeError: metric .* which is not a number"
+)
+"""Mistakes in the code, which a retry repeats for certain."""
 _HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
 """First line of the stacks that faulthandler writes after `failure.hang_timeout`."""
 
@@ -80,6 +86,7 @@ _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
         Cause.INFRASTRUCTURE,
     ),
     (r"\bUserError:", Remedy.FAIL_TRIAL, Cause.BUG),
+    (_CERTAIN, Remedy.FAIL_TRIAL, Cause.BUG),
     (r"device-side assert", Remedy.RETRY_ELSEWHERE, Cause.BUG),
     (
         r"\bECC\b|AcceleratorError|NVLink|fallen off the bus|\bXid\b|unspecified launch failure",
@@ -137,3 +144,17 @@ def _died(error: str, log: str, on_oom: Remedy) -> Failure:
 def signature(error: str) -> str:
     """The error without numbers, addresses and ids, which differ between occurrences."""
     return re.sub(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", "#", error)
+
+
+_RAISED = re.compile(r"^(?:rank \d+: )?(\w+): .* \((?:[^()]*, )?([^(),]+:\d+)\)$")
+"""An error that names the user's line which raised it; see `trainables.user_code.frames`."""
+
+
+def same_cause(error: str, other: str) -> bool:
+    """Whether two errors are of one class and from one line of the user's code; if such a line is
+    not known, whether they differ in numbers only.
+    """
+    raised, other_raised = _RAISED.search(error), _RAISED.search(other)
+    if raised and other_raised:
+        return raised.groups() == other_raised.groups()
+    return signature(error) == signature(other)

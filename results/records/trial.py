@@ -174,6 +174,21 @@ class TrialRecord(_Model):
         return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
 
     @property
+    def last_failure(self) -> Attempt | None:
+        """The newest attempt that failed; None if none did."""
+        return next((a for a in reversed(self.attempts) if a.error is not None), None)
+
+    @property
+    def last_error(self) -> str:
+        """Its error; else why the trial ended."""
+        return (self.last_failure and self.last_failure.error) or self.reason
+
+    @property
+    def may_be_retried(self) -> bool:
+        """Whether it failed for another reason than its configuration."""
+        return self.state is TrialState.FAILED and not self.config_failed
+
+    @property
     def seconds(self) -> float:
         """Seconds spent in attempts, the running one included."""
         return sum(a.seconds for a in self.attempts)

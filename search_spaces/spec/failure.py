@@ -26,6 +26,12 @@ class FailureSpec(Section):
     max_infrastructure: int = Field(
         5, ge=0, description="New attempts after the loss of a process or a machine (attempts)."
     )
+    stop_after_same: int | None = Field(
+        3,
+        ge=0,
+        description="Trials that fail in the same way, before any trial has a value, after which "
+        "the session ends; 0 or null: never.",
+    )
     on_oom: Literal["shrink", "infeasible", "fail_trial"] = Field(
         "shrink",
         description="When memory is exhausted; shrink: half the micro-batch, the same batch.",

@@ -149,7 +149,9 @@ def test_repeated_error_ends_the_trial(sweep: Sweep) -> None:
     record = sweep.trials["is_poison"]
     assert record.state is TrialState.FAILED
     assert re.fullmatch(
-        r"rank \d: ValueError: bad shape \d+ of \*\*\* \(the same error 2 times\)", record.reason
+        r"rank \d: ValueError: bad shape \d+ of \*\*\* "
+        r"\(stepping.py:\d+, faulty.py:\d+, faulty.py:\d+\) \(the same error 2 times\)",
+        record.reason,
     )
     log = sweep.tune.paths("faulty").trial(record.id).log(2, 0)
     assert str(log) in sweep.out

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from trainables.config import TrainableConfig
+from trainables.config import Problem, TrainableConfig
 
 STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
@@ -151,6 +152,17 @@ class CausalLMConfig(TrainableConfig):
         block = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.mlp_size
         norms = (2 * self.num_layers + 1) * self.hidden_size
         return self.vocab_size * self.hidden_size + self.num_layers * block + norms
+
+    def missing_files(self) -> list[Problem]:
+        """Globs without a match, and the folder of a pretrained model."""
+        found: list[Problem] = []
+        for pattern in self.data.paths:
+            if next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), None) is None:
+                found.append((("data", "paths"), f"no file matches {pattern} (from {Path.cwd()})"))
+        name = self.model_name_or_path or ""
+        if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
+            found.append((("model_name_or_path",), f"no such folder: {name} (from {Path.cwd()})"))
+        return found
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -15,5 +15,6 @@ class Digits(Trainable[DigitsConfig]):
         "trainables.digits.export",
         "trainables.digits.client",
     )
+    metrics = ("accuracy", "loss", "train_loss")
     clock = "epoch"
     elastic = True

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from trainables.config import TrainableConfig, explain
+from trainables.config import Problem, TrainableConfig, explain
 
 SERVER_RATES = {
     "fedavg": 1.0,
@@ -100,6 +100,10 @@ class FederatedConfig(TrainableConfig):
         """Weights of the task's model."""
         found: int | None = getattr(self.inner, "num_parameters", None)
         return found
+
+    def missing_files(self) -> list[Problem]:
+        """Those of the task."""
+        return [(("client", *path), problem) for path, problem in self.inner.missing_files()]
 
     @property
     def rate(self) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from trainables.base import Trainable
 from trainables.federated.config import FederatedConfig
 
@@ -14,5 +17,13 @@ class Federated(Trainable[FederatedConfig]):
         "trainables.federated.loop",
         "trainables.federated.task",
     )
+    metrics = ("train_loss", "clients")
     clock = "round"
     elastic = True
+
+    def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Those of the task, and of a round; see the base class."""
+        from trainables.registry import resolve
+
+        task = resolve(config.get("task", FederatedConfig.model_fields["task"].default))
+        return tuple({**dict.fromkeys(task.metrics), **dict.fromkeys(self.metrics)})

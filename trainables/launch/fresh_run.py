@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ray.train import CheckpointConfig, UserCallback
 from results.records.reports import Report, ReportWriter, read_reports
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
-from trainables.job import TrialJob
+from trainables.job import TrialJob, as_number
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import (
@@ -95,7 +96,7 @@ class ForwardReports(UserCallback):
             return
         reported = metrics[0]
         self._step = int(reported.get(self._job.time_attr, self._step + 1))
-        numbers = {k: float(v) for k, v in reported.items() if isinstance(v, int | float)}
+        numbers = dict(_numbers(reported, self._job.retention.metric))
         report = Report(
             step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
         )
@@ -115,6 +116,16 @@ class ForwardReports(UserCallback):
 
         self._hashing = threading.Thread(target=hash_files, name="hash", daemon=True)
         self._hashing.start()
+
+
+def _numbers(reported: dict[str, Any], metric: str) -> Iterator[tuple[str, float]]:
+    """The reported numbers; a loop may report other values too, but not as the sweep's metric."""
+    for name, value in reported.items():
+        try:
+            yield name, as_number(name, value)
+        except TypeError:
+            if name == metric:
+                raise
 
 
 class FreshRun:

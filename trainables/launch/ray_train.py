@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from results.records.machines import Machine
 from search_spaces.redaction import redact
 from trainables.runtime.gpu_share import BACKEND, is_shared
+from trainables.user_code.frames import user_lines
 
 if TYPE_CHECKING:
     from ray.train import RunConfig
@@ -151,11 +152,14 @@ def describe_failure(error: BaseException) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """An exception's class and the first line of its message, redacted; the log has the rest."""
+    """An exception's class, the first line of its message, redacted, and the user's lines; the log
+    has the rest.
+    """
     lines = str(error).splitlines()
     message = next((line for line in lines if line.strip()), repr(error)).strip()
     line = redact(f"{type(error).__name__}: {message}")
-    return line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"
+    line = line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"
+    return line + user_lines(error)
 
 
 def without_secrets(error: Exception) -> Exception:

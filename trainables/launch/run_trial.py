@@ -16,6 +16,7 @@ from trainables.job import Channel, TrialJob
 from trainables.registry import resolve
 from trainables.runtime.preemption import install_sigterm_handler
 from trainables.runtime.seeding import isolated_rng
+from trainables.user_code.frames import note_user_lines
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ def run_local(job: TrialJob, channel: Channel) -> None:
 def output_to(log: Path) -> Iterator[None]:
     """Redirect this process's stdout and stderr, also of C++ libraries, to a file in this block.
 
-    An exception that leaves the block is written to the file with its traceback. Secrets are
-    replaced on the way to the file.
+    An exception that leaves the block is written to the file with its traceback, and keeps the
+    user's lines in it as a note. Secrets are replaced on the way to the file.
     """
     os.umask(0o077)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -95,8 +96,9 @@ def output_to(log: Path) -> Iterator[None]:
             for fd in (1, 2):
                 os.dup2(output, fd)
             yield
-        except BaseException:
+        except BaseException as e:
             os.write(output, traceback.format_exc().encode())
+            note_user_lines(e)
             raise
         finally:
             sys.stdout.flush()

@@ -37,8 +37,8 @@ def locate(name: str) -> tuple[Path, bool]:
     Raises:
         UserError: the file, the module or the function is not there.
     """
-    where, _, target = name.rpartition(":")
-    path, tree = _parse(name, where)
+    target = name.rpartition(":")[2]
+    path, tree = parse(name)
     names = list(_top_level(tree.body))
     if target not in names:
         functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
@@ -82,7 +82,13 @@ def load(name: str) -> Loop:
     return loop  # type: ignore[no-any-return]  # callable() does not say of what
 
 
-def _parse(name: str, where: str) -> tuple[Path, ast.Module]:
+def parse(name: str) -> tuple[Path, ast.Module]:
+    """The source file of a name, and its syntax tree.
+
+    Raises:
+        UserError: the file or the module is not there, or has a syntax error.
+    """
+    where = name.rpartition(":")[0]
     path = _script(where) if _is_script(where) else _module_file(where)
     try:
         return path, ast.parse(path.read_bytes(), filename=str(path))

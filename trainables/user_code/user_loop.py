@@ -12,6 +12,7 @@ from trainables.base import Trainable
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
+from trainables.user_code.loop_source import loop_problems
 
 
 class UncheckedConfig(TrainableConfig):
@@ -49,6 +50,10 @@ class UserLoop(Trainable[UncheckedConfig]):
         """A loop reads its world size once; see the base class."""
         problem = f"a {self.kind} cannot change its number of workers; give one number"
         return [((), problem)] if len(workers) > 1 else []
+
+    def code_problems(self) -> list[str]:
+        """A wrong signature, and reports to Ray Tune; see the base class."""
+        return loop_problems(self.name)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The loop reads `config["seed"]`; see the base class."""

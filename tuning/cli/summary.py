@@ -15,7 +15,8 @@ from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import rank_candidates, select_winner
 from results.paths import LINEAGE, SweepPaths
-from results.records.trial import TrialState
+from results.records.failures import same_cause
+from results.records.trial import TrialRecord, TrialState
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
@@ -102,11 +103,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if reasons:
         counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
         yield f"stopped early: {counts}"
-    for entry in board:
-        if entry.record.state is TrialState.FAILED:
-            log = run.paths.trial(entry.record.id).log(len(entry.record.attempts), 0)
-            detail = f" {entry.record.id}: {entry.record.reason}; log {log}"
-            yield Text.assemble(("failed", "red"), detail)
+    yield from failure_lines(run.paths, board)
     if not run.interrupted and (limit := run.limit):
         cost = total_cost(run.records.values())
         yield f"ended by {limit.summary}; spent {cost}"
@@ -119,12 +116,31 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
         yield Text(run.problem, style="yellow")
 
 
+def failure_lines(paths: SweepPaths, board: Sequence[TrialSummary]) -> Iterator[Text]:
+    """One line for each cause of failed trials, and one if some reports lack the metric."""
+    groups: list[list[TrialRecord]] = []
+    for record in (e.record for e in board if e.record.state is TrialState.FAILED):
+        alike = (g for g in groups if same_cause(g[0].last_error, record.last_error))
+        if (group := next(alike, None)) is None:
+            groups.append(group := [])
+        group.append(record)
+    for group in groups:
+        first, names = group[0], ", ".join(r.id for r in group[:5]) + ", …" * (len(group) > 5)
+        which = f"{len(group)} trials ({names})" if len(group) > 1 else first.id
+        log = paths.trial(first.id).log(len(first.attempts), 0)
+        yield Text.assemble(("failed", "red"), f" {which}: {first.reason}; log {log}")
+    if gaps := [e for e in board if 0 < e.without_metric < e.reports]:
+        gap, more = gaps[0], f" (also {len(gaps) - 1} other trials)" * (len(gaps) > 1)
+        detail = f"{gap.without_metric} of {gap.reports} reports of {gap.record.id}"
+        yield Text(f"{detail} lack the metric, and do not count{more}", style="yellow")
+
+
 def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:
     """The next commands to try: only those that work on this sweep."""
     name, spec = sweep_argument(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")
     if run.interrupted:
-        yield f"stopped; continue with: tune resume {name}"
+        yield f"stopped; continue with: tune resume {name}{run.resume_options}"
         return
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
@@ -137,6 +153,9 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):
         yield extension_line(run.paths, paused)
+    if failed := sum(e.record.may_be_retried for e in board):
+        which = "a failed trial" if failed == 1 else f"{failed} failed trials"
+        yield f"try again  tune resume {name} --retry-failed  ({which}, once the code is mended)"
     shown = best or next(iter(board), None)
     yield f"inspect    tune show {name} {shown.record.id if shown else ''}".rstrip()
 

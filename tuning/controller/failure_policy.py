@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.failures import Cause, Failure, Remedy, classify, signature
+from results.records.failures import (
+    Cause,
+    Failure,
+    Remedy,
+    classify,
+    same_cause,
+    signature,
+)
 from results.records.machines import Machine
+from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
+from search_spaces.errors import suggest
 from search_spaces.spec.sweep import FailureSpec, SweepSpec
 from trainables.registry import resolve
 
@@ -68,12 +77,56 @@ class FailurePolicy:
         checked = resolve(self._spec.trainable).Config.model_validate(config)
         return checked.halve_micro_batch(record.attempts[-1].workers)
 
-    def reason_to_fail(self, failure: Failure, attempts: Sequence[Attempt]) -> str | None:
+    def lacks_metric(self, report: Report) -> bool:
+        """Whether a trial ends for a first report without the metric."""
+        return self._spec.metric not in report.metrics and bool(self._spec.failure.stop_after_same)
+
+    def describe_missing(self, fault: str, reported: Collection[str]) -> str:
+        """One line on a trial without a value of the metric.
+
+        Args:
+            fault: words before the name of the metric.
+            reported: names of the metrics that the trial has.
+        """
+        metric, trainable = self._spec.metric, resolve(self._spec.trainable)
+        if reported:
+            return f"{fault} {metric}{suggest(metric, reported)}"
+        advice = "; a Ray Train loop calls ray.train.report" * trainable.uses_ray_train
+        return f"{fault} {metric}; it reported nothing{advice}"
+
+    def failed_alike(self, error: str, records: Iterable[TrialRecord]) -> tuple[str, ...]:
+        """Ids of the trials whose code failed last in the same way, none of which has a value.
+
+        Args:
+            error: of a trial, one line.
+            records: of all trials, while none has a value.
+
+        Returns:
+            An empty tuple with `failure.stop_after_same: 0`.
+        """
+        if not self._spec.failure.stop_after_same:
+            return ()
+        last = {r.id: r.last_failure for r in records}
+        return tuple(i for i, a in last.items() if a and _is_of_code(a, error))
+
+    def reason_to_end(self, alike: Sequence[str], error: str) -> str | None:
+        """The reason why the session ends, in one line, if that many trials failed alike."""
+        limit = self._spec.failure.stop_after_same
+        if not limit or len(alike) < limit:
+            return None
+        names = f"{', '.join(alike[:-1])} and {alike[-1]}" if len(alike) > 1 else alike[0]
+        return f"{names} failed in the same way, and no trial has a value: {error}"
+
+    def reason_to_fail(
+        self, failure: Failure, attempts: Sequence[Attempt], alike: Sequence[str] = ()
+    ) -> str | None:
         """The reason why a trial fails, in one line; None if it gets another attempt.
 
         Args:
             failure: of the last attempt, whose record has it.
             attempts: of the trial.
+            alike: trials that failed in the same way, this one included: with another one it is
+                not tried again.
         """
         remedy = failure.remedy
         if remedy in (Remedy.SHRINK, Remedy.STOP_SWEEP):
@@ -83,6 +136,8 @@ class FailurePolicy:
             return failure.error
         if not remedy.tries_again:
             return f"{remedy}: {failure.error}"
+        if len(alike) > 1:
+            return failure.error
         same = [a for a in attempts if a.cause is failure.cause and a.remedy is not Remedy.SHRINK]
         limit = _limit(self._spec.failure, failure.cause)
         return None if limit is None or len(same) <= limit else _too_many(failure, same)
@@ -92,6 +147,12 @@ def count_remedies(records: Iterable[TrialRecord]) -> dict[str, int]:
     """Number of failures with each remedy in a sweep, the most frequent first."""
     remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
     return dict(remedies.most_common())
+
+
+def _is_of_code(attempt: Attempt, error: str) -> bool:
+    """Whether the code failed before the first value, with the same error."""
+    of_code = attempt.cause is Cause.BUG and attempt.remedy in (Remedy.RETRY, Remedy.FAIL_TRIAL)
+    return of_code and attempt.step is None and same_cause(attempt.error or "", error)
 
 
 def _charge_repeated_loss(

@@ -11,7 +11,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.normal import SPREAD
 from search_spaces.domains.sampling import draw, draw_value
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, suggest
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
@@ -23,8 +23,12 @@ _MAX_DRAWS = 1000
 """Draws until the search for a configuration that satisfies the constraints ends."""
 
 
-def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
+def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any]]:
     """Sample configurations and check each against the trainable.
+
+    Args:
+        loaded: the sweep file.
+        files: whether the trials run on this machine, which must have the files of their data.
 
     Returns:
         The sampled parameters.
@@ -38,7 +42,8 @@ def preflight(loaded: LoadedSweep) -> list[dict[str, Any]]:
             *_secrets(spec),
             *_population_problems(spec),
             *_worker_problems(spec, sampled),
-            *_config_problems(spec, sampled),
+            *_config_problems(spec, sampled, files),
+            *_code_problems(spec, sampled),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
@@ -92,7 +97,21 @@ def _worker_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tup
     return list(seen.items())
 
 
-def _config_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+def _code_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Mistakes in the training code, and metrics that it does not report."""
+    trainable = resolve(spec.trainable)
+    found: list[tuple[KeyPath, str]] = [(("trainable",), p) for p in trainable.code_problems()]
+    reported = {m for s in sampled for m in trainable.reported_metrics(spec.nest(s))}
+    missing = [o.metric for o in spec.objectives if o.metric not in reported]
+    for name in missing if reported else ():
+        problem = f"{spec.trainable} does not report '{name}'{suggest(name, reported)}"
+        found.append((("metric",), problem))
+    return found
+
+
+def _config_problems(
+    spec: SweepSpec, sampled: list[dict[str, Any]], files: bool
+) -> list[tuple[KeyPath, str]]:
     """Every mistake once, by its place in the file.
 
     If a range breaks a rule, the message has one value: the bound, as written in the file.
@@ -101,7 +120,10 @@ def _config_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tup
     model = resolve(spec.trainable).Config
     for params in reversed(sampled):
         config = spec.nest(params)
-        for path, problem in model.problems(config):
+        problems = model.problems(config)
+        if files and not problems:
+            problems = model.model_validate(config).missing_files()
+        for path, problem in problems:
             place, leaf = _locate(spec, path or _first_named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]

@@ -6,7 +6,7 @@ Knows nothing of Ray: `tuning.controller.ray_tune` drives it, and tests run it w
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
@@ -49,6 +49,7 @@ class SweepController:
         interrupted: nothing more is proposed or retried.
         gave_up: the session ended because no trial can run on the cluster now.
         problem: an error outside of the trials, one line for the summary.
+        resume_options: of the `tune resume` that continues after the session gave up.
         repaired: one line per repair of the folder.
     """
 
@@ -71,6 +72,7 @@ class SweepController:
         self.reuse = TrialCache(())
         self.interrupted = self.gave_up = False
         self.problem: str | None = None
+        self.resume_options = ""
         self.repaired: list[str] = []
         self._cache, self._mirror = cache, mirror
         self._started = time.monotonic() - spent_s
@@ -135,11 +137,15 @@ class SweepController:
         """Record a report and decide; unless it is CONTINUE, the trial's record says so already."""
         if not self.queue.is_running(trial_id):
             return Decision.STOP
+        first = not self.table.reported_metrics(trial_id)
         self.table.add_report(trial_id, report)
         record = self.records[trial_id]
         self.observers.trial_reported(record, report)
         if (fault := self.scheduler.divergence(report)) is not None:
-            self.lifecycle.fail_diverged(trial_id, fault, report.step)
+            self.lifecycle.fail(trial_id, fault, Remedy.DIVERGED, report.step)
+            return Decision.STOP
+        if first and self.failures.lacks_metric(report) and not self.table.has_value:
+            self._fail_without_value(trial_id, "its first report lacks", report.step)
             return Decision.STOP
         return self.carry_out(trial_id, report.step, self.scheduler.decide(record, report))
 
@@ -175,8 +181,29 @@ class SweepController:
         """The code of a trial returned by itself."""
         if self.queue.is_moving(trial_id):
             self.lifecycle.move(trial_id)
-        elif self.queue.is_running(trial_id):
+        elif not self.queue.is_running(trial_id):
+            return
+        elif self.table.last_step(trial_id) is None:
+            self._fail_without_value(trial_id, "never reported", None)
+        else:
             self.lifecycle.complete(trial_id)
+
+    def _fail_without_value(self, trial_id: str, fault: str, step: int | None) -> None:
+        """End a trial that did not report the metric; a retry would not either."""
+        error = self.failures.describe_missing(fault, self.table.reported_metrics(trial_id))
+        self.lifecycle.fail(trial_id, error, Remedy.FAIL_TRIAL, step)
+        self._end_if_all_fail_alike(self._failed_alike(error), error)
+
+    def _failed_alike(self, error: str) -> tuple[str, ...]:
+        """Trials that failed in the same way, while no trial has a value."""
+        if self.table.has_value:
+            return ()
+        return self.failures.failed_alike(error, self.records.values())
+
+    def _end_if_all_fail_alike(self, alike: Sequence[str], error: str) -> None:
+        if (problem := self.failures.reason_to_end(alike, error)) is not None:
+            self.give_up(problem)
+            self.resume_options = " --retry-failed"
 
     def on_failed(
         self,
@@ -208,9 +235,11 @@ class SweepController:
         if failure is None:
             self.lifecycle.retry(trial_id)
             return None
-        reason = self.failures.reason_to_fail(failure, record.attempts)
+        alike = self._failed_alike(failure.error)
+        reason = self.failures.reason_to_fail(failure, record.attempts, alike)
         if reason is not None:
             self.lifecycle.finish(trial_id, TrialState.FAILED, reason, step)
+            self._end_if_all_fail_alike(alike, failure.error)
             return failure.remedy
         if failure.remedy is Remedy.SHRINK:
             self.table.save(self.failures.shrunk_record(record))

@@ -7,7 +7,6 @@ from results.analysis.replicates import Curve, combined_record, mean_curve, mean
 from results.records.failures import Cause, Failure, Remedy
 from results.records.trial import TrialRecord, TrialState
 from results.storage.fault_injection import fault_point
-from search_spaces.errors import suggest
 from tuning.controller.attempts import begin_attempt, end_attempt
 from tuning.controller.events import Observers
 from tuning.controller.resources.budget import USER_STOP
@@ -122,13 +121,9 @@ class TrialLifecycle:
         self.finish(trial_id, TrialState.STOPPED, USER_STOP.stop_reason, step)
 
     def complete(self, trial_id: str) -> None:
-        """End a trial whose code returned; it has failed if it never reported the metric."""
-        if (step := self._table.last_step(trial_id)) is not None:
-            self.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
-            return
-        metric, reported = self._table.spec.metric, self._table.reported_metrics(trial_id)
-        hint = suggest(metric, reported) if reported else "; it reported nothing"
-        self.finish(trial_id, TrialState.FAILED, f"never reported {metric}{hint}", None)
+        """End a trial whose code returned, after a report of the metric."""
+        step = self._table.last_step(trial_id)
+        self.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
 
     def record_leak(self, key: str, description: str) -> None:
         """Record that an attempt (`TrialJob.key`) left memory behind; its lane was replaced."""
@@ -140,12 +135,12 @@ class TrialLifecycle:
         )
         self._table.save(record.model_copy(update={"attempts": attempts}))
 
-    def fail_diverged(self, trial_id: str, fault: str, step: int) -> None:
-        """End a trial whose report shows that the model diverged."""
-        failure = Failure(fault, Remedy.DIVERGED, Cause.BUG)
-        record = self._table.records[trial_id]
-        self._table.save(end_attempt(record, failure, step=self._table.last_step(trial_id)))
-        self.finish(trial_id, TrialState.FAILED, f"diverged: {fault}", step)
+    def fail(self, trial_id: str, error: str, remedy: Remedy, step: int | None) -> None:
+        """End a trial for what it reported, or did not report, up to a step."""
+        record, last_step = self._table.records[trial_id], self._table.last_step(trial_id)
+        self._table.save(end_attempt(record, Failure(error, remedy, Cause.BUG), step=last_step))
+        reason = f"{remedy}: {error}" if remedy is Remedy.DIVERGED else error
+        self.finish(trial_id, TrialState.FAILED, reason, step)
 
     def release(self) -> None:
         """The session ends: record running trials as unfinished.

@@ -6,7 +6,14 @@ import math
 
 from results.analysis.replicates import Curve, ReplicateGroups
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialRecord, read_reports, read_trials, write_trial
+from results.records.trial import (
+    Report,
+    TrialRecord,
+    TrialState,
+    read_reports,
+    read_trials,
+    write_trial,
+)
 from results.storage.fencing import Fence, NullFence
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next_attempts, count_reports
@@ -78,6 +85,17 @@ class TrialTable:
     def curve(self, trial_id: str) -> Curve:
         """Step and value of each report with a finite value of the first objective."""
         return self._curves[trial_id]
+
+    @property
+    def has_value(self) -> bool:
+        """Whether a trial reported a finite value of the first objective."""
+        return any(self._curves.values())
+
+    @property
+    def has_result(self) -> bool:
+        """Whether a trial that did not fail has such a value."""
+        failed = TrialState.FAILED
+        return any(c and self.records[i].state is not failed for i, c in self._curves.items())
 
     def last_step(self, trial_id: str) -> int | None:
         """The last step of the curve; None if there is none."""

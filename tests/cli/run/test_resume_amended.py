@@ -13,7 +13,7 @@ from results.records.trial import TrialRecord, TrialState, read_trials
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
-from tests.tuning.simulate import finish, make_spec, open_run, train
+from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.compatibility import compatible_params
@@ -189,3 +189,36 @@ def test_new_parameter_keeps_the_evidence_of_the_others(mine: Mine) -> None:
     finish(run)
     assert all("new" in r.params for r in read_trials(paths)[12:])
     assert sum(t.state.is_finished() for t in run.study.trials) == 15
+
+
+def test_retry_failed_runs_failed_trials_again(tune: Tune, mine: Mine) -> None:
+    paths = mine(done=False)
+    run = open_run(paths.root, load_sweep(paths.spec).spec)
+    code, config = "rank 0: NameError: x (loop.py:1)", "rank 0: FloatingPointError: inf"
+    for error in (code, config, code, config):
+        run.on_failed(next_job(run).trial_id, error)
+    run.release()
+    before = [r.params for r in run.records.values()]
+    changed = amend_sweep(paths, None, None, (), retry_failed=True)
+    assert str(changed) == "failed trials that run again: t0000, t0002"
+    mended = open_run(paths.root, load_sweep(paths.spec).spec)
+    finish(mended)
+    records = list(mended.records.values())
+    assert [r.params for r in records][:4] == before
+    assert [r.id for r in records if r.state is TrialState.FAILED] == ["t0001", "t0003"]
+    assert [len(r.attempts) for r in records] == [2, 1, 2, 1, 1, 1]
+    assert {t.state.name for t in mended.study.trials} == {"COMPLETE", "PRUNED"}
+    assert "no trial of mine can be tried again" in tune.refused("resume", "mine", "--retry-failed")
+
+
+def test_exit_code_is_1_if_no_trial_has_a_value(tune: Tune, mine: Mine) -> None:
+    paths = mine(done=False, budget={"trials": 2})
+    run = open_run(paths.root, load_sweep(paths.spec).spec)
+    for _ in range(2):
+        run.on_failed(next_job(run).trial_id, "rank 0: NameError: x (loop.py:1)")
+    said = tune("resume", "mine", code=1)
+    assert "failed 2 trials (t0000, t0001): rank 0: NameError: x (loop.py:1); log " in said.out
+    assert "try again  tune resume mine --retry-failed  (2 failed trials" in said.out
+    assert "failed 2 trials (t0000, t0001)" in tune("show", "mine").out
+    mine("well")
+    tune("resume", "well")

@@ -167,3 +167,70 @@ def test_blamed_machine_is_of_the_rank_that_failed(
     run.on_failed(job.trial_id, error, machines=machines)
     record = read_trial(job.paths)
     assert [m.id for m in record.excluded_machines] == blamed
+
+
+DIVERGED = "rank 0: FloatingPointError: inf"
+BROKEN = "rank 0: ModuleNotFoundError: No module named 'x' (train.py:3)"
+
+
+def test_three_trials_that_fail_alike_end_the_session(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s")
+    for at in range(3):
+        error = f"rank {at % 2}: ValueError: bad value {at} of file_{at} (train.py:9, data.py:7)"
+        trial = fail(run, error, 1)
+        if at == 0:  # no other trial has failed yet
+            assert fail(run, "rank 0: ValueError: x (train.py:9, data.py:8)", 1) == trial
+            assert fail(run, error, 1) == trial
+    assert [len(r.attempts) for r in run.records.values()] == [3, 1, 1]
+    assert {r.state for r in run.records.values()} == {TrialState.FAILED}
+    assert run.gave_up
+    assert (run.problem or "").startswith("t0000, t0001 and t0002 failed in the same way")
+    assert run.next_trial() is None
+    again = open_run(tmp_path / "s")  # the code was not mended: one more trial shows it
+    again.on_failed(next_job(again).trial_id, error)
+    assert again.gave_up
+
+
+def test_certain_mistake_in_the_code_is_not_tried_again(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s")
+    for error in (
+        BROKEN,
+        "rank 1: TypeError: train() missing 1 required positional argument: 'worker'",
+        "rank 0: TypeError: metric loss is 'good' (str), which is not a number (train.py:5)",
+    ):
+        trial = next_job(run).trial_id
+        assert run.on_failed(trial, error) is Remedy.FAIL_TRIAL
+        assert run.records[trial].reason == error
+    assert not run.gave_up
+
+
+@pytest.mark.parametrize("error", [DIED, PREEMPTED, OOM, DIVERGED])
+def test_failures_of_machines_and_configurations_do_not_end_the_session(
+    tmp_path: Path, error: str
+) -> None:
+    limits = {"max_infrastructure": 0, "on_oom": "infeasible"}
+    run = open_run(tmp_path / "s", make_spec(failure=limits))
+    started = [next_job(run) for _ in range(4)]
+    for job in started:
+        run.on_failed(job.trial_id, error)
+    assert not run.gave_up
+
+
+def test_trials_after_the_first_value_do_not_end_the_session(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "s")
+    started = [next_job(run) for _ in range(5)]
+    train(run, started[0], upto=1)
+    for job in started[1:]:
+        run.on_failed(job.trial_id, BROKEN)
+    assert not run.gave_up
+    assert run.table.has_result
+    assert run.on_failed(started[0].trial_id, BROKEN) is Remedy.FAIL_TRIAL
+    assert (run.table.has_value, run.table.has_result) == (True, False)
+
+
+@pytest.mark.parametrize("never", [0, None])
+def test_stop_after_same_can_be_turned_off(tmp_path: Path, never: int | None) -> None:
+    run = open_run(tmp_path / "s", make_spec(failure={"stop_after_same": never}))
+    for _ in range(5):
+        run.on_failed(next_job(run).trial_id, BROKEN)
+    assert not run.gave_up

@@ -136,8 +136,25 @@ def test_metric_that_is_not_finite_fails_the_trial(run, bad):
     assert len(run.records) == 6
 
 
-def test_missing_metric_fails_the_trial(tmp_path):
+def test_missing_metric_fails_the_trial_at_its_first_report(tmp_path):
     run = open_run(tmp_path / "s", make_spec(metric="los"))
+    for _ in range(3):
+        assert not run.gave_up
+        job = run.next_trial()
+        assert train(run, job) is Decision.STOP
+        assert run.table.reported_metrics(job.trial_id) == {"loss", "size"}
+    record = run.records[job.trial_id]
+    assert (record.state, record.end_step) == (TrialState.FAILED, 1)
+    assert record.reason == "its first report lacks los (did you mean 'loss'?)"
+    assert run.problem == (
+        f"t0000, t0001 and t0002 failed in the same way, and no trial has a value: {record.reason}"
+    )
+    assert run.next_trial() is None
+
+
+def test_trial_that_never_reports_the_metric_fails_at_its_end(tmp_path):
+    spec = make_spec(metric="los", failure={"stop_after_same": None})
+    run = open_run(tmp_path / "s", spec)
     job = run.next_trial()
     assert train(run, job) is Decision.CONTINUE
     run.on_ended(job.trial_id)

@@ -105,7 +105,7 @@ class TestConformance:
         assert len({str(j.config) for j in jobs}) == 6
 
     def test_search_survives_failures_and_missing_values(self, tmp_path, name):
-        run = open_run(tmp_path, self.spec(name, failure={"max_retries": 0}))
+        run = open_run(tmp_path, self.spec(name, failure={"max_retries": 0, "stop_after_same": 0}))
         for _ in range(3):
             run.on_failed(run.next_trial().trial_id, "boom")
         for _ in range(2):

@@ -39,7 +39,7 @@ def plan(
     check_cluster_auth(address, insecure)
     loaded = load_sweep(file, set_)
     spec = loaded.spec
-    sampled = preflight(loaded)
+    sampled = preflight(loaded, files=address is None)
     notes = [*rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     console, title = make_console(), f": {spec.trainable}, {objectives}"

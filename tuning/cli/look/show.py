@@ -44,7 +44,7 @@ def show(
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import read_leaderboard
     from tuning.cli.look.family_tree import family_tree
-    from tuning.cli.summary import leaderboard_table, leaders
+    from tuning.cli.summary import failure_lines, leaderboard_table, leaders
     from tuning.controller.failure_policy import count_remedies
 
     board = read_leaderboard(paths, spec.metric, spec.mode)
@@ -57,6 +57,8 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
     print_lines(console, *_state_lines(paths, spec, board))
+    for line in failure_lines(paths, board):
+        console.print(line, soft_wrap=True)
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")

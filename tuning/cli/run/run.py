@@ -47,6 +47,9 @@ def resume(
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     trust: Trust = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed trials again: the code is mended.")
+    ] = False,
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
@@ -61,14 +64,14 @@ def resume(
     from tuning import api
 
     start = partial(api.resume, sweep, trials=trials, time=time, overrides=set_)
-    start = partial(start, trust=trust or ask_for_trust)
+    start = partial(start, retry_failed=retry_failed, trust=trust or ask_for_trust)
     _run_session(partial(start, storage=storage, address=address, insecure=insecure))
 
 
 def _run_session(start: Callable[..., SweepController]) -> None:
     """Run a session and print its summary.
 
-    The exit code is 130 after an interrupt, 1 if no trial could run.
+    The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
@@ -79,3 +82,5 @@ def _run_session(start: Callable[..., SweepController]) -> None:
     print_summary(outcome, view.console)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)
+    if not outcome.table.has_result:
+        raise typer.Exit(1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from results.paths import SweepPaths
 from results.records.spec_file import is_damaged, read_spec
-from results.records.trial import read_trials
+from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError
@@ -48,31 +48,43 @@ class Amendment:
         excluded: ids of trials that do not fit the changed space.
         trials: the number of trials before the change.
         budget: `budget.trials` from now on; None for any number.
+        reopened: ids of failed trials that run again.
     """
 
     overrides: tuple[str, ...]
     excluded: tuple[str, ...]
     trials: int
     budget: int | None = None
+    reopened: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        text = f"changed: {', '.join(self.overrides)}"
+        parts = [f"changed: {', '.join(self.overrides)}"] if self.overrides else []
+        parts += [f"failed trials that run again: {_names(self.reopened)}"] if self.reopened else []
         if self.budget is not None and self.budget < self.trials:
-            text += (
-                f"\nbudget.trials={self.budget} is less than the {self.trials} trials that it has: "
+            parts.append(
+                f"budget.trials={self.budget} is less than the {self.trials} trials that it has: "
                 f"they stay, and no new one starts; --trials +N adds N"
             )
+        text = "\n".join(parts)
         if not self.excluded:
             return text
-        names = ", ".join(self.excluded[:10]) + ", …" * (len(self.excluded) > 10)
         return (
             f"{text}\n{len(self.excluded)} of {self.trials} earlier trials no longer fit, and the "
-            f"search learns nothing from them: {names}"
+            f"search learns nothing from them: {_names(self.excluded)}"
         )
 
 
+def _names(trial_ids: Sequence[str]) -> str:
+    return ", ".join(trial_ids[:10]) + ", …" * (len(trial_ids) > 10)
+
+
 def amend_sweep(
-    paths: SweepPaths, trials: str | None, time: str | None, overrides: Sequence[str]
+    paths: SweepPaths,
+    trials: str | None,
+    time: str | None,
+    overrides: Sequence[str],
+    *,
+    retry_failed: bool = False,
 ) -> Amendment | None:
     """Change a sweep that no driver runs; None if no change is given.
 
@@ -80,12 +92,13 @@ def amend_sweep(
         trials: new `budget.trials`; `+N` adds to the present ones.
         time: new `budget.time`, in seconds or like `2h`; `+2h` adds to it.
         overrides: `a.b=c` texts.
+        retry_failed: failed trials run again, except for those whose configuration is the cause.
 
     Raises:
-        UserError: a driver runs the sweep, the changed sweep file is invalid, or the change is of
-            an immutable key.
+        UserError: a driver runs the sweep, the changed sweep file is invalid, the change is of an
+            immutable key, or no trial can be tried again.
     """
-    if not (trials or time or overrides):
+    if not (trials or time or overrides or retry_failed):
         return None
     with acquire_lock(paths.lock):
         if is_damaged(paths):
@@ -99,11 +112,20 @@ def amend_sweep(
         _check_immutable_keys(old, loaded.spec)
         preflight(loaded)
         source_sweeps(loaded.spec, str(paths.root.parent))
-        _replace_spec(paths, old, loaded)
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
+        failed = [r for r in records if r.may_be_retried and r.id not in excluded]
+        reopened = failed if retry_failed else []
+        if retry_failed and not failed:
+            raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
+        _replace_spec(paths, old, loaded, rebuild_study=bool(reopened))
+        for record in reopened:
+            update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
+            write_trial(paths.trial(record.id), record.model_copy(update=update))
         budget = None if trials is None else loaded.spec.budget.trials
-        return Amendment(texts, excluded, len(records), budget)
+        return Amendment(
+            texts, excluded, len(records), budget, reopened=tuple(r.id for r in reopened)
+        )
 
 
 def _budget_overrides(
@@ -145,16 +167,19 @@ def _check_immutable_keys(old: SweepSpec, new: SweepSpec) -> None:
             )
 
 
-def _replace_spec(paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep) -> None:
+def _replace_spec(
+    paths: SweepPaths, old: SweepSpec, loaded: LoadedSweep, *, rebuild_study: bool
+) -> None:
     """Replace the spec file, and keep the old one in `history/`.
 
-    A study of another space moves there too: resume rebuilds it from the trials' records.
+    A study of another space moves there too, or one that holds outcomes of trials that run again:
+    resume rebuilds it from the trials' records.
     """
     before = paths.spec.read_bytes()
     kept = paths.replaced_files(len(list(paths.history.glob("*/sweep.yaml"))) + 1)
     write_atomic(kept / paths.spec.name, before)
     old_space, new_space = (s.model_dump(include=_SPACE_FIELDS) for s in (old, loaded.spec))
-    outdated = [paths.study] if old_space != new_space else []
+    outdated = [paths.study] if rebuild_study or old_space != new_space else []
     if old.search.warm_start != loaded.spec.search.warm_start:
         outdated.append(paths.evidence)
     for file in filter(Path.exists, outdated):
