@@ -8,6 +8,8 @@ from __future__ import annotations
 from tests.chaos.outcome import Row
 from tests.chaos.pytest_rows import row_of_tests
 
+LOCAL = "tests/ray/test_local_cluster.py"
+
 HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
     # B. Signals of real life; Ray's own processes killed.
@@ -17,8 +19,51 @@ HOSTILE_ROWS: dict[str, Row] = {
     ),
     # C. Records deleted, truncated, changed or swapped.
     # D. Secrets in the environment.
+    "D1": row_of_tests(
+        "secrets in the environment of a sweep, whose code prints and raises them",
+        f"{LOCAL}::test_no_secret_reaches_the_disk",
+        f"{LOCAL}::test_command_lines_hold_no_secret",
+        f"{LOCAL}::test_no_process_leaves_a_core_dump",
+    ),
+    "D2": row_of_tests(
+        "a worker killed or crashed with a secret in its last words",
+        f"{LOCAL}::test_last_words_and_reasons_of_failures_are_kept_redacted",
+        "tests/results/storage/test_log_filter.py::test_last_words_of_a_crashed_process_are_in_the_log",
+    ),
+    "D3": row_of_tests(
+        "secrets in pieces, in long lines, in base64 and in URLs",
+        "tests/results/storage/test_log_filter.py::test_secret_in_two_writes_is_hidden",
+        "tests/results/storage/test_log_filter.py::test_secret_anywhere_in_a_long_line_is_hidden",
+        "tests/search_spaces/test_redaction.py::test_no_form_of_a_secret_is_left",
+    ),
+    "D4": row_of_tests(
+        "the process that redacts killed, its disk full",
+        "tests/results/storage/test_log_filter.py::test_filter_that_was_killed_is_replaced",
+        "tests/results/storage/test_log_filter.py::test_log_of_a_full_disk_does_not_stop_the_process",
+    ),
     # E. A folder from a stranger.
     # F. Ray's listeners, tokens and temporary folders.
+    "F1": row_of_tests(
+        "a stranger on the network, or another user of the machine, looks for open ports and files",
+        f"{LOCAL}::test_every_listener_is_on_the_loopback_interface",
+        f"{LOCAL}::test_files_of_ray_are_private_and_removed",
+    ),
+    "F2": row_of_tests(
+        "a driver killed, its Ray folder left behind",
+        "tests/tuning/ray_tune/test_session_folder.py"
+        "::test_folder_of_a_killed_driver_is_removed_by_the_next",
+    ),
+    "F3": row_of_tests(
+        "a cluster of another machine without authentication, or with another token",
+        "tests/tuning/ray_tune/test_cluster.py::test_cluster_on_another_machine_needs_a_token",
+        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_needs_no_token_is_recognised",
+        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_needs_its_token_is_recognised",
+        f"{LOCAL}::test_wrong_token_is_refused_in_one_line",
+    ),
+    "F4": row_of_tests(
+        "another web page asks for MLflow's pages",
+        "tests/results/tracking/test_server.py::test_delivery_continues_after_a_server_restart",
+    ),
     # G. Inputs that hang.
     # H. A sweep that only fails.
     # I. Small ones: dead drivers, read-only storage, large folders.

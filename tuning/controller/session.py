@@ -10,6 +10,7 @@ from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Report
+from results.storage.log_filter import no_core_dumps
 from results.tracking import Ending
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
@@ -45,7 +46,11 @@ def run_session(
     """
     from tuning.controller.sweep_dir.commands import CommandHandler
 
-    with interrupt or Interrupt() as stop, open_sweep(paths, spec, observers) as run:
+    with (
+        no_core_dumps(),
+        interrupt or Interrupt() as stop,
+        open_sweep(paths, spec, observers) as run,
+    ):
         ending = None
         try:
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))

@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ _RAY = "r"
 """Name of Ray's folder in ours: Ray gives its folders mode 0777."""
 _LONGEST = 43
 """Bytes of the path of Ray's folder: Ray adds 64 for its sockets, and the system allows 107."""
+_REMOVE_S = 10.0
 _TAIL = 256 * 1024
 """Bytes of each log that are kept: its end."""
 _MAX_LOGS, _MAX_SESSIONS = 100, 5
@@ -50,7 +52,7 @@ def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Pa
         finally:
             if keep and logs is not None:
                 _keep_logs(folder, logs)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 def _prefix() -> str:
@@ -86,7 +88,15 @@ def _remove_if_dead(folder: Path) -> None:
             logs = Path((folder / _LOGS).read_text())
             if logs.is_absolute() and logs.parent.parent.is_dir():
                 _keep_logs(folder, logs)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which Ray's last processes may still write."""
+    deadline = time.monotonic() + _REMOVE_S
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.01)
 
 
 def _keep_logs(folder: Path, logs: Path) -> None:
