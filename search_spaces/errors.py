@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import lru_cache
 
 
 class UserError(Exception):
@@ -25,7 +26,11 @@ class UserError(Exception):
 
 def suggest(name: object, valid: Iterable[str]) -> str:
     """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
-    names = sorted(valid)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    near = near or [n for n in names if len(str(name)) > 2 and n.startswith(str(name))]
+    return _suggest(str(name)[:100], tuple(sorted(valid)))
+
+
+@lru_cache(maxsize=4096)
+def _suggest(name: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = near or [n for n in names if len(name) > 2 and n.startswith(name)]
     return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"

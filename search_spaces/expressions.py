@@ -9,12 +9,16 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from search_spaces.nested import show
 
-MAX_LENGTH, MAX_DEPTH, MAX_BITS = 500, 40, 4096
+MAX_LENGTH, MAX_DEPTH = 500, 40
+MAX_BITS, MAX_DIGITS, MAX_ITEMS = 4096, 400, 1000
+"""The largest whole number (bits), `round` to at most this many digits, and the longest text or
+list that a formula may use. A formula with more has no value.
+"""
 
 
 class InactiveError(Exception):
@@ -31,6 +35,19 @@ def _number(value: object) -> Any:
     return value
 
 
+def _bounded(value: Any) -> Any:
+    """The value of a parameter or an operation, unless computing with it could take long.
+
+    Raises:
+        ArithmeticError: a whole number, a text or a list is too large.
+    """
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise ArithmeticError(f"a whole number of more than {MAX_BITS} bits")
+    if isinstance(value, (str, list, tuple, dict)) and len(value) > MAX_ITEMS:
+        raise ArithmeticError(f"a text or list of more than {MAX_ITEMS} items")
+    return value
+
+
 def _power(base: Any, exponent: Any) -> Any:
     """`**`; in floats where the integer result would take too much memory."""
     whole = isinstance(base, int) and isinstance(exponent, int)
@@ -42,14 +59,24 @@ def _power(base: Any, exponent: Any) -> Any:
     return result
 
 
+def _round(value: Any, digits: Any = None) -> Any:
+    if digits is not None and abs(digits) > MAX_DIGITS:
+        raise ArithmeticError(f"round to more than {MAX_DIGITS} digits")
+    return round(value, digits)
+
+
+def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    return _bounded(operation(_bounded(left), _bounded(right)))
+
+
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: _power,
+    ast.Add: partial(_compute, operator.add),
+    ast.Sub: partial(_compute, operator.sub),
+    ast.Mult: partial(_compute, operator.mul),
+    ast.Div: partial(_compute, operator.truediv),
+    ast.FloorDiv: partial(_compute, operator.floordiv),
+    ast.Mod: partial(_compute, operator.mod),
+    ast.Pow: partial(_compute, _power),
 }
 COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
@@ -67,7 +94,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
     "abs": (abs, (1, 1)),
     "ceil": (math.ceil, (1, 1)),
     "floor": (math.floor, (1, 1)),
-    "round": (round, (1, 2)),
+    "round": (_round, (1, 2)),
     "log": (math.log, (1, 2)),
 }
 """Name to function, and its least and greatest number of arguments."""
@@ -88,6 +115,11 @@ class Expression:
     text: str
     tree: ast.expr = field(compare=False, repr=False)
     names: tuple[str, ...] = field(compare=False)
+
+    @property
+    def operations(self) -> int:
+        """Number of values and operations, which bounds the time of an evaluation."""
+        return sum(isinstance(node, ast.expr) for node in ast.walk(self.tree))
 
 
 @lru_cache(maxsize=4096)
@@ -179,7 +211,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
     if name is not None:
         if name not in values:
             raise InactiveError(name)
-        return values[name]
+        return _bounded(values[name])
     match node:
         case ast.Constant():
             return node.value

@@ -12,6 +12,8 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from pydantic import ValidationError
+
 from results.export.exportable import Exportable
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
@@ -102,9 +104,11 @@ class Trainable(Generic[C]):
         if len(workers) > 1 and not self.elastic:
             problem = f"{self.name} does not say that it can change its number of workers (elastic)"
             return [((), problem)]
-        if self.Config.problems(config):
+        try:
+            checked = self.Config.model_validate(dict(config))
+        except ValidationError:
             return []
-        found = self.Config.model_validate(dict(config)).validate_workers(workers)
+        found = checked.validate_workers(workers)
         return [] if found is None else [((found[0],), found[1])]
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from search_spaces.errors import suggest
+from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
 from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 
@@ -39,7 +40,7 @@ class TrainableConfig(BaseModel):
         try:
             cls.model_validate(dict(config))
         except ValidationError as e:
-            return [explain(error, cls) for error in e.errors(include_url=False)]
+            return [explain(error, cls) for error in e.errors(include_url=False)[:MAX_PROBLEMS]]
         return []
 
     @classmethod

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from results.records.machines import Machine
+from search_spaces.patterns import matches
 
 
 class Remedy(StrEnum):
@@ -119,7 +120,7 @@ def classify(
         on_oom: the remedy for exhausted memory.
     """
     for pattern, remedy in (patterns or {}).items():
-        if re.search(pattern, f"{error}\n{log}"):
+        if matches(pattern, f"{error}\n{log}"):
             elsewhere = remedy is Remedy.RETRY_ELSEWHERE
             return Failure(error, remedy, Cause.INFRASTRUCTURE if elsewhere else Cause.BUG)
     for pattern, remedy, cause in _RULES:

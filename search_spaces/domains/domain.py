@@ -30,6 +30,10 @@ Kind = Literal[
 KINDS: tuple[str, ...] = get_args(Kind)
 LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
 """Domains that list their values, and the keyword of the list."""
+MAX_VALUES, MAX_NUMBER, MAX_COUNT = 1000, 1e100, 2**53
+"""The longest list of values; the greatest magnitude of a number; the greatest whole number, and
+multiple of q, of which every neighbour is a distinct float. Searchers compute beyond them wrongly.
+"""
 _RANDN_DEFAULTS = {"mean": 0.0, "sd": 1.0}
 """Defaults of `randn`'s arguments."""
 
@@ -212,6 +216,9 @@ def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
         raise ValueError(f"{kind} needs {rule} for {name}, got {show(value)}")
     if not -sys.float_info.max <= value <= sys.float_info.max:
         raise ValueError(f"{kind} needs a finite {name}, got {show(value)}")
+    greatest, shown = (MAX_COUNT, "2**53") if whole else (MAX_NUMBER, f"{MAX_NUMBER:g}")
+    if not -greatest <= value <= greatest:
+        raise ValueError(f"{kind} needs {name} from -{shown} to {shown}, got {show(value)}")
 
 
 def _check_bounds(domain: Domain) -> None:
@@ -242,6 +249,8 @@ def _check_q(domain: Domain, q: int | float) -> None:
         raise ValueError(f"{kind} needs q > 1, got 1; write {kind.removeprefix('q')} without it")
     if q <= 0:
         raise ValueError(f"{kind} needs q > 0, got {q}")
+    if max(abs(domain.lower), abs(domain.upper)) / q > MAX_COUNT:
+        raise ValueError(f"{kind} needs bounds of at most 2**53 times q, got q {q}")
     for name, bound in (("lower", domain.lower), ("upper", domain.upper)):
         if not is_multiple(bound, q):
             raise ValueError(f"{kind} needs {name} to be a multiple of q = {q}, got {bound}")
@@ -250,6 +259,8 @@ def _check_q(domain: Domain, q: int | float) -> None:
 def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:
     if not categories:
         raise ValueError(f"{kind} needs at least one value, got []")
+    if len(categories) > MAX_VALUES:
+        raise ValueError(f"{kind} takes at most {MAX_VALUES} values, got {len(categories)}")
     for i, value in enumerate(categories):
         if value in categories[:i]:
             first = categories[categories.index(value)]

@@ -9,6 +9,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from search_spaces.nested import KeyPath
 
+MAX_ERRORS = 100
+"""Mistakes of a field after which no more are looked for: each takes time to suggest a name."""
+
 
 class FieldErrors:
     """Mistakes in one field; pydantic reports each at its own path."""
@@ -18,6 +21,11 @@ class FieldErrors:
 
     def __bool__(self) -> bool:
         return bool(self._found)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are enough mistakes for one answer."""
+        return len(self._found) >= MAX_ERRORS
 
     def add(
         self, path: KeyPath, text: str, value: object = None, *, section: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.domains.conditional import ConditionalChoice
-from search_spaces.domains.domain import Domain
+from search_spaces.domains.domain import MAX_VALUES, Domain
 
 Point = dict[str, Any]
 
@@ -49,28 +49,34 @@ def as_grids(space: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: a domain cannot be listed, or there are too many points.
     """
+    tree = _as_grids(space)
+    if (size := grid_size(tree)) > MAX_POINTS:
+        raise ValueError(f"grid has {size} points, more than {MAX_POINTS}; list fewer values")
+    return tree
+
+
+def _as_grids(space: Mapping[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, node in space.items():
         if isinstance(node, Domain):
             tree[key] = _grid(key, node)
         elif isinstance(node, ConditionalChoice):
-            options = tuple(as_grids(option) for option in node.options)
+            options = tuple(_as_grids(option) for option in node.options)
             tree[key] = node.model_copy(update={"kind": "grid_search", "options": options})
         else:
-            tree[key] = as_grids(node) if isinstance(node, Mapping) else node
-    if (size := math.prod(_size(node) for node in tree.values())) > MAX_POINTS:
-        raise ValueError(f"grid has {size} points, more than {MAX_POINTS}; list fewer values")
+            tree[key] = _as_grids(node) if isinstance(node, Mapping) else node
     return tree
 
 
 def _grid(name: str, domain: Domain) -> Domain:
     if domain.is_categorical:
         values = list(domain.categories)
-    elif domain.q is not None:
-        first, last = (round(bound / domain.q) for bound in (domain.lower, domain.high))
-        values = [domain.multiple(i) for i in range(first, last + 1)]
-    elif domain.integer:
-        values = list(range(int(domain.lower), int(domain.high) + 1))
+    elif domain.q is not None or domain.integer:
+        step = domain.q or 1
+        first, last = (round(bound / step) for bound in (domain.lower, domain.high))
+        if last - first >= MAX_VALUES:
+            raise ValueError(f"{name} has more than {MAX_VALUES} values; list fewer")
+        values = [domain.multiple(i) if domain.q else i for i in range(first, last + 1)]
     else:
         raise ValueError(
             f"grid needs values that can be listed, but {name} is {domain.kind}; "
@@ -79,9 +85,10 @@ def _grid(name: str, domain: Domain) -> Domain:
     return Domain.model_validate({"grid_search": values})
 
 
-def _size(node: object) -> int:
+def grid_size(node: object) -> int:
+    """The number of `grid_points` of a space, or of a node of one."""
     if isinstance(node, Domain):
-        return len(node.categories)
+        return len(node.categories) if node.kind == "grid_search" else 1
     if isinstance(node, ConditionalChoice):
-        return sum(_size(option) for option in node.options)
-    return math.prod(_size(n) for n in node.values()) if isinstance(node, Mapping) else 1
+        return sum(map(grid_size, node.options)) if node.kind == "grid_search" else 1
+    return math.prod(map(grid_size, node.values())) if isinstance(node, Mapping) else 1

@@ -17,11 +17,14 @@ from search_spaces.domains.conditional import (
 )
 from search_spaces.domains.domain import KINDS, Domain, arguments, is_domain_form
 from search_spaces.domains.field_errors import FieldErrors
+from search_spaces.domains.grid import MAX_POINTS, grid_size
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
 from search_spaces.nested import KeyPath, show, walk
 
 _ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
+MAX_PARAMETERS = 1000
+"""A larger space is refused."""
 _EXPECTED = "a domain is expected, like {uniform: [0, 1]}"
 
 
@@ -43,6 +46,8 @@ def parse_space(raw: object) -> dict[str, Any]:
         errors.add((), f"{kind} is a domain and needs a parameter's name: lr: {{{kind}: …}}")
     else:
         tree = _Parser(errors).group(raw, ())
+    if not errors:
+        _check_size(tree, errors)
     if not errors:
         _check_names(tree, errors)
     errors.raise_if_any("space")
@@ -179,6 +184,13 @@ def _misspelt(raw: Mapping[str, Any]) -> bool:
     return isinstance(value, list) or "did you mean" in suggest(name, KINDS)
 
 
+def _check_size(tree: Mapping[str, Any], errors: FieldErrors) -> None:
+    if (count := sum(1 for _ in parameters(tree))) > MAX_PARAMETERS:
+        errors.add((), f"a space has at most {MAX_PARAMETERS} parameters, got {count}")
+    elif (points := grid_size(tree)) > MAX_POINTS:
+        errors.add((), f"its grids have {points} points, more than {MAX_POINTS}; list fewer values")
+
+
 def _check_names(tree: Mapping[str, Any], errors: FieldErrors) -> None:
     """Refuse a name that two active leaves could share, and grids that are not always active."""
     grids = {p.name for p in parameters(tree) if _is_grid(p.leaf)}
@@ -186,9 +198,9 @@ def _check_names(tree: Mapping[str, Any], errors: FieldErrors) -> None:
     for leaf in parameters(tree):
         when = dict(leaf.when)
         for other, conditions in seen.items():
-            apart = all(any(when.get(k, v) != v for k, v in c.items()) for c in conditions)
-            nested = f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")
-            if nested and not apart:
+            if not (f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")):
+                continue
+            if not all(any(when.get(k, v) != v for k, v in c.items()) for c in conditions):
                 errors.add(leaf.path, _named_twice(leaf.name, other))
         seen.setdefault(leaf.name, []).append(when)
         if _is_grid(leaf.leaf) and not when.keys() <= grids:

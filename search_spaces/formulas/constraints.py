@@ -23,7 +23,7 @@ from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.errors import suggest
 from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
-from search_spaces.nested import KeyPath, dotted, merge, nested, walk
+from search_spaces.nested import KeyPath, dotted, flattened, merge, nested, walk
 
 Tree = Mapping[str, Any]
 
@@ -100,6 +100,8 @@ def check_formulas(space: Tree, fixed: Tree, errors: FieldErrors) -> None:
     """Refuse formulas that use unknown names, and circular formulas."""
     known, found = known_names(space, fixed), formula_positions(space, fixed)
     for section, path, formula in found.values():
+        if errors.full:
+            return
         for fault in unknown_name_errors(formula.expression, known):
             errors.add(path, fault, section=section)
     try:
@@ -134,6 +136,8 @@ def parse_constraints(
     """
     parsed = []
     for i, text in enumerate(constraints):
+        if errors.full:
+            break
         try:
             expression = parse(text)
         except ValueError as e:
@@ -166,10 +170,9 @@ def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str
 
 def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:
     """Yield dotted name and value of everything under `fixed` that is not computed."""
-    for path, value in walk(fixed):
-        named = path and all(isinstance(part, str) for part in path)
-        if named and not isinstance(value, Mapping) and not is_formula(value):
-            yield dotted(path), value
+    for name, value in flattened(fixed).items():
+        if not isinstance(value, Mapping) and not is_formula(value):
+            yield name, value
 
 
 def _without_formulas(tree: Tree) -> dict[str, Any]:

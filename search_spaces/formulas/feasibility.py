@@ -14,9 +14,9 @@ from search_spaces.domains.conditional import ComputedValue, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.fixed import fixed_formulas
-from search_spaces.domains.grid import Point, grid_points
+from search_spaces.domains.grid import Point, grid_points, grid_size
 from search_spaces.domains.sampling import draw_at_random
-from search_spaces.expressions import Expression, UndefinedError, parse
+from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
 from search_spaces.formulas.constraints import (
     FormulaTypeError,
     Tree,
@@ -24,17 +24,20 @@ from search_spaces.formulas.constraints import (
     evaluation_order,
     fixed_values,
     formula_positions,
-    holds,
     known_names,
     parse_constraints,
     resolve_values,
 )
 from search_spaces.formulas.intervals import evaluate_range, interval, left_side_range
-from search_spaces.nested import show
+from search_spaces.nested import flattened, show
 
 DRAWS, MIN_DRAWS = 10_000, 64
 """Random configurations of which one must satisfy all constraints, and how many are always drawn,
 to find formulas that cannot be applied to their values.
+"""
+MAX_OPERATIONS, MAX_WORK = 2000, 600_000
+"""Values and operations of all formulas of a file, and the `steps` of all configurations that are
+checked; a step takes one to three microseconds.
 """
 
 
@@ -49,8 +52,39 @@ def check_constraints(constraints: Sequence[str], space: Tree, fixed: Tree) -> N
     parsed = parse_constraints(constraints, known_names(space, fixed), errors)
     computed = any(isinstance(leaf.leaf, ComputedValue) for leaf in parameters(space))
     if not errors and (parsed or computed or any(fixed_formulas(fixed))):
+        _check_work(parsed, space, fixed, errors)
+    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
         _check_feasible(parsed, space, fixed, errors)
     errors.raise_if_any("constraints")
+
+
+def work_problem(count: int, what: str, size: int) -> str | None:
+    """The refusal of `count` configurations of `size` steps each, if they take too long."""
+    if count * size <= MAX_WORK:
+        return None
+    return f"{count} {what} are too many for {size} parameters, fixed values and operations"
+
+
+def steps(constraints: Sequence[Expression], space: Tree, fixed: Tree) -> int:
+    """What is computed for one configuration: parameters, fixed values, operations of formulas."""
+    values = sum(1 for _ in parameters(space)) + len(flattened(fixed))
+    return values + _operations(constraints, space, fixed)
+
+
+def _operations(constraints: Sequence[Expression], space: Tree, fixed: Tree) -> int:
+    leaves = [leaf.leaf for leaf in parameters(space)]
+    computed = [leaf for leaf in leaves if isinstance(leaf, ComputedValue)]
+    computed += [formula for _, formula in fixed_formulas(fixed)]
+    return sum(e.operations for e in (*constraints, *(formula.expression for formula in computed)))
+
+
+def _check_work(
+    constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
+) -> None:
+    if (count := _operations(constraints, space, fixed)) > MAX_OPERATIONS:
+        errors.add((), f"all formulas have {count} operations, more than {MAX_OPERATIONS}")
+    elif problem := work_problem(grid_size(space), "grid points", steps(constraints, space, fixed)):
+        errors.add((), problem)
 
 
 def _check_feasible(
@@ -71,10 +105,16 @@ def feasible_grid_points(constraints: Sequence[str], space: Tree, fixed: Tree) -
     """Grid points for which the constraints leave a configuration; `[{}]` without grids.
 
     A point is left out only if it is proven that no value of the sampled parameters fits it.
+
+    Raises:
+        ValueError: checking them would take too long.
     """
     points = grid_points(space)
     if not constraints:
         return points
+    size = steps([parse(text) for text in constraints], space, fixed)
+    if problem := work_problem(len(points), "grid points", size):
+        raise ValueError(problem)
     return [point for point in points if excluded_by(constraints, space, fixed, point) is None]
 
 
@@ -105,41 +145,64 @@ def _check_by_sampling(
 ) -> None:
     """Look for a configuration that satisfies all; find formulas that do not fit their values."""
     rng, satisfied, found = random.Random(0), Counter[str](), False
-    undefined = ""
-    for count in range(DRAWS):
+    undefined: dict[str, str] = {}
+    draws = min(DRAWS, max(MIN_DRAWS, MAX_WORK // steps(constraints, space, fixed)))
+    for count in range(draws):
         if found and count >= MIN_DRAWS:
             return
         params = draw_at_random(space, rng)
         try:
             known = resolve_values(space, fixed, params)
         except UndefinedError as e:
-            undefined = str(e)
+            undefined[""] = str(e)
             continue
         except FormulaTypeError as e:
             section, path, _ = formula_positions(space, fixed)[e.name]
             errors.add(path, str(e), section=section)
             return
-        holding = [_satisfies(i, e, known, errors) for i, e in enumerate(constraints)]
+        holding = [_satisfies(i, e, known, errors, undefined) for i, e in enumerate(constraints)]
         if errors:
             return
         satisfied.update(e.text for e, held in zip(constraints, holding, strict=True) if held)
         found = found or all(holding)
     if not found:
-        errors.add((), _none_found(constraints, satisfied, undefined))
+        errors.add((), _none_found(constraints, satisfied, undefined, draws))
 
 
-def _satisfies(i: int, e: Expression, known: Mapping[str, Any], errors: FieldErrors) -> bool:
+def _satisfies(
+    i: int,
+    e: Expression,
+    known: Mapping[str, Any],
+    errors: FieldErrors,
+    undefined: dict[str, str],
+) -> bool:
+    """Like `holds`; records a formula that has no value, or does not fit its values."""
     try:
-        return holds(e, known)
+        return bool(evaluate(e, known))
+    except InactiveError:
+        return True
+    except UndefinedError as error:
+        undefined[e.text] = str(error)
+        return False
     except TypeError as error:
         where = ", ".join(f"{n} = {show(known[n])}" for n in e.names if n in known)
         errors.add((i,), f"does not fit its values ({where}): {error}")
         return False
 
 
-def _none_found(constraints: Sequence[Expression], satisfied: Counter[str], undefined: str) -> str:
+def _none_found(
+    constraints: Sequence[Expression],
+    satisfied: Counter[str],
+    undefined: Mapping[str, str],
+    draws: int,
+) -> str:
     if not constraints:
-        return f"no configuration has all computed values: {undefined}"
+        return f"no configuration has all computed values: {undefined.get('')}"
     rarest = sorted(constraints, key=lambda e: satisfied[e.text])[:3]
-    each = ", ".join(f"{e.text} held in {satisfied[e.text]}" for e in rarest)
-    return f"none of {DRAWS} random configurations satisfies all of them; {each}"
+    each = ", ".join(
+        undefined[e.text]
+        if e.text in undefined and not satisfied[e.text]
+        else f"{e.text} held in {satisfied[e.text]}"
+        for e in rarest
+    )
+    return f"none of {draws} random configurations satisfies all of them; {each}"

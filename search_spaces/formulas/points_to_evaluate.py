@@ -9,8 +9,9 @@ from search_spaces.domains.conditional import Parameter, domains_by_name, parame
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.errors import suggest
+from search_spaces.expressions import parse
 from search_spaces.formulas.constraints import Tree, violated_constraint
-from search_spaces.formulas.feasibility import excluded_by
+from search_spaces.formulas.feasibility import excluded_by, steps, work_problem
 from search_spaces.nested import KeyPath, show
 
 Point = dict[str, Any]
@@ -32,6 +33,10 @@ def check_points(
             leaves.setdefault(leaf.name, []).append(leaf)
     if points and all(domain.kind == "grid_search" for domain in domains_by_name(space).values()):
         errors.add((), "a space of grids alone tries every point anyway")
+    size = steps([parse(text) for text in constraints], space, fixed)
+    if problem := work_problem(len(points), "points", size):
+        errors.add((), problem)
+        errors.raise_if_any("points")
     checked = [_Checker(i, leaves, errors).point(raw, space) for i, raw in enumerate(points)]
     for i, point in enumerate(checked):
         if not errors and (text := _violation_of(point, space, fixed, constraints)):
@@ -68,6 +73,8 @@ class _Checker:
     ) -> Iterator[tuple[str, tuple[KeyPath, Any]]]:
         for key, value in raw.items():
             name, here = f"{prefix}{key}", (*(path or (self.index,)), key)
+            if self.errors.full:
+                return
             if name in self.leaves:
                 yield name, (here, value)
             elif isinstance(value, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,8 @@ from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
 from search_spaces.spec.sweep import SweepSpec
 
+MAX_PROBLEMS = 100
+"""Mistakes that are explained at once; suggesting a name takes time."""
 _Schema = Mapping[str, Any]
 
 
@@ -20,7 +23,7 @@ def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, P
     """Yield one problem for each path at which pydantic found an error."""
     schema = SweepSpec.model_json_schema()
     seen: set[KeyPath] = set()
-    for details in error.errors(include_url=False):
+    for details in islice(error.errors(include_url=False), MAX_PROBLEMS):
         path = _path(details, schema)
         if path not in seen:
             seen.add(path)
@@ -82,6 +85,8 @@ def _resolve(node: _Schema, schema: _Schema) -> _Schema:
 _BOUNDS = {
     "minimum": ">= {}",
     "exclusiveMinimum": "> {}",
+    "maximum": "and <= {}",
+    "exclusiveMaximum": "and < {}",
     "maxLength": "of at most {} characters",
     "pattern": "that matches {}",
 }

@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError, suggest
+from search_spaces.expressions import MAX_BITS
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null"}
 _TEXT = {"timestamp", "value", "merge"}  # tags of YAML 1.1; plain text in 1.2
-_MAX_NODES = 100_000  # nested aliases grow exponentially
+_MAX_BYTES, _MAX_VALUES, _MAX_DEPTH = 256 * 1024, 20_000, 50
+"""Limits of a sweep file: it is read within two seconds. Aliases count as what they stand
+for, and a hundred characters of text as a value.
+"""
 
 
 @dataclass
@@ -77,7 +82,8 @@ def read_value(text: str, label: str) -> Any:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as f:
+            data = f.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file{suggest(path.name, near) if near else ''}") from None
@@ -85,6 +91,8 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: is a folder; name the sweep file in it") from None
     except OSError as e:
         raise UserError(f"{path}: cannot be read ({e.strerror})") from None
+    if len(data) > _MAX_BYTES:
+        raise UserError(f"{path.name}: more than {_MAX_BYTES // 1024} KiB; a sweep file is small")
     if not yaml_is_intact(data):
         raise UserError(
             f"{path.name}:1: does not match its checksum: the file is damaged, or was edited; "
@@ -98,8 +106,15 @@ def _text(path: Path) -> str:
 
 
 def _compose(text: str, name: str, *, lines: bool = True) -> Node | None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer, yaml.max_depth = _Composer, _MAX_DEPTH
     try:
-        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+        node: Node | None = yaml.compose(text)
+    except _TooManyValues:
+        raise _too_many(name) from None
+    except MaxDepthExceededError as e:
+        at = f"{name}:{e.problem_mark.line + 1}" if lines else name
+        raise UserError(f"{at}: nested more than {_MAX_DEPTH} levels deep") from None
     except MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         raise _invalid(name, mark.line if lines and mark else None, _reason(e, lines)) from None
@@ -108,9 +123,27 @@ def _compose(text: str, name: str, *, lines: bool = True) -> Node | None:
         raise _invalid(name, line, f"character U+{e.character:04X} is not allowed") from None
     except YAMLError as e:
         raise _invalid(name, None, str(e).splitlines()[0]) from None
-    except RecursionError:
-        raise _invalid(name, None, "nested too deeply") from None
     return node
+
+
+class _TooManyValues(Exception):
+    """The file has more than `_MAX_VALUES` values."""
+
+
+class _Composer(Composer):
+    """Ends early: composing is slow, at some ten thousand values a second."""
+
+    count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.count += 1
+        if self.count > _MAX_VALUES:
+            raise _TooManyValues
+        return super().compose_node(parent, index)
+
+
+def _too_many(name: str) -> UserError:
+    return UserError(f"{name}: more than {_MAX_VALUES} values; a sweep file is small")
 
 
 def _invalid(name: str, line: int | None, reason: str) -> UserError:
@@ -151,9 +184,10 @@ class _Reader:
         return Document(self.value(root, ()), self.source, self.problems, self.refused)
 
     def value(self, node: Node, path: KeyPath) -> Any:
-        self.nodes += 1
-        if self.nodes > _MAX_NODES:
-            raise UserError(f"{self.source.name}: more than {_MAX_NODES} values; a sweep is small")
+        text = node.value if isinstance(node, ScalarNode) else ""
+        self.nodes += 1 + len(text) // 100
+        if self.nodes > _MAX_VALUES:
+            raise _too_many(self.source.name)
         if id(node) in self.open:
             return self.refuse(node, path, "an alias cannot hold itself")
         self.open.add(id(node))
@@ -176,9 +210,13 @@ class _Reader:
 
     def scalar(self, node: ScalarNode, path: KeyPath, kind: str) -> Any:
         try:
-            return self.construct(node)
+            value = self.construct(node)
         except (ValueError, KeyError, IndexError):  # `!!int x`, `!!bool x`, `!!int ""`
             return self.refuse(node, path, f"not a valid {kind}: {show(node.value)}")
+        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+            text = f"a whole number has at most {MAX_BITS} bits, got {show(node.value)}"
+            return self.refuse(node, path, text)
+        return value
 
     def item(self, node: Node, path: KeyPath) -> Any:
         self.lines[path] = _line(node)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from pydantic import Field, field_validator
 
+from search_spaces.patterns import check_patterns
 from search_spaces.spec.base import Seconds, Section
 
 RemedyName = Literal[
@@ -53,9 +53,6 @@ class FailureSpec(Section):
     @field_validator("on_log")
     @classmethod
     def _compile(cls, on_log: dict[str, RemedyName]) -> dict[str, RemedyName]:
-        for pattern in on_log:
-            try:
-                re.compile(pattern)
-            except re.error as e:
-                raise ValueError(f"'{pattern}' is not a regular expression ({e})") from e
+        if on_log:
+            check_patterns(on_log)
         return on_log

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+MAX_METRICS = 20
 Mode = Literal["min", "max"]
 Metrics = (
     Annotated[str, Field(min_length=1)]
@@ -34,10 +35,12 @@ def check_pairs(metrics: Metrics, modes: Modes) -> None:
     """Refuse lists that do not match.
 
     Raises:
-        ValueError: a metric is named twice, or modes and metrics differ in number.
+        ValueError: too many metrics, one is named twice, or modes and metrics differ in number.
     """
     names = [metrics] if isinstance(metrics, str) else metrics
     if len(set(names)) < len(names):
         raise ValueError(f"needs metrics that differ, got {', '.join(names)}")
+    if len(names) > MAX_METRICS:
+        raise ValueError(f"takes at most {MAX_METRICS} metrics, got {len(names)}")
     if isinstance(modes, list) and len(modes) != len(names):
         raise ValueError(f"needs one mode, or one for each of {', '.join(names)}, got {len(modes)}")

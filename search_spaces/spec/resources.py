@@ -11,12 +11,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from search_spaces.nested import show
 from search_spaces.spec.base import Seconds, Section
 
+MAX_WORKERS = 10_000
+
 
 class WorkerRange(Section):
     """Range of the number of workers, which follows the free resources."""
 
-    min: int = Field(1, ge=1, description="Fewest ranks of a trial (processes).")
-    max: int = Field(ge=1, description="Most ranks of a trial (processes).")
+    min: int = Field(1, ge=1, le=MAX_WORKERS, description="Fewest ranks of a trial (processes).")
+    max: int = Field(ge=1, le=MAX_WORKERS, description="Most ranks of a trial (processes).")
     grow_after: Seconds = Field(
         60.0,
         description="Time that resources must be unused before a trial takes them (or '5m').",
@@ -38,15 +40,17 @@ def _in_words(value: object) -> object:
             return WorkerRange.model_validate(dict(value))
         except ValidationError:
             pass
-    elif isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    elif isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_WORKERS:
         return value
     raise ValueError(
-        "must be a whole number >= 1, or like {min: 1, max: 4, grow_after: 60s} with min <= max, "
-        f"got {show(value)}"
+        f"must be a whole number from 1 to {MAX_WORKERS}, or like "
+        f"{{min: 1, max: 4, grow_after: 60s}} with min <= max, got {show(value)}"
     )
 
 
-Workers = Annotated[Annotated[int, Field(ge=1)] | WorkerRange, BeforeValidator(_in_words)]
+Workers = Annotated[
+    Annotated[int, Field(ge=1, le=MAX_WORKERS)] | WorkerRange, BeforeValidator(_in_words)
+]
 
 
 def _whole_or_shared(gpus: float) -> float:

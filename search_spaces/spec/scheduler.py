@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from math import log
+from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
@@ -23,6 +24,8 @@ SCHEDULERS: dict[str, str] = {
 """Name to `"module:Class"`, which `tuning` resolves on demand. The dict lies here because its keys
 are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
 """
+
+MAX_RUNGS, MAX_GENERATIONS = 1000, 10_000
 
 
 class SchedulerSpec(Section):
@@ -69,6 +72,19 @@ class SchedulerSpec(Section):
         if max_t is not None and grace is not None and max_t < grace:
             raise ValueError(f"must be >= grace_period ({grace}), got {max_t}")
         return max_t
+
+    @model_validator(mode="after")
+    def _few_rungs(self) -> Self:
+        """Refuse so many rungs or generations that to list them would take long."""
+        if self.max_t is None:
+            return self
+        if log(self.max_t / self.grace_period) / log(self.reduction_factor) > MAX_RUNGS:
+            raise ValueError(
+                f"reduction_factor {self.reduction_factor} makes more than {MAX_RUNGS} rungs"
+            )
+        if self.interval is not None and self.max_t / self.interval > MAX_GENERATIONS:
+            raise ValueError(f"interval {self.interval} makes more than {MAX_GENERATIONS} of them")
+        return self
 
     @property
     def rung_steps(self) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from search_spaces.errors import suggest
 from search_spaces.spec.base import Section
-from search_spaces.spec.objectives import Mode
+from search_spaces.spec.objectives import MAX_METRICS, Mode
 
 
 class SelectSpec(Section):
@@ -43,6 +43,8 @@ class SelectSpec(Section):
     def _several(cls, objectives: dict[str, Mode], info: ValidationInfo) -> dict[str, Mode]:
         if len(objectives) == 1:
             raise ValueError("needs two metrics or more, got one; the sweep's own is metric:")
+        if len(objectives) > MAX_METRICS:
+            raise ValueError(f"takes at most {MAX_METRICS} metrics, got {len(objectives)}")
         if objectives and info.data.get("at") == "best":
             raise ValueError(
                 "cannot be compared at their best, which is at different steps for each: "

@@ -107,7 +107,7 @@ class SweepSpec(Section):
     storage: EnvText = Field(
         "./sweeps", description="Folder that holds the sweep's folder, ${ENV} allowed."
     )
-    seed: int = Field(0, ge=0, description="Seed of all random numbers of the sweep.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers of the sweep.")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Bad input: sweep files that are mutated at random, and sweep folders that are damaged."""
+"""Bad input: mutated and hostile sweep files, and sweep folders that are damaged."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.chaos.outcome import Outcome
-from tests.fuzz import files, folders
+from tests.fuzz import files, folders, hostile
 
 
 def mutated_files(folder: Path, names: list[str]) -> Iterator[Outcome]:
     """Each file loads, or is refused with a message."""
     for name in names:
         yield _checked(name, lambda rng: files.check(files.mutated(rng), folder))
+
+
+def hostile_files(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """Each file loads, or is refused with a message, in time."""
+    for name in names:
+        yield _checked(name, lambda rng: hostile.check(hostile.hostile(rng), folder))
 
 
 def damaged_folders(folder: Path, names: list[str]) -> Iterator[Outcome]:

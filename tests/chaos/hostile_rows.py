@@ -5,7 +5,8 @@ A row's name is the letter of its subject and a number. Keep the letters in orde
 
 from __future__ import annotations
 
-from tests.chaos.outcome import Row
+from tests.chaos import bad_input
+from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
 LOCAL = "tests/ray/test_local_cluster.py"
@@ -65,6 +66,20 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/results/tracking/test_server.py::test_delivery_continues_after_a_server_restart",
     ),
     # G. Inputs that hang.
+    "G1": Row(
+        "hostile sweep files: numbers, formulas, patterns, sizes, nesting",
+        numbered,
+        bad_input.hostile_files,
+        count=20_000,
+    ),
+    "G2": row_of_tests(
+        "formulas, patterns and contents of a file that could run without end",
+        "tests/search_spaces/loading/test_limits.py::test_large_file_is_refused_with_the_limit",
+        "tests/search_spaces/test_expressions.py::test_evaluate_is_bounded",
+        "tests/search_spaces/test_patterns.py::test_slow_pattern_ends_and_is_not_tried_again",
+        "tests/search_spaces/test_patterns.py::test_pattern_that_could_use_much_memory_is_refused",
+        "tests/cli/look/test_ls.py::test_ls_shows_the_others_beside_a_hostile_sweep",
+    ),
     # H. A sweep that only fails.
     # I. Small ones: dead drivers, read-only storage, large folders.
     # J. Two hosts.

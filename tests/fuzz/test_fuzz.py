@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import files, folders
+from tests.fuzz import files, folders, hostile
 
 COUNT = int(os.environ.get("TUNE_FUZZ", "120"))
 
@@ -35,3 +35,13 @@ def test_damaged_sweep_folder_resumes_or_is_refused(
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}") from e
     assert 0 < resumed <= count
+
+
+def test_hostile_sweep_file_loads_or_is_refused_in_time(tmp_path: Path) -> None:
+    loaded = 0
+    for seed in range(COUNT):
+        try:
+            loaded += hostile.check(hostile.hostile(random.Random(seed)), tmp_path)
+        except Exception as e:
+            raise AssertionError(f"seed {seed}: {e!r}") from e
+    assert 0 < loaded < COUNT

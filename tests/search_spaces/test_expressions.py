@@ -66,3 +66,28 @@ def test_evaluate_needs_active_and_comparable_names() -> None:
         evaluate(parse("missing < 3"), VALUES)
     with pytest.raises(TypeError, match="'sgd' cannot be compared with 3"):
         evaluate(parse("name < 3"), VALUES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *[
+            "round(a, -100000000)",
+            "round(b.c, 10 ** 12)",
+            "huge * 2",
+            "2 - huge",
+            "9 ** 1200 * 9 ** 1200",
+        ],
+        *[
+            "'x' in long",
+            "1 in many",
+            "long == long",
+            "(9 ** 1000) ** 1000",
+            "9 ** 1200 * 9 ** 1200",
+        ],
+    ],
+)
+def test_evaluate_is_bounded(text: str) -> None:
+    values = {**VALUES, "huge": 1 << 100_000, "long": "x" * 10**6, "many": list(range(10**5))}
+    with pytest.raises(UndefinedError):
+        evaluate(parse(text), values)

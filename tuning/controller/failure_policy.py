@@ -23,6 +23,7 @@ from results.records.machines import Machine
 from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import suggest
+from search_spaces.patterns import matches
 from search_spaces.spec.sweep import FailureSpec, SweepSpec
 from trainables.registry import resolve
 
@@ -194,7 +195,7 @@ def _blamed(
     the error names, which failed first; else of all ranks.
     """
     elsewhere = [p for p, r in patterns.items() if r is Remedy.RETRY_ELSEWHERE]
-    ranks = [rank for rank, log in logs.items() if any(re.search(p, log) for p in elsewhere)]
+    ranks = [rank for rank, log in logs.items() if any(matches(p, log) for p in elsewhere)]
     if not ranks and (named := re.match(r"rank (\d+): ", error)):
         ranks = [int(named[1])]
     return tuple(dict.fromkeys(machines[r] for r in ranks or machines if r in machines))

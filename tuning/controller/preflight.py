@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from search_spaces.domains.conditional import ComputedValue, Leaf, parameters
@@ -12,6 +14,9 @@ from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.normal import SPREAD
 from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError, suggest
+from search_spaces.expressions import parse
+from search_spaces.formulas.feasibility import steps
+from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
@@ -19,8 +24,10 @@ from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
 
 SAMPLES = 64
-_MAX_DRAWS = 1000
-"""Draws until the search for a configuration that satisfies the constraints ends."""
+_MAX_DRAWS, _MAX_WORK = 1000, 500_000
+"""Draws until the search for a configuration that satisfies the constraints ends; draws of all such
+searches, times the steps of each.
+"""
 
 
 def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any]]:
@@ -119,6 +126,8 @@ def _config_problems(
     seen: dict[tuple[KeyPath, str], str] = {}
     model = resolve(spec.trainable).Config
     for params in reversed(sampled):
+        if len(seen) >= MAX_PROBLEMS:
+            break
         config = spec.nest(params)
         problems = model.problems(config)
         if files and not problems:
@@ -142,12 +151,15 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
     there is one that satisfies the constraints.
     """
     rng = random.Random(spec.seed)
+    size = steps([parse(text) for text in spec.constraints], spec.space, spec.fixed)
+    draws = iter(range(max(count, _MAX_WORK // size)))
     given = [*spec.points, *({} for _ in range(count))]
-    sampled = [p for point in given if (p := _draw_with(spec, rng, point)) is not None]
+    sampled = [p for point in given if (p := _draw_with(spec, rng, point, draws)) is not None]
     for leaf in parameters(spec.space):
         if isinstance(leaf.leaf, Domain):
             for extreme in _extremes(leaf.leaf):
-                found = _draw_with(spec, rng, {**dict(leaf.when), leaf.name: extreme})
+                wanted = {**dict(leaf.when), leaf.name: extreme}
+                found = _draw_with(spec, rng, wanted, draws)
                 sampled += [] if found is None else [found]
     lowest = draw(spec.space, lambda _, domain: _extremes(domain)[0])
     highest = draw(spec.space, lambda _, domain: _extremes(domain)[-1])
@@ -156,13 +168,15 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _draw_with(spec: SweepSpec, rng: random.Random, given: dict[str, Any]) -> dict[str, Any] | None:
+def _draw_with(
+    spec: SweepSpec, rng: random.Random, given: dict[str, Any], draws: Iterator[int]
+) -> dict[str, Any] | None:
     """A random configuration with the given values that satisfies the constraints, if found."""
 
     def pick(name: str, domain: Domain) -> Any:
         return given[name] if name in given else draw_value(domain, rng)
 
-    candidates = (draw(spec.space, pick) for _ in range(_MAX_DRAWS))
+    candidates = (draw(spec.space, pick) for _ in islice(draws, _MAX_DRAWS))
     return next((params for params in candidates if spec.violated_constraint(params) is None), None)
 
 

@@ -8,6 +8,7 @@ from benchmarks.cli_speed import make_sweep
 from results.records.trial import TrialState, read_trial, write_trial
 from results.storage.fencing import NullFence
 from tests.cli.conftest import Tune
+from tests.search_spaces.loading.test_limits import LARGE
 from tuning.controller.sweep_dir.folder import read_state, record_session_time
 from tuning.controller.sweep_dir.lock import acquire_lock
 
@@ -87,3 +88,15 @@ def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
     assert tune.refused("show", "large", "t1000") == (
         "large: no trial 't1000'; it has t0000 to t0999\n"
     )
+
+
+def test_ls_shows_the_others_beside_a_hostile_sweep(tune: Tune) -> None:
+    tune.sweep("good")
+    texts = [LARGE[name][0] for name in ("parameters", "grids", "formula", "squares", "rungs")]
+    for i, text in enumerate(texts):
+        paths = tune.sweep(f"hostile{i}", done=False)
+        paths.spec.write_text(text)
+        paths.spec_copy.unlink(missing_ok=True)
+    lines = tune("ls").lines
+    assert lines[1][:2] == ["good", "done"]
+    assert [line[1] for line in lines[2:7]] == ["damaged"] * len(texts)

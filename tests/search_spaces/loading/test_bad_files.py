@@ -43,7 +43,7 @@ def test_folder_is_refused(tmp_path: Path) -> None:
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.yaml"
     path.write_text("[" * 20_000)
-    with pytest.raises(UserError, match=r"deep\.yaml: not valid YAML: nested too deeply"):
+    with pytest.raises(UserError, match=r"deep\.yaml:1: nested more than 50 levels deep"):
         load_sweep(path)
 
 
@@ -52,5 +52,5 @@ def test_exponential_aliases_are_refused(tmp_path: Path) -> None:
     lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
     path.write_text("\n".join(lines))
-    with pytest.raises(UserError, match=r"bomb\.yaml: more than 100000 values"):
+    with pytest.raises(UserError, match=r"bomb\.yaml: more than 20000 values"):
         load_sweep(path)

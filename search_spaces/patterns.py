@@ -1,0 +1,66 @@
+"""Regular expressions of a sweep file: bounded in length, in repetitions and in time.
+
+Python's `re` cannot be interrupted: `(a+)+$` takes years on a long line. The package `regex` has
+the same syntax and a limit of time, but unrolls counted repetitions: their number is bounded too.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import warnings
+from collections.abc import Collection
+
+log = logging.getLogger(__name__)
+
+MAX_PATTERNS, MAX_LENGTH, MAX_REPEATS, SECONDS = 20, 500, 10_000, 0.5
+"""Patterns of a file, characters of one, the product of its counted repetitions, and the time that
+one may take on a text (seconds of the process).
+"""
+_slow: set[str] = set()
+"""Patterns that took longer. They are not tried again: the sweep's driver waits meanwhile."""
+
+
+def check_patterns(patterns: Collection[str]) -> None:
+    """Refuse what is not a regular expression, or could use too much time or memory.
+
+    Raises:
+        ValueError: the first mistake.
+    """
+    if len(patterns) > MAX_PATTERNS:
+        raise ValueError(f"takes at most {MAX_PATTERNS} patterns, got {len(patterns)}")
+    for pattern in patterns:
+        if fault := _fault(pattern):
+            raise ValueError(fault)
+
+
+def _fault(pattern: str) -> str | None:
+    import regex
+
+    if len(pattern) > MAX_LENGTH:
+        return f"a pattern has at most {MAX_LENGTH} characters, got {len(pattern)}"
+    counts = re.findall(r"[{,]\s*([0-9]+)\s*\}", pattern)
+    if any(len(n) > 5 for n in counts) or math.prod(max(1, int(n)) for n in counts) > MAX_REPEATS:
+        return f"the counts of '{pattern}' multiply to more than {MAX_REPEATS} repetitions"
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            re.compile(pattern)
+            regex.compile(pattern)
+    except (re.error, regex.error, RecursionError, OverflowError) as e:
+        return f"'{pattern}' is not a regular expression ({e})"
+    return None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a checked pattern is found in a text; False, and a warning, if that takes long."""
+    import regex
+
+    if pattern in _slow:
+        return False
+    try:
+        return regex.search(pattern, text, timeout=SECONDS) is not None
+    except TimeoutError:
+        _slow.add(pattern)
+        log.warning("the pattern %r takes longer than %g s: it is ignored", pattern, SECONDS)
+        return False
