@@ -44,7 +44,7 @@ class Stepping(Trainable[Any]):
             last = self.is_last(len(past), config, worker)
             answer = worker.report(
                 step=len(past),
-                metrics=self.metrics(past, config),
+                metrics=self.summed(past, config),
                 checkpoint=lambda folder: self.save(folder, past, worker),
                 final=last,
             )
@@ -58,7 +58,7 @@ class Stepping(Trainable[Any]):
         """Whether the step that was just done is the last."""
         return bool(number == config.steps)
 
-    def metrics(self, past: list[float], config: Any) -> dict[str, float]:
+    def summed(self, past: list[float], config: Any) -> dict[str, float]:
         """Metrics of the report after a step."""
         return {"loss": sum(past)}
 
@@ -153,7 +153,7 @@ class Counter(Stepping):
     def step(self, number: int, config: Any, worker: Worker) -> float:
         return float(config.rate)
 
-    def metrics(self, past: list[float], config: Any) -> dict[str, float]:
+    def summed(self, past: list[float], config: Any) -> dict[str, float]:
         return {"total": sum(past), "cost": config.rate * len(past)}
 
 
