@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, write
 from tests.cli.conftest import Tune, add_checkpoint
+from tuning.controller.sweep_dir.folder import read_state
 
 
 def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:
@@ -40,3 +42,23 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
     assert "export" not in tune("resume", "other").out, "it has no checkpoint"
     add_checkpoint(other, tune.best("other")["trial"], 9)
     assert "export     tune export other --to hf\n" in tune("resume", "other").out
+
+
+def test_resume_of_a_finished_sweep_takes_no_time(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    tune("resume", "mine")
+    before = read_state(paths)
+    assert before.ended == "budget.trials: 6 trials"
+    tune("resume", "mine")
+    assert read_state(paths) == before
+
+
+def test_summary_inspects_the_confirmed_winner(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    ranked = [words[0] for words in tune("show", "mine").lines[2:4]]
+    trials = tuple(
+        ConfirmedTrial(trial=trial, series={"loss": Remeasurement(search=0.1, test=(2.0 - rank,))})
+        for rank, trial in enumerate(ranked)
+    )
+    write(paths, Confirmation(modes={"loss": "min"}, seeds=(1,), trials=trials))
+    assert tune("resume", "mine").out.endswith(f"inspect    tune show mine {ranked[1]}\n")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +83,11 @@ class Host:
         )
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
 
+    def set_address(self) -> None:
+        """Give the link its address."""
+        self.run("ip", "address", "add", f"{self.address}/24", "dev", LINK)
+        self.run("ip", "link", "set", LINK, "up")
+
     def start_ray(self) -> None:
         """Start this host's Ray node, with one CPU; the first host has the head."""
         ray = [str(Path(sys.executable).with_name("ray")), "start", "--num-cpus=1"]
@@ -101,17 +105,14 @@ class Host:
 
 
 def connect(first: Host, second: Host) -> None:
-    """Connect two hosts by a link."""
-    link = ["ip", "link", "add", LINK, "type", "veth", "peer", "name", LINK]
-    # Only a process outside sees the process id of the second host.
-    command = ["nsenter", "--target", str(first.pid), "--net", *link, "netns", str(second.pid)]
-    deadline = time.monotonic() + 60
-    while subprocess.run(command, capture_output=True).returncode:  # until the old one is gone
-        assert time.monotonic() < deadline, command
-        time.sleep(0.1)
-    for host in (first, second):
-        host.run("ip", "address", "add", f"{host.address}/24", "dev", LINK)
-        host.run("ip", "link", "set", LINK, "up")
+    """Connect the second host to a port of the first."""
+    # Not `inside`: only a process outside sees the process id of the second host.
+    port = ["nsenter", "--target", str(first.pid), "--net", "ip", "link"]
+    subprocess.run([*port, "delete", "port0"], capture_output=True)  # of a host that was lost
+    peer = ["peer", "name", LINK, "netns", str(second.pid)]
+    subprocess.run([*port, "add", "port0", "type", "veth", *peer], check=True)
+    subprocess.run([*port, "set", "port0", "master", LINK, "up"], check=True)
+    second.set_address()
 
 
 @contextmanager
@@ -119,6 +120,9 @@ def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
     """Two connected hosts, each with a Ray node of one cluster, for the duration of the block."""
     hosts = [Host(number, folder) for number in range(2)]
     try:
+        # A bridge: unlike the end of a link, it stays when the other host is gone.
+        hosts[0].run("ip", "link", "add", LINK, "type", "bridge")
+        hosts[0].set_address()
         connect(*hosts)
         for host in hosts:
             host.start_ray()

@@ -9,7 +9,7 @@ from typing import Literal
 from rich.table import Table
 from rich.text import Text
 
-from results.records.trial import TrialRecord
+from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, heading, number, setting, state_style
 
@@ -89,7 +89,7 @@ def _cells(
     record, step, (value, *others) = row
     return [
         Text(record.id + " *" * (record.id in best)),
-        Text("infeasible", "magenta") if record.violated_constraints else _state(record),
+        Text("infeasible", "magenta") if record.violated_constraints else state_text(record),
         Text(str(step)),
         Text(number(value)),
         *[Text(means.get(record.id, ""))] * bool(means),
@@ -99,7 +99,10 @@ def _cells(
     ]
 
 
-def _state(record: TrialRecord) -> Text:
+def state_text(record: TrialRecord) -> Text:
+    """The state of a trial; one whose attempt has ended does not run any more."""
+    if record.state is TrialState.RUNNING and record.attempts and record.attempts[-1].ended:
+        return Text("interrupted", style="yellow")
     return Text(record.state, style=state_style(record.state))
 
 

@@ -100,6 +100,15 @@ def count_reports(
     )
 
 
+def end_silent_attempt(record: TrialRecord, last: float) -> TrialRecord:
+    """The record of a trial that a dead driver left, for display: its attempt ended at `last`."""
+    if record.state is not TrialState.RUNNING or not record.attempts:
+        return record
+    open_one = record.attempts[-1]
+    ended = open_one.model_copy(update={"ended": max(open_one.started, last)})
+    return record.model_copy(update={"attempts": (*record.attempts[:-1], ended)})
+
+
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
     """Time of a trial's last start or report, in Unix seconds; 0 if there was none."""
     return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)

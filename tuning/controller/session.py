@@ -106,7 +106,7 @@ def open_sweep(
         repaired = [*repair_spec(paths), *repair_state(paths)]
         adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
-        spent = stack.enter_context(record_session_time(paths, fence))
+        session = stack.enter_context(record_session_time(paths, fence))
         study, messages = open_study(paths, spec)
         repaired += [*messages, *repair_trials(paths, spec, study)]
         run = SweepController(
@@ -114,7 +114,7 @@ def open_sweep(
             paths,
             study,
             cache=str(paths.storage.cache),
-            spent_s=spent,
+            spent_s=session.before,
             fence=fence,
             mirror=mirror.place,
         )
@@ -122,8 +122,15 @@ def open_sweep(
         mirror.watch(run.note_problem)
         study.set_findings(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
-        _start(run, restore(run), spent, observers)
+        _start(run, restore(run), session.before, observers)
+        before = _num_attempts(run)
         yield run
+        session.idle = _num_attempts(run) == before
+
+
+def _num_attempts(run: SweepController) -> tuple[int, int]:
+    """Of trials, and of all their attempts."""
+    return len(run.records), sum(len(r.attempts) for r in run.records.values())
 
 
 def restore(run: SweepController) -> dict[str, list[Report]]:

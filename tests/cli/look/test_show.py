@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -65,10 +66,10 @@ def test_show_names_excluded_machines(tune: Tune) -> None:
 
 def test_show_prints_the_resume_command(tune: Tune) -> None:
     paths, _ = tune.unfinished()
-    assert tune("show", "mine").out.splitlines()[-2:] == [
-        "0 of 6 trials finished; interrupted",
-        "continue with: tune resume mine",
-    ]
+    status, alive, advice = tune("show", "mine").out.splitlines()[-3:]
+    assert status == "0 of 6 trials finished; interrupted"
+    assert alive.startswith("last sign of life 20")
+    assert advice == "continue with: tune resume mine"
     with acquire_lock(paths.lock):
         assert "finished; driven by process " in tune("show", "mine").out
     # from elsewhere the command names the folder
@@ -89,7 +90,7 @@ def test_table_never_truncates_a_value(tune: Tune, width: int) -> None:
     assert "…" not in output.out
     trial = next(words for words in output.lines if words[:1] == ["t0000"])
     shown = len(trial) - 6
-    assert trial[:-1] == wide[-4][: 5 + shown]
+    assert trial[:-1] == wide[-5][: 5 + shown]
     missing = " ".join(output.out.split()).partition("left out: ")[2].partition(" 0 of 6")[0]
     assert missing.split(", ") == list(space)[shown:]
     assert shown == {40: 0, 60: 2, 80: 4, 120: 8}[width]
@@ -145,3 +146,18 @@ def test_show_draws_the_family_tree(tune: Tune) -> None:
     drawn = page[page.index("Inherited weights</h2>") :]
     assert f"{clone} from t" in drawn
     assert drawn.index("Plotly.newPlot") < drawn.index(f"<td>{clone}</td>")
+
+
+def test_clock_of_a_dead_driver_stands_still(tune: Tune) -> None:
+    paths, run = tune.unfinished()
+    began = run.records["t0000"].attempts[0].started
+    for file in (paths.trial("t0000").record, paths.trial("t0000").reports, paths.state):
+        os.utime(file, (began + 42, began + 42))
+    [row] = [words for words in tune("show", "mine").lines if words[:1] == ["t0000"]]
+    assert (row[2], row[-1]) == ("interrupted", "42s")
+    shown = tune("show", "mine", "t0000").out
+    assert shown.startswith("t0000 interrupted\n")
+    assert "attempt 1 took 42s" in shown
+    with acquire_lock(paths.lock):  # a driver runs it
+        [row] = [words for words in tune("show", "mine").lines if words[:1] == ["t0000"]]
+        assert row[2] == "running"

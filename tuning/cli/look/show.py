@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.formatting import duration, make_console, number, print_lines, state_style
+from tuning.cli.formatting import duration, make_console, number, print_lines
 from tuning.cli.look.ls import sweep_state
 from tuning.cli.options import StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
-    from results.records.trial import Attempt, Report
+    from results.records.trial import Attempt, Report, TrialRecord
     from search_spaces.spec.sweep import SweepSpec
+
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def show(
@@ -45,9 +49,14 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import read_leaderboard
     from tuning.cli.look.family_tree import family_tree
     from tuning.cli.summary import failure_lines, leaderboard_table, leaders
+    from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.failure_policy import count_remedies
 
     board = read_leaderboard(paths, spec.metric, spec.mode)
+    silent_since = _silent_since(paths, (e.record for e in board))
+    if silent_since is not None:
+        ended = (end_silent_attempt(e.record, silent_since) for e in board)
+        board = [replace(e, record=record) for e, record in zip(board, ended, strict=True)]
     if board:
         best = leaders(paths, spec)
         console.print(leaderboard_table(spec, board, best, console.width))
@@ -56,7 +65,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
-    print_lines(console, *_state_lines(paths, spec, board))
+    print_lines(console, *_state_lines(paths, spec, board, silent_since))
     for line in failure_lines(paths, board):
         console.print(line, soft_wrap=True)
     if counts := count_remedies(e.record for e in board):
@@ -64,7 +73,18 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
         console.print(f"failures: {failures}")
 
 
-def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
+def _silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
+    """When the last driver was alive, in Unix seconds; None if one is."""
+    from tuning.controller.sweep_dir.lock import current_driver, last_sign_of_life
+
+    if current_driver(paths.lock):
+        return None
+    return last_sign_of_life(paths, (r.id for r in records if r.state.active))
+
+
+def _state_lines(
+    paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary], silent_since: float | None
+) -> Iterator[str]:
     """Progress of a sweep, its driver or why it ended, and the command that continues it."""
     from results.records.trial import TrialState
     from tuning.cli.summary import extension_line
@@ -80,6 +100,8 @@ def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) 
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
     yield f"{finished}{of} trials finished{f', {paused} paused' * bool(paused)}; {status}"
     if state == "interrupted":
+        if silent_since:
+            yield f"last sign of life {time.strftime(_TIME, time.localtime(silent_since))}"
         yield f"continue with: tune resume {sweep_argument(paths)}"
     elif state == "done" and paused:
         yield extension_line(paths, paused)
@@ -91,11 +113,15 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from tuning.cli.look.space_table import computed
+    from tuning.cli.trials_table import state_text
+    from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.sweep_dir.folder import find_trial
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    state = Text(record.state, style=state_style(record.state))
+    if (silent_since := _silent_since(paths, [record])) is not None:
+        record = end_silent_attempt(record, silent_since)
+    state = state_text(record)
     reason = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)
     parts = {"searched": record.params, "fixed": spec.fixed}

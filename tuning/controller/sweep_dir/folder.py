@@ -217,20 +217,35 @@ def sign_state(paths: SweepPaths, spec: bytes) -> None:
     write_state(paths, replace(state, signed=(signature, *state.signed[:1])))
 
 
+@dataclass
+class SessionTime:
+    """The wall-clock time of a session.
+
+    Attributes:
+        before: seconds of all earlier sessions.
+        idle: whether it ran no trial, so that it does not count.
+    """
+
+    before: float
+    idle: bool = False
+
+
 @contextlib.contextmanager
-def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[float]:
-    """Record the seconds of the session that the block runs; yields those of all earlier ones."""
+def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[SessionTime]:
+    """Record the seconds of the session that the block runs, unless it finds nothing to do."""
     state = read_state(paths)
     known = _session_seconds(paths, state)
-    start, before = time.monotonic(), sum(known)
+    start, session = time.monotonic(), SessionTime(sum(known))
     started = (*state.started, time.time())
     write_state(paths, replace(state, started=started, spent=(*known, None), ended=""))
     try:
-        yield before
+        yield session
     finally:
         fence.check()
         spent = (*known, time.monotonic() - start)
-        write_state(paths, replace(read_state(paths), spent=spent))
+        if session.idle:
+            started, spent = state.started, known
+        write_state(paths, replace(read_state(paths), started=started, spent=spent))
 
 
 def record_end(paths: SweepPaths, reason: str) -> None:

@@ -8,13 +8,14 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
+from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
 from search_spaces.errors import UserError
@@ -55,6 +56,14 @@ def current_driver(lock: Path) -> str | None:
     if held is None or not is_driver_alive(held, lambda: lock.stat().st_mtime):
         return None
     return f"process {held['pid']} on {held['host']}"
+
+
+def last_sign_of_life(paths: SweepPaths, trials: Iterable[str]) -> float:
+    """When the last driver, or one of these trials, wrote anything, in Unix seconds."""
+    files = [paths.lock, paths.state]
+    for trial in trials:
+        files += [paths.trial(trial).record, paths.trial(trial).reports]
+    return max((f.stat().st_mtime for f in files if f.exists()), default=0.0)
 
 
 def refuse_if_driven(lock: Path) -> None:
