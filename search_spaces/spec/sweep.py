@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ class SweepSpec(Section):
     failure: FailureSpec = Field(default_factory=FailureSpec)
     select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
-    redact: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_*]+$")]] = Field(
+    redact: list[str] = Field(
         default_factory=list,
         description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",
     )
@@ -144,6 +145,13 @@ class SweepSpec(Section):
             return select
         given = {o.metric: o.mode for o in objectives(metrics, modes)}
         return SelectSpec.model_validate(select.model_dump() | {"objectives": given})
+
+    @field_validator("redact")
+    @classmethod
+    def _check_variables(cls, names: list[str]) -> list[str]:
+        if wrong := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_*]+", name)]:
+            raise ValueError(f"needs names like MY_LICENSE or CORP_*, got {wrong[0]!r}")
+        return names
 
     @field_validator("fixed")
     @classmethod

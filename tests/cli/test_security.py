@@ -11,6 +11,7 @@ import pytest
 from results.checkpoints.commit import CheckpointError, verify
 from results.storage.atomic import append_line, write_atomic
 from search_spaces.loading.sweep_file import load_sweep
+from search_spaces.redaction import NAMES
 from tests.cli.conftest import DIGITS, Tune, add_checkpoint
 from tuning.controller.preflight import preflight
 
@@ -43,6 +44,18 @@ def test_secret_in_a_sweep_file_is_refused_and_not_printed(
     assert f"{place}: holds a secret, which would be written down; " in output
     assert "pa55" not in output.partition("holds")[2]
     assert not (tune.cwd / "sweeps").exists()
+
+
+def test_secret_that_the_sweep_file_names_is_refused(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NAMES, "")
+    monkeypatch.setenv("MY_LICENSE", CANARY)
+    changes = ("--set", f"fixed.note={CANARY}", "--set", "redact=[MY_LICENSE]")
+    assert "fixed.note: holds a secret" in tune.refused("run", DIGITS, *changes)
+    assert "redact: needs names like MY_LICENSE or CORP_*, got 'a-b'" in tune.refused(
+        "run", DIGITS, "--set", "redact=[a-b]"
+    )
 
 
 def test_secret_from_the_environment_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
