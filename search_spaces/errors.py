@@ -24,13 +24,20 @@ class UserError(Exception):
         return (type(self), self.problems)
 
 
+def nearest(name: object, valid: Iterable[str]) -> str | None:
+    """The similar name, or the one that begins with this name; None if there is none."""
+    return _nearest(str(name)[:100], tuple(sorted(valid)))
+
+
 def suggest(name: object, valid: Iterable[str]) -> str:
     """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
-    return _suggest(str(name)[:100], tuple(sorted(valid)))
+    names = sorted(valid)
+    near = nearest(name, names)
+    return f" (did you mean '{near}'?)" if near else f" (valid: {', '.join(names)})"
 
 
 @lru_cache(maxsize=4096)
-def _suggest(name: str, names: tuple[str, ...]) -> str:
+def _nearest(name: str, names: tuple[str, ...]) -> str | None:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    near = near or [n for n in names if len(name) > 2 and n.startswith(name)]
-    return f" (did you mean '{near[0]}'?)" if near else f" (valid: {', '.join(names)})"
+    longer = [n for n in names if len(name) > 2 and n.startswith(name)]
+    return next(iter([*near, *longer]), None)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from search_spaces.errors import suggest
+from search_spaces.errors import nearest, suggest
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
 from search_spaces.spec.sweep import SweepSpec
@@ -22,12 +22,22 @@ _Schema = Mapping[str, Any]
 def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield one problem for each path at which pydantic found an error."""
     schema = SweepSpec.model_json_schema()
+    errors = islice(error.errors(include_url=False), MAX_PROBLEMS)
+    found = [(_path(e, schema), e) for e in errors]
+    misspelt = (p for p, e in found if e["type"] == "extra_forbidden")
+    meant = [(*p[:-1], nearest(p[-1], _keys(p[:-1], schema))) for p in misspelt]
     seen: set[KeyPath] = set()
-    for details in islice(error.errors(include_url=False), MAX_PROBLEMS):
-        path = _path(details, schema)
-        if path not in seen:
+    for path, details in found:
+        follows = any(path[: len(key)] == key for key in meant)  # what a misspelt key would set
+        if path not in seen and not follows:
             seen.add(path)
             yield path, source.problem(path, _text(details, path, schema))
+
+
+def _keys(path: KeyPath, schema: _Schema) -> Mapping[str, Any]:
+    """The keys of a section."""
+    keys: Mapping[str, Any] = (_at(path, schema) or {}).get("properties", {})
+    return keys
 
 
 def _path(details: ErrorDetails, schema: _Schema) -> KeyPath:
@@ -50,8 +60,7 @@ def _text(details: ErrorDetails, path: KeyPath, schema: _Schema) -> str:
     if kind == "value_error":
         return str(details["ctx"]["error"])
     if kind == "extra_forbidden":
-        section = _at(path[:-1], schema) or {}
-        return f"unknown key{suggest(path[-1], section.get('properties', {}))}"
+        return f"unknown key{suggest(path[-1], _keys(path[:-1], schema))}"
     field = _at(path, schema) or {}
     if kind == "missing":
         return f"is required: {field.get('description', 'see tune schema')}"

@@ -88,6 +88,8 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
     old = _get(data, override.path)
     if (is_domain_form(old) or is_formula(old)) and not isinstance(override.value, list):
         _remove(data, override.path)
+        if not data["space"]:  # the only searched parameter stays in the space
+            return replace(override, value={"choice": [override.value]})
         return replace(override, path=twin)
     if old is _ABSENT:
         parent = _get(data, override.path[:-1])

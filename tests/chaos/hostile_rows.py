@@ -10,6 +10,9 @@ from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
 LOCAL = "tests/ray/test_local_cluster.py"
+HOSTILE_CODE = "tests/ray/test_hostile_code.py"
+FAILING = "tests/tuning/controller/test_failure_policy.py"
+PLAN = "tests/cli/look/test_plan.py"
 
 HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
@@ -81,6 +84,33 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/cli/look/test_ls.py::test_ls_shows_the_others_beside_a_hostile_sweep",
     ),
     # H. A sweep that only fails.
+    "H1": row_of_tests(
+        "training code with a mistake, in every trial or in one",
+        f"{HOSTILE_CODE}::test_sweep_ends_after_three_trials_that_fail_alike",
+        f"{HOSTILE_CODE}::test_failed_trials_run_again_after_a_fix",
+        f"{HOSTILE_CODE}::test_each_mistake_is_one_line",
+        f"{HOSTILE_CODE}::test_mistakes_of_a_ray_train_loop_are_one_line",
+    ),
+    "H2": row_of_tests(
+        "failures that are alike, and those that are not",
+        f"{FAILING}::test_three_trials_that_fail_alike_end_the_session",
+        f"{FAILING}::test_failures_of_machines_and_configurations_do_not_end_the_session",
+        f"{FAILING}::test_trials_after_the_first_value_do_not_end_the_session",
+        f"{FAILING}::test_certain_mistake_in_the_code_is_not_tried_again",
+        "tests/tuning/controller/test_sweep.py::test_missing_metric_fails_the_trial_at_its_first_report",
+    ),
+    "H3": row_of_tests(
+        "mistakes that are known before the start",
+        f"{PLAN}::test_metric_that_is_not_reported_is_refused",
+        f"{PLAN}::test_missing_data_files_are_refused",
+        f"{PLAN}::test_mistakes_of_a_ray_train_loop_show_in_its_source",
+        f"{PLAN}::test_class_that_cannot_be_imported_is_one_line",
+    ),
+    "H4": row_of_tests(
+        "no trial has a value: the exit code",
+        "tests/cli/run/test_resume_amended.py::test_exit_code_is_1_if_no_trial_has_a_value",
+        "tests/cli/look/test_trial.py::test_trial_without_a_value_of_the_metric_exits_with_1",
+    ),
     # I. Small ones: dead drivers, read-only storage, large folders.
     # J. Two hosts.
     # K. Searchers at their edges.

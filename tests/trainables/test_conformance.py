@@ -76,6 +76,8 @@ class TestTrainable:
         first, other, third = (case.train(f"t{i}", seed=seed) for i, seed in enumerate((7, 8, 7)))
         assert tuple(first.curve) == case.example.steps
         assert first.curve == third.curve
+        known = case.trainable.reported_metrics(case.example.config)
+        assert {name for r in first.reports for name in r.metrics} <= set(known)
         assert first.curve != other.curve
         losses = [metrics[case.example.learned] for metrics in first.curve.values()]
         assert losses[-1] < losses[0]

@@ -1,4 +1,4 @@
-"""`tune plan`: disk space and mirrors."""
+"""`tune plan`: disk space, mirrors, the training code and its data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
+from trainables.registry import resolve
 from tuning.cli.look.plan import cost_lines
 
 
@@ -32,3 +33,88 @@ def test_pbt_refuses_a_mirror(tune: Tune) -> None:
     change = "scheduler={name: pbt, max_t: 9}", "checkpoint.mirror=s3://bucket/x"
     output = tune.refused("plan", DIGITS, *(a for c in change for a in ("--set", c)))
     assert "pbt copies checkpoints within the sweep folder, which are not mirrored" in output
+
+
+LOOPS = """
+from ray import tune
+from ray.tune import report as say
+
+
+def two(config, worker): ...
+
+
+def tuned(config):
+    tune.report({"loss": 1})
+    say({"loss": 1})
+
+
+def fine(config, *, seed=0): ...
+
+
+import no_such_module
+
+
+class Mine: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [
+        ("two", ["6: two() takes more than one argument; Ray Train calls it with the"]),
+        (
+            "tuned",
+            [f"{n}: ray.tune.report has no effect in a Ray Train loop; call" for n in (10, 11)],
+        ),
+        ("fine", []),
+    ],
+)
+def test_mistakes_of_a_ray_train_loop_show_in_its_source(
+    tune: Tune, name: str, problems: list[str]
+) -> None:
+    file = tune.write("loops.py", LOOPS)
+    found = resolve(f"loops.py:{name}").code_problems()
+    assert len(found) == len(problems)
+    for line, problem in zip(found, problems, strict=True):
+        assert line.startswith(f"{file}:{problem}")
+
+
+def test_class_that_cannot_be_imported_is_one_line(tune: Tune) -> None:
+    tune.write("loops.py", LOOPS)
+    output = tune.refused("plan", DIGITS, "--set", "trainable=loops.py:Mine")
+    assert output == (
+        "--set trainable=loops.py:Mine: trainable loops.py:Mine: cannot be imported: "
+        "ModuleNotFoundError: No module named 'no_such_module' (loops.py:17)\n"
+    )
+
+
+def test_metric_that_is_not_reported_is_refused(tune: Tune) -> None:
+    output = tune.refused("plan", DIGITS, "--set", "metric=acc")
+    assert output == (
+        "--set metric=acc: metric: digits does not report 'acc' (did you mean 'accuracy'?)\n"
+    )
+    change = ["--set", "metric=[loss, speed]", "--set", "mode=min", "--set", "trainable=federated"]
+    change += ["--set", "space={rounds: {choice: [1, 2]}}", "--set", "fixed={}"]
+    assert "federated does not report 'speed' (valid: accuracy, clients, loss, train_loss)" in (
+        tune.refused("run", DIGITS, *change)
+    )
+
+
+def test_missing_data_files_are_refused(tune: Tune) -> None:
+    text = (
+        "name: t\ntrainable: {}\nmetric: eval_loss\nscheduler: {{name: none}}\n"
+        "space: {}\nbudget: {{trials: 1}}\n"
+        "fixed: {}\n"
+    )
+    data = "{data: {source: files, paths: [texts/*.txt, more/*.txt]}, model_name_or_path: ./base}"
+    tune.write("lm.yaml", text.format("causal_lm", "{beta2: {uniform: [0.9, 0.99]}}", data))
+    (tune.cwd / "texts").mkdir()
+    tune.write("texts/a.txt", "a")
+    assert tune.refused("plan", "lm.yaml").splitlines() == [
+        f"lm.yaml:7: fixed.data.paths: no file matches more/*.txt (from {tune.cwd})",
+        f"lm.yaml:7: fixed.model_name_or_path: no such folder: ./base (from {tune.cwd})",
+    ]
+    client = f"{{task: causal_lm, client: {data}}}"
+    tune.write("fed.yaml", text.format("federated", "{rounds: {choice: [1, 2]}}", client))
+    output = tune.refused("run", "fed.yaml")
+    assert "fed.yaml:7: fixed.client.data.paths: no file matches more/*.txt" in output

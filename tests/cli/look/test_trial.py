@@ -8,6 +8,29 @@ from collections.abc import Callable
 from results.checkpoints.commit import verify
 from tests.cli.conftest import DIGITS, Tune
 
+OWN = """
+from trainables import Trainable, TrainableConfig
+
+
+class Config(TrainableConfig):
+    value: float
+
+
+class Own(Trainable[Config]):
+    Config = Config
+    can_evaluate = False
+
+    def train(self, config, worker):
+        worker.report(step=1, metrics={"score": config.value, "other": 1})
+"""
+OWN_SWEEP = """
+name: own
+trainable: own.py:Own
+metric: score
+space: {value: {uniform: [0, 1]}}
+scheduler: {name: none}
+budget: {trials: 1}
+"""
 SMALL = ["--set", "space.num_layers=1", "--set", "space.batch_size=128"]
 
 
@@ -26,6 +49,15 @@ def test_trial_prints_configuration_and_reports(
     assert listing() == []
     again = tune("trial", DIGITS, *SMALL, "--set", "fixed.epochs=2").out.splitlines()
     assert [_untimed(line) for line in again] == [_untimed(line) for line in output]
+
+
+def test_trial_without_a_value_of_the_metric_exits_with_1(tune: Tune) -> None:
+    tune.write("own.py", OWN)
+    tune.write("own.yaml", OWN_SWEEP)
+    assert tune("trial", "own.yaml", "--set", "space.value=1.5").code == 0
+    said = tune("trial", "own.yaml", "--set", "space.value=.nan", code=1)
+    assert said.out.splitlines()[1].startswith("step 1  score nan")
+    assert said.err == "no report has a value of score (valid: other)\n"
 
 
 def test_trial_resumes_in_its_folder(tune: Tune) -> None:

@@ -109,7 +109,7 @@ def test_mistakes_of_file_and_overrides_are_reported_together(path: Path) -> Non
     path.write_text(FILE.replace("max_t", "max_time"))
     lines = refusal(path, "seed=-1", "nonsense", "search.name=gird").splitlines()
     assert [line.split(": ")[0] for line in lines] == [
-        *("small.yaml:9", "small.yaml:9"),
+        "small.yaml:9",
         *("--set seed=-1", "--set nonsense", "--set search.name=gird"),
     ]
 
@@ -132,3 +132,8 @@ def test_override_pins_an_option_with_its_parameters() -> None:
     assert inside.nest(params)["momentum"] == 0.9
     with pytest.raises(UserError, match=r"has no such option \(did you mean 'sgd'\?\)"):
         load_sweep(shipped, ["space.optimizer=sdg"])
+
+
+def test_only_searched_parameter_can_be_pinned(path: Path) -> None:
+    spec = load_sweep(path, ["space={lr: {uniform: [0, 1]}}", "space.lr=0.02"]).spec
+    assert list(spec.domains()["lr"].categories) == [0.02]

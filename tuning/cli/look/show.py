@@ -135,6 +135,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     for report in reports:
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
+    if gaps := sum(spec.metric not in r.metrics for r in reports):
+        console.print(f"{gaps} of {len(reports)} reports lack {spec.metric}, and do not count")
     for copy in record.lineage:
         console.print(
             f"at step {copy.step} inherited the weights of {copy.donor} at {copy.donor_step}"
