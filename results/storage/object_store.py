@@ -1,4 +1,4 @@
-"""Object storage for the mirror of a sweep: S3, Google Cloud, or another folder.
+"""Object storage for the mirror of a sweep: S3, Google Cloud, Azure, or another folder.
 
 Built on `pyarrow.fs`. An object is complete or absent. Transient errors are retried. Credentials
 come from the environment, never from an address.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from results.storage.azure import open_azure
 from results.storage.retry import TRANSIENT, retry_while
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
@@ -28,8 +29,11 @@ _REFUSED = (
     "UNRECOGNIZED_CLIENT",
     "UNAUTHENTICATED",
     "PERMISSION_DENIED",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
 )
-_NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist")
+_NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist", "ContainerNotFound")
+_FORMS = "write s3://bucket/prefix, gs://… or abfs://container@account.dfs.core.windows.net/prefix"
 
 
 def _is_transient(error: OSError) -> bool:
@@ -53,6 +57,13 @@ class ObjectStore:
     address: str
     filesystem: Any  # pyarrow.fs.FileSystem
     root: str
+
+    @property
+    def credentials(self) -> str:
+        """The environment variables that it reads, in words."""
+        if self.filesystem.type_name == "abfs":
+            return "AZURE_STORAGE_KEY, or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
+        return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
     def within(self, key: str) -> ObjectStore:
         """The location below a key."""
@@ -116,7 +127,11 @@ class ObjectStore:
     def rename(self, key: str, to: str) -> None:
         """Give an object another key. Does nothing if it does not exist."""
         with suppress(FileNotFoundError):
-            self.filesystem.move(self._path(key), self._path(to))
+            try:
+                self.filesystem.move(self._path(key), self._path(to))
+            except NotImplementedError:  # Azure, without hierarchical namespaces
+                self.filesystem.copy_file(self._path(key), self._path(to))
+                self.filesystem.delete_file(self._path(key))
 
     @retry_while(_is_transient)
     def remove(self, key: str, *, recursive: bool = False) -> None:
@@ -152,12 +167,15 @@ def open_object_store(address: str) -> ObjectStore:
     from pyarrow.fs import FileSystem
 
     try:
-        files, base = FileSystem.from_uri(_with_retry_limit(address))
+        if address.startswith("abfs"):
+            files, base = open_azure(address)
+        else:
+            files, base = FileSystem.from_uri(_with_retry_limit(address))
     except (ArrowException, OSError) as e:
         reason = str(e).splitlines()[0]
-        raise UserError(redact(f"{address}: {reason}; write s3://bucket/prefix or gs://…")) from e
+        raise UserError(redact(f"{address}: {reason}; {_FORMS}")) from e
     if not base.strip("/"):
-        raise UserError(redact(f"{address}: names no bucket; write s3://bucket/prefix or gs://…"))
+        raise UserError(redact(f"{address}: names no bucket; {_FORMS}"))
     plain, _, _ = address.partition("?")
     return ObjectStore(plain.rstrip("/"), files, base.rstrip("/"))
 
@@ -182,7 +200,7 @@ def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
     """One line for an error of the storage: what is wrong and what to do."""
     text = str(error)
     if any(word in text for word in _REFUSED):
-        why = "refused the credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        why = f"refused the credentials; set {objects.credentials}"
     elif any(word in text for word in _NO_BUCKET):
         bucket = objects.root.partition("/")[0]
         why = f"there is no bucket '{bucket}'; create it, or name another"

@@ -25,7 +25,7 @@ class CheckpointSpec(Section):
     mirror: EnvText | None = Field(
         None,
         description="Object storage for a second copy of checkpoints and records, in case the "
-        "machine and its disk are lost: s3://bucket/prefix, gs://bucket/prefix; ${ENV} allowed.",
+        "machine and its disk are lost: s3://bucket/prefix, gs://…, abfs://…; ${ENV} allowed.",
     )
     keep: int = Field(2, ge=1, description="Newest checkpoints kept of each trial (checkpoints).")
     keep_best: int = Field(
