@@ -53,14 +53,12 @@ def ray_cluster(
     with closed_to_others(logs, failed) if is_local else nullcontext() as folder:
         try:
             connect(None if is_local else chosen, folder)
-        except ray.exceptions.AuthenticationError as e:
-            raise UserError(
-                f"--address {address}: the cluster refuses the token; set RAY_AUTH_TOKEN (or "
-                "RAY_AUTH_TOKEN_PATH) as on the cluster"
-            ) from e
         except (ConnectionError, ValueError, RuntimeError) as e:
             reason = str(e).splitlines()[0] if str(e) else type(e).__name__
-            raise UserError(f"--address {address}: cannot join that Ray cluster ({reason})") from e
+            raise UserError(
+                f"--address {address}: cannot join that Ray cluster ({reason}); see that it runs, "
+                "and that RAY_AUTH_TOKEN is its token"
+            ) from e
         try:
             yield cluster_nodes()
         finally:
