@@ -32,10 +32,13 @@ PRIVATE: dict[str, str] = {
     "ray._raylet:AuthenticationTokenLoader": "attribute",
     # controller/ray_tune/cluster.py asks a cluster with a wrong token.
     "ray._raylet:GcsClient": "attribute",
-    # controller/ray_tune/local_cluster.py starts a local cluster with fewer processes.
+    # controller/ray_tune/processes.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",
     "ray._private.node:Node.start_monitor": "(self)",
+    # It keeps the driver's signals from these processes, and the driver's own handler.
+    "ray._private.services:ConsolePopen": "attribute",
+    "ray._private.utils:set_sigterm_handler": "(sigterm_handler)",
     # controller/ray_tune/messages.py writes into a file what Ray prints of its processes.
     "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",

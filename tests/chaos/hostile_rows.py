@@ -18,8 +18,13 @@ HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
     # B. Signals of real life; Ray's own processes killed.
     "B1": row_of_tests(
-        "the driver ended in every orderly way",
-        "tests/ray/test_stop_and_pause.py::test_sweep_resumes_after_every_kind_of_stop",
+        "SIGTERM to the process group, with a Ray cluster of its own",
+        "tests/ray/test_own_cluster.py::test_sigterm_to_the_process_group_saves_and_stops",
+    ),
+    "B2": row_of_tests(
+        "Ray does not start; a driver killed without a word",
+        "tests/ray/test_own_cluster.py::test_ray_that_does_not_start_is_one_line",
+        "tests/cli/run/test_last_word.py::test_line_after_a_kill_only",
     ),
     # C. Records deleted, truncated, changed or swapped.
     # D. Secrets in the environment.

@@ -58,13 +58,19 @@ def machines() -> Iterator[Machines]:
 
 @dataclass
 class Tune:
-    """The `tune` program in a folder of its own."""
+    """The `tune` program in a folder of its own.
+
+    Attributes:
+        cwd: the folder.
+        address: of the cluster to join; empty: sessions start one.
+    """
 
     cwd: Path
     address: str
 
     def start(self, *args: str | Path) -> subprocess.Popen[str]:
-        joins = ["--address", self.address] if args[0] in ("run", "resume", "plan") else []
+        runs = self.address and args[0] in ("run", "resume", "plan")
+        joins = ["--address", self.address] if runs else []
         # Where an installed `tune` is shadowed by Ray's, `python -m tuning` is the same program.
         return subprocess.Popen(
             [sys.executable, "-m", "tuning", *map(str, args), *joins],
@@ -73,6 +79,7 @@ class Tune:
             stderr=subprocess.PIPE,
             text=True,
             env=ENV,
+            start_new_session=True,  # a test sends signals to the process group
         )
 
     def __call__(self, *args: str | Path, code: int = 0) -> str:
@@ -89,6 +96,7 @@ class Tune:
             process = self.start(*args)
         out, err = process.communicate(timeout=LONGEST_S)
         assert process.returncode == -signal.SIGKILL, f"{process.returncode}\n{out}\n{err}"
+        assert "continue with: tune resume" in err
 
     def paths(self, sweep: str) -> SweepPaths:
         return SweepPaths(self.cwd / "sweeps" / sweep)

@@ -210,7 +210,12 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
             stack.enter_context(ray_messages_to(run.paths.ray_messages))
             before = _failures(run)
             nodes = stack.enter_context(
-                ray_cluster(address, run.paths.ray_logs, lambda: _failures(run) > before)
+                ray_cluster(
+                    address,
+                    run.paths.ray_logs,
+                    failed=lambda: run.gave_up or _failures(run) > before,
+                    lost=run.give_up,
+                )
             )
         placement = compute_placement(run.spec.resources, nodes)
         check_gpu_budget(run.spec.budget, placement)

@@ -73,12 +73,13 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
     The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
+    from tuning.cli.run.last_word import LastWord
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 
     view = make_view(make_console())
-    outcome = start(observers=[view], interrupt=StopOnSignal())
+    outcome = start(observers=[view, LastWord()], interrupt=StopOnSignal())
     print_summary(outcome, view.console)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)

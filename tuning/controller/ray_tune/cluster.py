@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
-from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others, connect
+from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
+from tuning.controller.ray_tune.processes import connect, local_cluster, shutdown
 from tuning.controller.resources.placement import Node
 
 _PROBE = (
@@ -26,19 +27,23 @@ _CONNECT_S, _PROBE_S = 2.0, 30.0
 
 @contextmanager
 def ray_cluster(
-    address: str | None, logs: Path | None = None, failed: Callable[[], bool] = lambda: False
+    address: str | None,
+    logs: Path | None = None,
+    failed: Callable[[], bool] = lambda: False,
+    lost: Callable[[str], None] = lambda reason: None,
 ) -> Iterator[list[Node]]:
     """Join the Ray cluster at `address`, or start one on this machine while the block runs.
 
     Args:
         address: None means `$RAY_ADDRESS`.
         logs, failed: where the logs of Ray's processes go, and when; see `session_folder`.
+        lost: see `local_cluster`.
 
     Yields:
         The machines of the cluster.
 
     Raises:
-        UserError: there is no cluster at the address.
+        UserError: there is no cluster at the address, or Ray does not start.
     """
     apply_settings()
     if _has_token():
@@ -49,20 +54,22 @@ def ray_cluster(
         yield cluster_nodes()
         return
     chosen = address or os.environ.get("RAY_ADDRESS")
-    is_local = chosen in (None, "", "local")
-    with closed_to_others(logs, failed) if is_local else nullcontext() as folder:
-        try:
-            connect(None if is_local else chosen, folder)
-        except (ConnectionError, ValueError, RuntimeError) as e:
-            reason = str(e).splitlines()[0] if str(e) else type(e).__name__
-            raise UserError(
-                f"--address {address}: cannot join that Ray cluster ({reason}); see that it runs, "
-                "and that RAY_AUTH_TOKEN is its token"
-            ) from e
-        try:
+    if chosen in (None, "", "local"):
+        with closed_to_others(logs, failed) as folder, local_cluster(folder, lost):
             yield cluster_nodes()
-        finally:
-            ray.shutdown()
+        return
+    try:
+        connect(chosen)
+    except (ConnectionError, ValueError, RuntimeError) as e:
+        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise UserError(
+            f"--address {address}: cannot join that Ray cluster ({reason}); see that it runs, "
+            "and that RAY_AUTH_TOKEN is its token"
+        ) from e
+    try:
+        yield cluster_nodes()
+    finally:
+        shutdown()
 
 
 def cluster_nodes() -> list[Node]:

@@ -176,7 +176,7 @@ def drive(run: SweepController, workers: WorkerManager, between: Callable[[], No
 def _fit(
     run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager, stopper: _Stopper
 ) -> None:
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of lost actors
     forward_no_credentials()
     actor = tune.with_parameters(TrialActor, broker=workers.broker)
     tune.Tuner(

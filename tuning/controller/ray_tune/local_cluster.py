@@ -1,11 +1,9 @@
-"""Starts a local Ray cluster, or connects to another one: Ray's settings and processes."""
+"""Ray's settings, and what keeps other users and machines out of a cluster on this machine."""
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +33,7 @@ def apply_settings() -> None:
 
 @contextmanager
 def closed_to_others(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Path]:
-    """Close what `connect` starts within the block to other users and machines.
+    """Close what is started within the block to other users and machines.
 
     Args:
         logs, failed: see `session_folder`.
@@ -82,53 +80,3 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def connect(address: str | None, folder: Path | None = None) -> None:
-    """Connect to the Ray cluster at `address`; None: to one that is started on this machine.
-
-    Args:
-        folder: for the files of one that is started.
-    """
-    import ray
-
-    with _unchanged_sigterm_handler(), _minimal_head_node():
-        ray.init(
-            address=address or "local",
-            _temp_dir=None if folder is None else str(folder),
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            dashboard_host="127.0.0.1",
-            logging_level=logging.ERROR,
-        )
-
-
-@contextmanager
-def _unchanged_sigterm_handler() -> Iterator[None]:
-    """Restore the SIGTERM handler: with Ray's own the driver would exit at once."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if before is not None and signal.getsignal(signal.SIGTERM) is not before:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _minimal_head_node() -> Iterator[None]:
-    """Start a cluster within the block without API server, log monitor and autoscaler.
-
-    A sweep uses none of them, and each takes about a second of imports before the first trial. Ray
-    has no setting that leaves them out.
-    """
-    from ray._private.node import Node as Head
-
-    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
-    before = {name: getattr(Head, name) for name in left_out}
-    for name in left_out:
-        setattr(Head, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name, start in before.items():
-            setattr(Head, name, start)

@@ -100,7 +100,11 @@ class TrackingClient:
     def _start(self) -> None:
         self._end()
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,  # signals to the group of the driver are for the driver
         )
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -56,7 +55,6 @@ def main() -> None:
     from results.records.spec_file import read_spec
     from tuning.controller.tracking.observer import make_delivery
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver
     os.nice(_NICENESS)
     os.umask(0o077)
     with open(os.dup(1), "w", buffering=1, encoding="utf-8") as output:

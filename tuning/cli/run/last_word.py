@@ -1,0 +1,38 @@
+"""Names the next command when the driver's process ends without a word of its own.
+
+SIGKILL and a lack of memory end it so. Ray does too: its C++ part ends the process when the raylet
+has ended, or when its GCS has not answered for a minute.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+from results.tracking import Ending
+from tuning.controller.events import SessionStart, SweepEvents
+from tuning.controller.sweep_dir.folder import sweep_argument
+
+_SCRIPT = 'read _ || echo "$0" >&2'  # the pipe is closed without a line: the driver is dead
+
+
+class LastWord(SweepEvents):
+    """A small process that outlives the driver, and writes one line to its stderr."""
+
+    def session_started(self, start: SessionStart) -> None:
+        """See `SweepEvents`."""
+        sweep = shlex.quote(sweep_argument(start.paths))
+        line = (
+            f"the driver of {start.paths.name} was killed, or ended by Ray after the loss of its "
+            f"cluster; continue with: tune resume {sweep}"
+        )
+        self._process = subprocess.Popen(
+            ["sh", "-c", _SCRIPT, line],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def session_ended(self, ending: Ending | None) -> None:
+        """See `SweepEvents`."""
+        self._process.communicate(b"ended\n")
