@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 LINEAGE = "lineage.json"
@@ -113,6 +114,8 @@ class SweepPaths:
     """The files of one sweep: `<storage>/<sweep>/`."""
 
     root: Path
+    left_out: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Trials that are not read, because their record is damaged."""
 
     @property
     def name(self) -> str:
@@ -142,7 +145,7 @@ class SweepPaths:
     @property
     def is_sweep(self) -> bool:
         """Whether the folder is a sweep folder."""
-        return self.spec.is_file() or self.spec_copy.is_file()
+        return os.path.lexists(self.spec) or self.spec_copy.is_file()
 
     def replaced_files(self, number: int) -> Path:
         """Folder of the files that one change replaced. Changes count from 1."""
@@ -204,7 +207,8 @@ class SweepPaths:
     def trial_ids(self) -> list[str]:
         """Ids of all trials with a record, ascending."""
         found = (p.parent.name for p in self.trials.glob("*/trial.json"))
-        return sorted(name for name in found if not name.endswith(".damaged"))
+        kept = (name for name in found if not name.endswith(".damaged"))
+        return sorted(name for name in kept if name not in self.left_out)
 
     @property
     def results(self) -> Path:

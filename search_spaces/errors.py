@@ -14,6 +14,8 @@ class UserError(Exception):
         problems: one complete line per problem: where, the rule, the value, what to try instead.
     """
 
+    exit_code = 2
+
     def __init__(self, *problems: str) -> None:
         if not problems:
             raise ValueError("UserError needs at least one problem")
@@ -22,6 +24,12 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[type[UserError], tuple[str, ...]]:
         return (type(self), self.problems)
+
+
+class DamagedRecordsError(UserError):
+    """Records of a sweep are missing, damaged, changed or foreign: an answer may be wrong."""
+
+    exit_code = 3
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 
-def read_regular(path: Path, start: int = 0) -> bytes:
+def read_regular(path: Path, start: int = 0, size: int = -1) -> bytes:
     """The content of a file from a byte on; never waits, as opening a named pipe would.
+
+    Args:
+        path: of the file.
+        start: offset of the first byte.
+        size: largest number of bytes to read; -1: all.
 
     Raises:
         OSError: it is missing, a loop of links, or not a regular file.
@@ -20,7 +25,7 @@ def read_regular(path: Path, start: int = 0) -> bytes:
         if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         f.seek(start)
-        return f.read()
+        return f.read(size)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -86,6 +86,7 @@ def resume(
     time: str | None = None,
     overrides: Sequence[str] = (),
     retry_failed: bool = False,
+    accept_damage: bool = False,
     storage: str | None = None,
     address: str | None = None,
     insecure: bool = False,
@@ -102,11 +103,13 @@ def resume(
         overrides: `a.b=c` texts, which change the sweep permanently.
         retry_failed: also run failed trials again, after their code was mended.
         trust: resume a sweep that another user made; or a function that is asked, with a question.
+        accept_damage: go on although records are damaged or incomplete beyond repair.
         storage, address, insecure, observers, interrupt: see `run`.
 
     Raises:
         UserError: there is no such sweep, another user made it and it is not trusted, another
             driver holds it, or a change is not possible.
+        DamagedRecordsError: records are damaged or incomplete beyond repair.
     """
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
@@ -124,9 +127,13 @@ def resume(
     paths = find_sweep(found, storage, writes=True)
     refuse_if_driven(paths.lock)
     require_trust(paths, trust)
-    if changed := amend_sweep(paths, trials, time, overrides, retry_failed=retry_failed):
+    changes = (trials, time, overrides)
+    if changed := amend_sweep(
+        paths, *changes, retry_failed=retry_failed, accept_damage=accept_damage
+    ):
         Observers(observers).message(str(changed))
-    return _run(paths, choose_scheduler(read_spec(paths)), address, observers, interrupt)
+    scheduler = choose_scheduler(read_spec(paths))
+    return _run(paths, scheduler, address, observers, interrupt, accept_damage)
 
 
 def _run(
@@ -135,6 +142,7 @@ def _run(
     address: str | None,
     observers: Sequence[SweepEvents],
     interrupt: Interrupt | None,
+    accept_damage: bool = False,
 ) -> SweepController:
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
@@ -145,4 +153,11 @@ def _run(
     notify.message(f"sweep {spec.name} in {paths.root}")
     notify.message(f"search {choose_searcher(spec)}")
     notify.message(f"scheduler {scheduler}")
-    return run_session(paths, spec, address=address, observers=observers, interrupt=interrupt)
+    return run_session(
+        paths,
+        spec,
+        address=address,
+        observers=observers,
+        interrupt=interrupt,
+        accept_damage=accept_damage,
+    )

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
-from results.storage.atomic import write_atomic
+from results.records.record_log import write_logged
+from search_spaces.files import read_regular
 
 LEVEL = 0.95
 
@@ -148,12 +149,12 @@ def half_width(values: Sequence[float]) -> float | None:
 
 def write(paths: SweepPaths, confirmation: Confirmation) -> None:
     """Write `results/confirmation.json` atomically."""
-    write_atomic(paths.confirmation, confirmation.model_dump_json(indent=1).encode())
+    write_logged(paths, paths.confirmation, confirmation.model_dump_json(indent=1).encode())
 
 
 def read(paths: SweepPaths) -> Confirmation | None:
     """The confirmation of a sweep; None if the file is missing or damaged."""
     try:
-        return Confirmation.model_validate_json(paths.confirmation.read_bytes())
+        return Confirmation.model_validate_json(read_regular(paths.confirmation))
     except (OSError, ValidationError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.paths import SweepPaths
+from results.records.integrity import check_records
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials, read_trials_with_reports
 from results.storage.atomic import write_atomic
@@ -43,15 +45,25 @@ class Results:
     attempts: pd.DataFrame
 
 
-def load(path: Path | str) -> Results:
+def load(path: Path | str, *, accept_damage: bool = False) -> Results:
     """Read a sweep folder into pandas tables, for a notebook: `load("sweeps/llm").trials`.
 
     The sweep may be running.
 
+    Args:
+        path: of the folder.
+        accept_damage: warn about damaged or incomplete records, and read the others.
+
     Raises:
         UserError: the folder is not a sweep.
+        DamagedRecordsError: records are damaged or incomplete.
     """
-    paths = SweepPaths(Path(path))
+    found = check_records(SweepPaths(Path(path)))
+    if not accept_damage:
+        found.require()
+    if found.problems:
+        warnings.warn("; ".join(found.problems), stacklevel=2)
+    paths = found.readable
     spec = read_spec(paths)
     trials = trials_frame(read_leaderboard(paths, spec.metric, spec.mode), spec)
     reports, attempts = reports_frame(paths), attempts_frame(paths)

@@ -28,6 +28,7 @@ from results.checkpoints.streaming_hash import (
 from results.paths import TrialPaths
 from results.storage.atomic import fsync_dir, write_atomic
 from results.storage.fault_injection import fault_point
+from search_spaces.files import read_regular
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
         CheckpointError: the checkpoint is not intact, or cannot be read.
     """
     try:
-        expected = Manifest.model_validate_json((manifest or folder / MANIFEST).read_bytes())
+        expected = Manifest.model_validate_json(read_regular(manifest or folder / MANIFEST))
     except FileNotFoundError:
         raise CheckpointError(folder, f"{MANIFEST} is missing") from None
     except (OSError, ValidationError) as e:

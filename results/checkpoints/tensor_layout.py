@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError
+from search_spaces.files import parse_json, read_regular
 
 _ITEM_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16}
 _MAX_HEADER = 100_000_000  # bytes; the same limit as in the library
@@ -81,7 +82,7 @@ def common_metadata(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
 
 def _shards(path: Path) -> Layout:
     try:
-        names: dict[str, str] = json.loads(path.read_bytes())["weight_map"]
+        names: dict[str, str] = parse_json(read_regular(path))["weight_map"]
         if any(Path(file).name != file for file in names.values()):
             raise ValueError("a shard outside of the folder")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
@@ -99,7 +100,7 @@ def _file(path: Path) -> Layout:
             length = int.from_bytes(f.read(8), "little")
             if length > _MAX_HEADER:
                 raise ValueError(f"a header of {length} bytes")
-            header: dict[str, Any] = json.loads(f.read(length))
+            header: dict[str, Any] = parse_json(f.read(length))
         metadata = header.pop("__metadata__", {})
         tensors = {name: _tensor(entry, 8 + length, path) for name, entry in header.items()}
         end = max((t.end for t in tensors.values()), default=8 + length)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.paths import TrialPaths
 from results.storage.atomic import read_lines, write_atomic
+from search_spaces.files import read_regular
 
 
 class Environment(BaseModel):
@@ -39,7 +40,7 @@ def write(paths: TrialPaths, attempt: int, environment: Environment) -> None:
 def read(paths: TrialPaths, attempt: int) -> Environment | None:
     """The environment of an attempt; None if the file is missing or damaged."""
     try:
-        return Environment.model_validate_json(paths.environment(attempt).read_bytes())
+        return Environment.model_validate_json(read_regular(paths.environment(attempt)))
     except (OSError, ValidationError):
         return None
 

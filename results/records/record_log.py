@@ -1,7 +1,8 @@
-"""`records.jsonl`: one line for every write of a record, with its checksum.
+"""`records.jsonl`: two lines for every write of a record, with its checksum.
 
-A record that is missing, changed, of another sweep or older than its last line is noticed. The line
-is written first: after a kill, the record of the very last line may be the one before.
+A record that is missing, changed, of another sweep or older than its last line is noticed. One line
+is written before the record and one after it. If the second one is missing at the end of the file,
+the record may be the one before: the writer was killed in between.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.paths import SweepPaths
-from results.storage.atomic import append_line, parse_lines
+from results.storage.atomic import append_line, open_private, parse_lines, write_atomic
 from search_spaces.checksum import add_json_checksum
 from search_spaces.files import read_regular
 
@@ -30,24 +32,37 @@ class RecordLog:
     writes: dict[str, list[str]] = field(default_factory=dict)
     newest: str | None = None
 
-    def is_current(self, name: str, data: bytes | None) -> bool:
-        """Whether a file has the content of its last line, or may have been left like this by a
-        kill.
+    def is_last(self, name: str, data: bytes | None) -> bool:
+        """Whether a file has the content of its last line.
 
         Args:
             name: path of the file in the sweep folder.
             data: its content; None if it is missing.
         """
-        known = self.writes.get(name, [])
-        found = None if data is None else _checksum(data)
-        if known[-1:] == [found]:
-            return True
-        return name == self.newest and ([None, *known][-2] == found)
+        return self._of(name)[-1] == _checksum(data)
+
+    def is_current(self, name: str, data: bytes | None) -> bool:
+        """Whether a file has the content of its last line, or may be like this after a kill."""
+        return self.is_last(name, data) or (
+            name == self.newest and self._of(name)[-2] == _checksum(data)
+        )
+
+    def is_older(self, name: str, data: bytes) -> bool:
+        """Whether a file has the content of an earlier line, and no kill explains it."""
+        return not self.is_current(name, data) and _checksum(data) in self._of(name)
+
+    def _of(self, name: str) -> list[str | None]:
+        return [None, *self.writes.get(name, ())]
 
 
-def log_write(paths: SweepPaths, file: Path, data: bytes) -> None:
-    """Append the line of a file's new content; call it before the write."""
-    append_line(paths.record_log, _line(paths, file, data))
+def write_logged(paths: SweepPaths, file: Path, data: bytes) -> None:
+    """Replace a record atomically, and log it."""
+    line = _line(paths, file, data)
+    append_line(paths.record_log, line)
+    write_atomic(file, data)
+    # not synced: without this line, more is tolerated
+    with suppress(OSError), open(paths.record_log, "a", opener=open_private) as f:
+        f.write(f"{line}\n")
 
 
 def read_record_log(paths: SweepPaths) -> RecordLog | None:
@@ -73,13 +88,18 @@ def log_current(paths: SweepPaths, files: Iterable[Path]) -> None:
     """Append a line for each file's present content: from then on, no other one is accepted."""
     lines = [_line(paths, file, read_regular(file)) for file in files if file.is_file()]
     if lines:
-        append_line(paths.record_log, "\n".join(lines))
+        append_line(paths.record_log, "\n".join([*lines, lines[-1]]))
 
 
 def _line(paths: SweepPaths, file: Path, data: bytes) -> str:
-    name = file.relative_to(paths.root).as_posix()
+    name = logged_name(paths, file)
     return add_json_checksum(json.dumps({"file": name, "checksum": _checksum(data)}))
 
 
-def _checksum(data: bytes) -> str:
-    return f"{zlib.crc32(data):08x}"
+def logged_name(paths: SweepPaths, file: Path) -> str:
+    """The path of a file in the sweep folder, as the lines have it."""
+    return file.relative_to(paths.root).as_posix()
+
+
+def _checksum(data: bytes | None) -> str | None:
+    return None if data is None else f"{zlib.crc32(data):08x}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from results.paths import SweepPaths
 from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
 
@@ -37,7 +38,7 @@ def is_damaged(paths: SweepPaths) -> bool:
     the user's mistake, not damage.
     """
     try:
-        data = paths.spec.read_bytes()
+        data = read_regular(paths.spec)
         data.decode()
     except (OSError, UnicodeDecodeError):
         return _has_copy(paths)
@@ -47,7 +48,7 @@ def is_damaged(paths: SweepPaths) -> bool:
 
 def _is_truncated(paths: SweepPaths, data: bytes) -> bool:
     try:
-        copy = paths.spec_copy.read_bytes()
+        copy = read_regular(paths.spec_copy)
     except OSError:
         return False
     return len(data) < len(copy) and copy.startswith(data)

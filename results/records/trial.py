@@ -12,12 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
-from results.records.record_log import log_write
+from results.records.record_log import write_logged
 from results.records.reports import Report as Report
 from results.records.reports import append_report as append_report
 from results.records.reports import read_new_reports as read_new_reports
 from results.records.reports import read_reports as read_reports
-from results.storage.atomic import write_atomic
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
@@ -205,10 +204,9 @@ class TrialRecord(_Model):
 
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
-    """Write `trial.json` atomically, and before that a line about it into `records.jsonl`."""
+    """Write `trial.json` atomically, and log it in `records.jsonl`."""
     data = add_json_checksum(record.model_dump_json(indent=1)).encode()
-    log_write(paths.sweep, paths.record, data)
-    write_atomic(paths.record, data)
+    write_logged(paths.sweep, paths.record, data)
 
 
 def read_trial(paths: TrialPaths) -> TrialRecord:
@@ -218,9 +216,20 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
         UserError: the record is missing or damaged.
     """
     try:
-        data = read_regular(paths.record)
+        return parse_trial(paths, read_regular(paths.record))
+    except OSError as e:
+        raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
+
+
+def parse_trial(paths: TrialPaths, data: bytes) -> TrialRecord:
+    """The record of a trial from the content of its `trial.json`.
+
+    Raises:
+        UserError: the content is damaged.
+    """
+    try:
         record = TrialRecord.model_validate_json(data)
-    except (OSError, ValidationError) as e:
+    except ValidationError as e:
         raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
     if not json_is_intact(data):
         raise UserError(f"{paths.record}: does not match its checksum")

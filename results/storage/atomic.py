@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
+from search_spaces.files import parse_json, read_regular
 
 T = TypeVar("T", str, bytes)
 
@@ -141,7 +141,7 @@ def free_bytes(folder: Path) -> int:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """JSON objects of an append-only file, see `parse_lines`; none if the file is missing."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return
     yield from parse_lines(data)
@@ -151,8 +151,8 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     """JSON objects, one per line. Lines that are torn, damaged or not objects are skipped."""
     for line in data.split(b"\n"):
         try:
-            value = json.loads(line)
-        except ValueError:  # torn: JSONDecodeError or UnicodeDecodeError
+            value = parse_json(line)
+        except ValueError:  # torn
             continue
         if isinstance(value, dict) and json_is_intact(line):
             yield value

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from search_spaces.errors import UserError
+from search_spaces.files import parse_json, read_regular
 
 _FIELDS = {"pid": int, "host": str, "fence": int}
 
@@ -69,7 +69,7 @@ class Owner:
 def read_lock(lock: Path) -> dict[str, Any] | None:
     """Content of `owner.lock`; None when it is missing or damaged."""
     try:
-        held = json.loads(lock.read_bytes())
+        held = parse_json(read_regular(lock))
     except (OSError, ValueError):
         return None
     valid = isinstance(held, dict) and all(isinstance(held.get(k), t) for k, t in _FIELDS.items())

@@ -12,6 +12,7 @@ from results.paths import SweepPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import write_atomic
 from results.tracking.tracker import Ending
+from search_spaces.files import parse_json, read_regular
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Delivered:
 
     def _load(self) -> dict[str, Any]:
         try:
-            raw = json.loads(self._paths.delivered.read_bytes())
+            raw = parse_json(read_regular(self._paths.delivered))
             return raw if isinstance(raw["trials"], dict) else {}
         except (OSError, ValueError, KeyError, TypeError):
             return {}

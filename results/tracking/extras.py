@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from results.paths import LINEAGE, TrialPaths
 from results.records import environment
 from results.records.trial import TrialRecord
+from search_spaces.files import parse_json, read_regular
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def _initial_digest(paths: TrialPaths) -> str | None:
     """Digest of the initial weights, from the newest checkpoint."""
     newest = paths.newest_checkpoint()
     try:
-        found = json.loads((newest / LINEAGE).read_bytes())["init"] if newest else None
+        found = parse_json(read_regular(newest / LINEAGE))["init"] if newest else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None

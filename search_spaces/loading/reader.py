@@ -16,6 +16,7 @@ from ruamel.yaml.reader import ReaderError
 from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.expressions import MAX_BITS
+from search_spaces.files import read_regular
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
 
@@ -82,8 +83,7 @@ def read_value(text: str, label: str) -> Any:
 
 def _text(path: Path) -> str:
     try:
-        with open(path, "rb") as f:
-            data = f.read(_MAX_BYTES + 1)
+        data = read_regular(path, size=_MAX_BYTES + 1)
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file{suggest(path.name, near) if near else ''}") from None

@@ -84,4 +84,4 @@ def main() -> None:
     except UserError as e:
         for problem in e.problems:
             sys.stderr.write(f"{shown(redact(problem))}\n")
-        sys.exit(2)
+        sys.exit(e.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from results.paths import LINEAGE, SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.errors import UserError
+from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.cli.formatting import duration, number, setting
@@ -172,7 +172,7 @@ def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:
     """Whether the trials started from the same weights; otherwise an average makes no sense."""
     folders = [paths.trial(e.record.id).newest_checkpoint() for e in board]
     try:
-        inits = [json.loads((f / LINEAGE).read_bytes())["init"] for f in folders if f]
+        inits = [parse_json(read_regular(f / LINEAGE))["init"] for f in folders if f]
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return len(inits) > 1 and len(set(inits)) == 1

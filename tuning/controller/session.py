@@ -32,6 +32,7 @@ def run_session(
     address: str | None = None,
     observers: Iterable[SweepEvents] = (),
     interrupt: Interrupt | None = None,
+    accept_damage: bool = False,
 ) -> SweepController:
     """Run the remaining trials of a sweep, from a new folder or an interrupted one.
 
@@ -40,6 +41,7 @@ def run_session(
         address: of the Ray cluster to join; None starts one on this machine.
         observers: are notified of events.
         interrupt: ends the session when it is called.
+        accept_damage: see `open_sweep`.
 
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
@@ -49,7 +51,7 @@ def run_session(
     with (
         no_core_dumps(),
         interrupt or Interrupt() as stop,
-        open_sweep(paths, spec, observers) as run,
+        open_sweep(paths, spec, observers, accept_damage) as run,
     ):
         ending = None
         try:
@@ -77,7 +79,10 @@ def run_session(
 
 @contextmanager
 def open_sweep(
-    paths: SweepPaths, spec: SweepSpec, observers: Iterable[SweepEvents] = ()
+    paths: SweepPaths,
+    spec: SweepSpec,
+    observers: Iterable[SweepEvents] = (),
+    accept_damage: bool = False,
 ) -> Iterator[SweepController]:
     """Own a sweep's folder while the block runs: repair it, read it, count the session's seconds.
 
@@ -86,29 +91,27 @@ def open_sweep(
     Args:
         paths, spec: of the sweep.
         observers: are notified of the start and of all later events.
+        accept_damage: go on without the records that cannot be repaired.
 
     Raises:
         UserError: another driver holds the sweep, or its folder cannot be repaired.
+        DamagedRecordsError: records are missing, damaged, changed or foreign.
     """
+    from tuning.controller.sweep_dir import repair
     from tuning.controller.sweep_dir.record_mirror import mirror_records
-    from tuning.controller.sweep_dir.repair import (
-        open_study,
-        repair_spec,
-        repair_state,
-        repair_trials,
-    )
     from tuning.controller.sweep_dir.trial_cache import TrialCache
     from tuning.controller.sweep_dir.trust import adopt
     from tuning.controller.sweep_dir.warm_start import load_evidence
 
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
-        repaired = [*repair_spec(paths), *repair_state(paths)]
+        repaired = [*repair.repair_spec(paths), *repair.repair_state(paths)]
         adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
         session = stack.enter_context(record_session_time(paths, fence))
-        study, messages = open_study(paths, spec)
-        repaired += [*messages, *repair_trials(paths, spec, study)]
+        study, messages = repair.open_study(paths, spec)
+        repaired += [*messages, *repair.repair_trials(paths, spec, study)]
+        repaired += repair.verify_records(paths, accept_damage)
         run = SweepController(
             spec,
             paths,

@@ -6,6 +6,7 @@ syncs per trial, during which the driver cannot respond.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from results.storage.fault_injection import fault_point
+from search_spaces.files import read_regular
 
 
 class Journal(JournalFileBackend):
@@ -84,5 +86,4 @@ class Journal(JournalFileBackend):
 def _drop_torn_line(path: Path) -> None:
     """Cut the text after the last newline, to which Optuna would append."""
     if path.exists():
-        with open(path, "r+b") as f:
-            f.truncate(f.read().rfind(b"\n") + 1)
+        os.truncate(path, read_regular(path).rfind(b"\n") + 1)

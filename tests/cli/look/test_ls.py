@@ -30,7 +30,7 @@ def test_ls(tune: Tune) -> None:
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
     with acquire_lock(paths.lock):
-        output = tune("ls")
+        output = tune("ls", code=3)
     assert output.lines[:5] == [
         ["sweep", "state", "trials", "best", "metric", "trainable"],
         ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits"],
@@ -38,10 +38,11 @@ def test_ls(tune: Tune) -> None:
         ["new", "interrupted", "0/6", "-", "min", "loss", "digits"],
         ["zapped", "damaged"],
     ]
-    assert output.out.splitlines()[5].startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
-    assert len(output.lines) == 6
-    assert tune("ls").lines[2][1] == "interrupted"
-    assert tune("ls", "--storage", done.root.parent).out == tune("ls").out
+    assert output.err.startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
+    assert len(output.lines) == 5
+    again = tune("ls", code=3)
+    assert again.lines[2][1] == "interrupted"
+    assert tune("ls", "--storage", done.root.parent, code=3).out == again.out
 
 
 def test_sweep_with_spent_time_is_done(tune: Tune) -> None:

@@ -9,6 +9,7 @@ import pytest
 from results.paths import Storage, SweepPaths
 from results.records import environment
 from results.records.environment import Environment
+from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trial
 from search_spaces.checksum import (
@@ -17,7 +18,7 @@ from search_spaces.checksum import (
     json_is_intact,
     yaml_is_intact,
 )
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, run_trials, train
 from trainables.runtime.provenance import library_versions
@@ -37,8 +38,8 @@ def paths(tmp_path: Path) -> SweepPaths:
     return paths
 
 
-def resumed(paths: SweepPaths) -> SweepController:
-    with open_sweep(paths, make_spec()) as run:
+def resumed(paths: SweepPaths, accept_damage: bool = False) -> SweepController:
+    with open_sweep(paths, make_spec(), accept_damage=accept_damage) as run:
         finish(run)
         return run
 
@@ -100,7 +101,7 @@ def test_lost_study_is_rebuilt(paths: SweepPaths, uninterrupted: SweepController
         damage(paths.study, how)
     run = resumed(paths)
     assert outcome(run) == outcome(uninterrupted)
-    assert len(run.repaired) == (how != "deleted")
+    assert len(run.repaired) == 1
     assert (paths.root / "study.journal.damaged").exists() == (how != "deleted")
 
 
@@ -121,7 +122,9 @@ def test_trial_is_quarantined_if_record_and_study_are_lost(paths: SweepPaths) ->
     reports = paths.trial("t0001").reports.read_bytes()
     paths.trial("t0001").record.write_bytes(b"{")
     paths.study.unlink()
-    run = resumed(paths)
+    with pytest.raises(DamagedRecordsError, match=r"missing: t0001/trial\.json, which"):
+        resumed(paths)
+    run = resumed(paths, accept_damage=True)
     assert "t0001" not in run.records
     assert (paths.trials / "t0001.damaged" / "reports.jsonl").read_bytes() == reports
     assert sorted(run.records) == ["t0000", "t0002", "t0003", "t0004", "t0005", "t0006"]
@@ -132,7 +135,9 @@ def test_trial_stays_finished_if_reports_and_study_are_lost(paths: SweepPaths) -
     paths.study.unlink()
     before = read_trial(paths.trial("t0000"))
     assert before.state is TrialState.COMPLETED
-    run = resumed(paths)
+    with pytest.raises(DamagedRecordsError, match="has no report, its record says 9"):
+        resumed(paths)
+    run = resumed(paths, accept_damage=True)
     assert read_trial(paths.trial("t0000")) == before
     assert len(run.records) == 6
 
@@ -246,7 +251,7 @@ def change(record: Path, **members: object) -> bytes:
     raw = json.loads(record.read_bytes())
     del raw["crc32"]
     data = add_json_checksum(json.dumps({**raw, **members})).encode()
-    record.write_bytes(data)
+    write_logged(SweepPaths(record.parents[2]), record, data)
     return data
 
 

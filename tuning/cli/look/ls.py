@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from search_spaces.errors import UserError
+import typer
+
+from search_spaces.errors import DamagedRecordsError, UserError
 from tuning.cli.formatting import echo, make_console, number
 from tuning.cli.options import StorageDir
 
@@ -21,6 +23,7 @@ def ls(storage: StorageDir = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from results.records.integrity import check_records
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     root = resolve_storage(storage)
@@ -31,17 +34,20 @@ def ls(storage: StorageDir = None) -> None:
         table.add_column(name, overflow="fold")
     for paths in root.sweeps():
         try:
-            table.add_row(paths.name, *_sweep_row(paths))
+            found = check_records(paths)
+            table.add_row(paths.name, *_sweep_row(found.readable))
+            problems += found.words if found.problems else []
         except UserError as e:
             table.add_row(paths.name, Text("damaged", style="red"))
             problems.append(f"{paths.name} is damaged: {e.problems[0]}")
     if not table.row_count:
         echo(f"no sweeps in {root.root}; start one with: tune run FILE")
         return
-    console = make_console()
-    console.print(table)
+    make_console().print(table)
     for problem in problems:
-        console.print(problem, style="red", soft_wrap=True)
+        echo(problem, err=True)
+    if problems:
+        raise typer.Exit(DamagedRecordsError.exit_code)
 
 
 def _sweep_row(paths: SweepPaths) -> list[str]:

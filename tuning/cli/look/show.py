@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import DamagedRecordsError
+from tuning.cli.damage import print_damage
 from tuning.cli.formatting import duration, make_console, number, print_lines
 from tuning.cli.look.ls import sweep_state
 from tuning.cli.options import StorageDir, Sweep
@@ -33,16 +35,19 @@ def show(
 
     Example: tune show llm t0003
     """
+    from results.records.integrity import check_records
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = find_sweep(sweep, storage)
-    spec = read_spec(paths)
+    found = check_records(find_sweep(sweep, storage))
+    paths, spec = found.readable, read_spec(found.paths)
     console = make_console()
     if trial is None:
         _show_sweep(paths, spec, console)
     else:
         _show_trial(paths, spec, trial, console)
+    if print_damage(found):
+        raise typer.Exit(DamagedRecordsError.exit_code)
 
 
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, number
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 
@@ -97,6 +98,7 @@ def average(
     name: Name = None,
     force: Force = False,
     trust: Trust = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Average models into a soup, and compare it with the best of them on unseen data.
@@ -105,7 +107,7 @@ def average(
     """
     from tuning.cli.results.soup_request import ModelChoice, SoupRequest, method_of
 
-    paths = trusted_sweep(sweep, storage, trust)
+    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     made = method_of(method, options or [], base)
     choice = ModelChoice(top, trials, last, trial, clients)
     request = SoupRequest(made, weights, base, dtype, max_memory, max_shard_size, force)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, number, setting
 from tuning.cli.options import Address, Json, StorageDir, Sweep, Trust, trusted_sweep
 
@@ -52,6 +53,7 @@ def best(
     address: Address = None,
     trust: Trust = False,
     json_: Json = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Print the winner of a sweep: its configuration, value and newest checkpoint, and why it won.
@@ -66,7 +68,10 @@ def best(
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    paths = trusted_sweep(sweep, storage, trust) if confirm else find_sweep(sweep, storage)
+    paths = intact(
+        trusted_sweep(sweep, storage, trust) if confirm else find_sweep(sweep, storage),
+        accept_damage,
+    )
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     if reevaluate and not confirm:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import make_console
 from tuning.cli.options import StorageDir, sweep_names
 from tuning.cli.results.report import Html, write_page
@@ -22,6 +23,7 @@ def compare(
         ),
     ],
     html: Html = None,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Compare sweeps of one metric: the winner and cost of each, and the ranking at equal cost.
@@ -37,7 +39,7 @@ def compare(
 
     if len(sweeps) < 2:
         raise UserError(f"tune compare needs two sweeps or more, got {sweeps[0]} alone")
-    standings = read([find_sweep(sweep, storage) for sweep in sweeps])
+    standings = read([intact(find_sweep(sweep, storage), accept_damage) for sweep in sweeps])
     header, rows = table(standings)
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError, suggest
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
@@ -36,6 +37,7 @@ def export(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
     trust: Trust = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Export a model: for transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
@@ -45,7 +47,7 @@ def export(
     from tuning.evaluation.load_model import select_model
 
     formats = _formats(to)
-    paths = trusted_sweep(sweep, storage, trust)
+    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     picked = select_model(paths, trial, soup, "export")
     run = _Export(picked, _model(picked), verify, force)
     for name in formats:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
@@ -32,6 +33,7 @@ def generate(
     trial: Trial = None,
     soup: Soup = None,
     trust: Trust = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Continue a text with a language model of the sweep.
@@ -40,7 +42,7 @@ def generate(
     """
     from tuning.evaluation.load_model import select_model
 
-    paths = trusted_sweep(sweep, storage, trust)
+    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     picked = select_model(paths, trial, soup, "generate with")
     echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
 
@@ -25,6 +26,7 @@ def predict(
     trial: Trial = None,
     soup: Soup = None,
     trust: Trust = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Run a model of the sweep on rows of data; prints one line of JSON per row.
@@ -35,7 +37,7 @@ def predict(
 
     from tuning.evaluation.load_model import select_model
 
-    paths = trusted_sweep(sweep, storage, trust)
+    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     picked = select_model(paths, trial, soup, "predict with")
     try:
         cache = picked.paths.storage.cache

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import StorageDir, Sweep
 
@@ -19,7 +20,12 @@ Html = Annotated[
 ]
 
 
-def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
+def report(
+    sweep: Sweep,
+    html: Html = None,
+    accept_damage: AcceptDamage = False,
+    storage: StorageDir = None,
+) -> None:
     """Write a report of a sweep: one HTML page that needs no network.
 
     It shows the history, curves, importance of the parameters, cost, failures, and why the winner
@@ -32,7 +38,7 @@ def report(sweep: Sweep, html: Html = None, storage: StorageDir = None) -> None:
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.search.importance import importances
 
-    paths = find_sweep(sweep, storage, writes=html is None)
+    paths = intact(find_sweep(sweep, storage, writes=html is None), accept_damage)
     data = read_sweep_data(paths)
     others = [replace(one, importances=importances(one)) for one in data.others]
     data = replace(data, importances=importances(data), others=others)

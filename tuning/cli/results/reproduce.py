@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import Address, StorageDir, Sweep, Trust, trusted_sweep
 
@@ -15,6 +16,7 @@ def reproduce(
     trial: Annotated[str, typer.Argument(help="The trial's id.")],
     address: Address = None,
     trust: Trust = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
     """Run a trial again from its record, and check that its curve is bit-identical.
@@ -29,7 +31,7 @@ def reproduce(
     from tuning.controller.sweep_dir.folder import find_trial
     from tuning.evaluation.reproduce import reproduce as run_again
 
-    paths = trusted_sweep(sweep, storage, trust)
+    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     record = read_trial(find_trial(paths, trial))
     result = run_again(paths, read_spec(paths), record, address)
     if result.first is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import make_console
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep, Trust, ask_for_trust
 
@@ -50,6 +51,7 @@ def resume(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed trials again: the code is mended.")
     ] = False,
+    accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
@@ -64,7 +66,8 @@ def resume(
     from tuning import api
 
     start = partial(api.resume, sweep, trials=trials, time=time, overrides=set_)
-    start = partial(start, retry_failed=retry_failed, trust=trust or ask_for_trust)
+    start = partial(start, retry_failed=retry_failed, accept_damage=accept_damage)
+    start = partial(start, trust=trust or ask_for_trust)
     _run_session(partial(start, storage=storage, address=address, insecure=insecure))
 
 

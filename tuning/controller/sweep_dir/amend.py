@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from results.paths import SweepPaths
+from results.records.integrity import check_records
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
@@ -85,6 +86,7 @@ def amend_sweep(
     overrides: Sequence[str],
     *,
     retry_failed: bool = False,
+    accept_damage: bool = False,
 ) -> Amendment | None:
     """Change a sweep that no driver runs; None if no change is given.
 
@@ -93,8 +95,10 @@ def amend_sweep(
         time: new `budget.time`, in seconds or like `2h`; `+2h` adds to it.
         overrides: `a.b=c` texts.
         retry_failed: failed trials run again, except for those whose configuration is the cause.
+        accept_damage: change it although records are damaged; a session repairs what it can.
 
     Raises:
+        DamagedRecordsError: records are damaged or incomplete.
         UserError: a driver runs the sweep, the changed sweep file is invalid, the change is of an
             immutable key, or no trial can be tried again.
     """
@@ -106,6 +110,8 @@ def amend_sweep(
                 f"{paths.spec}: damaged, or edited; repair it first, without a change: "
                 f"tune resume {paths.name}"
             )
+        if not accept_damage:
+            check_records(paths).require()
         old = read_spec(paths)
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
         loaded = load_sweep(paths.spec, texts)

@@ -20,6 +20,7 @@ from results.records.trial import TrialState, read_reports, read_trial, read_tri
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_trial, record_end, sweep_argument
@@ -59,7 +60,7 @@ def pending_commands(paths: SweepPaths) -> list[Command]:
     found = []
     for file in sorted(paths.inbox.glob("[!.]*.json")):
         try:
-            found.append(Command.model_validate_json(file.read_bytes()))
+            found.append(Command.model_validate_json(read_regular(file)))
         except (OSError, ValidationError):  # removed meanwhile, or no command
             continue
     return found

@@ -21,6 +21,7 @@ from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
 from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
 from search_spaces.errors import UserError, suggest
+from search_spaces.files import parse_json, read_regular
 from search_spaces.loading.explain import rule
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
 from search_spaces.nested import show
@@ -190,8 +191,8 @@ def read_state(paths: SweepPaths) -> SweepState:
         UserError: the file is missing or damaged.
     """
     try:
-        data = paths.state.read_bytes()
-        raw = json.loads(data)
+        data = read_regular(paths.state)
+        raw = parse_json(data)
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
         started, spent = tuple(raw["started"]), tuple(raw["spent"])

@@ -11,11 +11,15 @@ import re
 import time
 import uuid
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 
 from results.paths import SweepPaths, TrialPaths
 from results.records import environment
 from results.records.environment import Environment
+from results.records.integrity import check_records
+from results.records.record_log import RecordLog, log_current, logged_name, read_record_log
+from results.records.reports import read_chain
 from results.records.spec_file import is_damaged
 from results.records.trial import (
     Attempt,
@@ -28,6 +32,7 @@ from results.records.trial import (
 from results.storage.atomic import write_atomic
 from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 from trainables.runtime.provenance import library_versions
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
@@ -41,9 +46,9 @@ def quarantine_file(path: Path) -> Path | None:
     """Rename a damaged file or folder to a free name; None if it does not exist."""
     for number in range(1, 10_000):
         kept = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
-        if not kept.exists():
+        if not os.path.lexists(kept):
             break
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     os.replace(path, kept)
     return kept
@@ -56,13 +61,18 @@ def repair_spec(paths: SweepPaths) -> list[str]:
         One line per repair, as of the other functions here.
     """
     if is_damaged(paths):
-        problem = f"{paths.spec}: damaged" if paths.spec.exists() else f"{paths.spec}: missing"
+        problem = (
+            f"{paths.spec}: damaged" if os.path.lexists(paths.spec) else f"{paths.spec}: missing"
+        )
         kept = quarantine_file(paths.spec)
         write_atomic(paths.spec, paths.spec_copy.read_bytes())
         done = f"restored from {paths.spec_copy.relative_to(paths.root)}"
         return [_message(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
-    if not paths.spec_copy.exists() or paths.spec_copy.read_bytes() != paths.spec.read_bytes():
-        write_atomic(paths.spec_copy, paths.spec.read_bytes())
+    data, copy = read_regular(paths.spec), None
+    with suppress(OSError):
+        copy = read_regular(paths.spec_copy)
+    if copy != data:
+        write_atomic(paths.spec_copy, data)
     return []
 
 
@@ -94,9 +104,11 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     try:
         study = SweepStudy(paths.study, spec.name, spec)
         contrary = [r.id for r in _intact_records(paths) if not study.agrees(r)]
-        if not contrary:
-            return study, []
         problem = f"{paths.study}: contradicts the records of {', '.join(contrary)}"
+        if not contrary:
+            lacking = [r.id for r in _intact_records(paths) if r.number >= len(study.trials)]
+            done = f"the trials are added from their records: {', '.join(lacking)}"
+            return study, [_message(f"{paths.study}: incomplete", None, done)] if lacking else []
     except Exception as e:  # noqa: BLE001 - Optuna may raise anything at a damaged line
         problem = f"{paths.study}: not readable ({type(e).__name__})"
     kept = quarantine_file(paths.study)
@@ -104,19 +116,72 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     return fresh, [_message(problem, kept, "rebuilt from the trials' records")]
 
 
+def _repair_record_log(paths: SweepPaths) -> list[str]:
+    """Write a new `records.jsonl` if it is lost."""
+    problem = "missing"
+    try:
+        if read_record_log(paths) is not None:
+            return []
+    except OSError as e:
+        problem = f"not readable ({e.strerror})"
+    attempts = (a for r in _intact_records(paths) for a in r.attempts)
+    kept = quarantine_file(paths.record_log)
+    if kept is None and all(a.reports is None for a in attempts):
+        return []  # a new sweep, or one of an older version
+    log_current(paths, [paths.trial(trial_id).record for trial_id in paths.trial_ids()])
+    return [_message(f"{paths.record_log}: {problem}", kept, "rebuilt from the trials' records")]
+
+
 def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[str]:
     """Rebuild lost records of trials; quarantine the folder of a trial that the study lacks too."""
-    done = []
-    folders = sorted(p for p in paths.trials.glob("t*") if _TRIAL.fullmatch(p.name) and p.is_dir())
-    for trial in map(TrialPaths, folders):
-        if not trial.record.exists() and not trial.reports.exists():
-            continue  # the driver was killed before it wrote the first record
+    done = _repair_record_log(paths)
+    log = read_record_log(paths) or RecordLog()
+    names = {Path(name).parent.name for name in log.writes}
+    names |= {p.name for p in paths.trials.glob("t*") if p.is_dir()}
+    for trial in map(paths.trial, sorted(filter(_TRIAL.fullmatch, names))):
         try:
-            read_trial(trial)
+            _check_record(trial, log, study)
         except UserError as e:
             _refuse_other_version(trial, e)
             done.append(_repair_trial(trial, spec, study, e))
     return done
+
+
+def verify_records(paths: SweepPaths, accept_damage: bool) -> list[str]:
+    """Check the records after their repair. Their present content counts from then on.
+
+    Returns:
+        What is wrong and accepted, a line each.
+
+    Raises:
+        DamagedRecordsError: something is wrong, and that is not accepted.
+    """
+    found = check_records(paths)
+    if not accept_damage:
+        found.require()
+    log = read_record_log(paths) or RecordLog()
+    records = (paths.trial(trial_id).record for trial_id in paths.trial_ids())
+    log_current(
+        paths, [r for r in records if not log.is_last(logged_name(paths, r), read_regular(r))]
+    )
+    return found.words
+
+
+def _check_record(trial: TrialPaths, log: RecordLog, study: SweepStudy) -> None:
+    """Raise `UserError` if a trial's record is lost, or older than the one written last."""
+    name = logged_name(trial.sweep, trial.record)
+    if not trial.record.exists():
+        if not trial.root.exists() and _has_outcome(study, int(trial.root.name[1:])):
+            return  # its reports are lost
+        if not trial.reports.exists() and log.is_current(name, None):
+            return  # the driver was killed before it wrote the first record
+    read_trial(trial)
+    if log.is_older(name, read_regular(trial.record)):
+        raise UserError(f"{trial.record}: older than the one that was written last")
+
+
+def _has_outcome(study: SweepStudy, number: int) -> bool:
+    return number < len(study.trials) and study.trials[number].state.is_finished()
 
 
 def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
@@ -160,7 +225,7 @@ def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: 
 
 def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
     """Every attempt with reports or logs, so that the next one gets a new number."""
-    times = defaultdict(list)
+    times, links = defaultdict(list), read_chain(trial).links
     for report in reports:
         times[report.attempt].append(report.time)
     logs = trial.logs.iterdir() if trial.logs.is_dir() else iter(())
@@ -172,6 +237,8 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
             started=min(times[n], default=first),
             ended=max(times[n], default=first),
             workers=_workers(trial, n),
+            reports=len(links[n]) if n in links else None,
+            last_report=links[n][-1] if n in links else "",
         )
         for n in range(1, max([*times, *claimed], default=0) + 1)
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import SweepPaths
+from results.records.record_log import log_current
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from results.storage.object_store import ObjectStore, explain_storage_error, open_object_store
@@ -94,6 +95,7 @@ def _fetch_records(
         list(pool.map(fetch, [k for k in keys if _is_inside(draft.root, k)]))
         unfinished = [r for r in read_trials(draft) if not r.state.finished]
         list(pool.map(lambda r: _mirror(location, r).merge_reports(draft.trial(r.id)), unfinished))
+    log_current(draft, [draft.trial(trial_id).record for trial_id in draft.trial_ids()])
     os.rename(draft.root, paths.root)
     return paths
 

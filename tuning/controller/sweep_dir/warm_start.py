@@ -18,6 +18,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_sweep
@@ -48,7 +49,7 @@ def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:
     if not spec.search.warm_start:
         return []
     try:
-        return _FINDINGS.validate_json(paths.evidence.read_bytes())
+        return _FINDINGS.validate_json(read_regular(paths.evidence))
     except FileNotFoundError:
         pass
     except ValidationError as e:

@@ -1,0 +1,194 @@
+"""Finds what is missing, damaged, changed or foreign in the records of a sweep.
+
+Every command that ranks or reports asks here first: without a trial's reports another trial wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from results.paths import SweepPaths, TrialPaths
+from results.records.record_log import RecordLog, read_record_log
+from results.records.reports import ReportChain, read_chain
+from results.records.trial import TrialRecord, parse_trial
+from search_spaces.errors import DamagedRecordsError, UserError
+from search_spaces.files import read_regular
+
+UNCHECKED = "its records are of a version that did not count them; lost ones may go unnoticed"
+_ROUNDS = 3
+_SHOWN = 10
+_LOG = "records.jsonl"
+_TRIAL = re.compile(r"t\d{4,}(-\d+)?")
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """What a check of a sweep folder found.
+
+    Attributes:
+        problems: one line each, by file.
+        unreadable: trials whose record cannot be read.
+        unchecked: whether the records are of a version that did not count them.
+    """
+
+    paths: SweepPaths
+    problems: tuple[str, ...] = ()
+    unreadable: frozenset[str] = frozenset()
+    unchecked: bool = False
+
+    @property
+    def readable(self) -> SweepPaths:
+        """The sweep without the trials whose record cannot be read."""
+        return replace(self.paths, left_out=self.unreadable)
+
+    @property
+    def words(self) -> list[str]:
+        """The problems, the first ones of many, each with the sweep's name."""
+        notes = [f"{self.paths.name}: {UNCHECKED}"] if self.unchecked else []
+        more = len(self.problems) - _SHOWN
+        shown = [f"{self.paths.name}: {line}" for line in self.problems[:_SHOWN]]
+        return [*notes, *shown, *([f"{self.paths.name}: {more} more"] if more > 0 else [])]
+
+    def require(self) -> None:
+        """Raise unless the records are whole.
+
+        Raises:
+            DamagedRecordsError: they are not.
+        """
+        if self.problems:
+            how = "tune resume repairs what it can; --accept-damage goes on without the rest"
+            raise DamagedRecordsError(*self.words, f"{self.paths.name}: {how}")
+
+
+def check_records(paths: SweepPaths) -> Integrity:
+    """Hold the records and reports of a sweep against each other.
+
+    The sweep may be running: what differs is read again, because its driver may have written in
+    between.
+    """
+    found = _check(paths, None)
+    unchecked = found.unchecked
+    for _ in range(_ROUNDS - 1):
+        if found.problems:
+            found = _check(paths, found.suspects - {_LOG} or None)
+    return Integrity(paths, tuple(found.problems), frozenset(found.unreadable), unchecked)
+
+
+class _Findings:
+    """Problems by file, and the names of the files to read again."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.suspects: set[str] = set()
+        self.unreadable: set[str] = set()
+        self.unchecked = False
+
+    def add(self, name: str, problem: str) -> None:
+        self.problems.append(problem)
+        self.suspects.add(name)
+
+
+def _check(paths: SweepPaths, only: Collection[str] | None) -> _Findings:
+    """Check all files, or only some: paths in the sweep folder."""
+    found = _Findings()
+    # before the log: it has at least the lines of these contents
+    contents = {name: _content(paths.root / name) for name in only or _record_names(paths)}
+    log = _read_log(paths, found)
+    if only is None and log is not None:
+        later = log.writes.keys() - contents.keys()
+        contents |= {name: _content(paths.root / name) for name in later}
+    counted = False
+    for name, data in sorted(contents.items()):
+        if log is not None and not log.is_current(name, data):
+            found.add(name, _not_current(name, data))
+        trial = paths.trial(Path(name).parent.name)
+        if log is None and data is None and trial.reports.exists():
+            found.add(name, f"missing: {name.removeprefix('trials/')}")
+        if data is not None and trial.record == paths.root / name:
+            counted |= _check_trial(trial, data, name, found)
+    if log is None and counted:
+        found.add(_LOG, f"missing: {paths.record_log.name}, which lists the records")
+    found.unchecked = log is None and not counted and bool(contents)
+    return found
+
+
+def _record_names(paths: SweepPaths) -> Iterable[str]:
+    """Path of each trial's record in the sweep folder, also of one that is lost."""
+    folders = os.listdir(paths.trials) if paths.trials.is_dir() else ()
+    known = (paths.trial(name) for name in folders if _TRIAL.fullmatch(name))
+    return [trial.record.relative_to(paths.root).as_posix() for trial in known]
+
+
+def _read_log(paths: SweepPaths, found: _Findings) -> RecordLog | None:
+    try:
+        return read_record_log(paths)
+    except OSError as e:
+        found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
+        return None
+
+
+def _content(file: Path) -> bytes | None:
+    """The content of a file; empty if it cannot be read, None if it is missing."""
+    try:
+        return read_regular(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return b""
+
+
+def _not_current(name: str, data: bytes | None) -> str:
+    short = name.removeprefix("trials/")
+    if data is None:
+        return f"missing: {short}, which records.jsonl lists"
+    return f"changed: {short} is not what records.jsonl lists last; damaged, older, or foreign"
+
+
+def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings) -> bool:
+    """Check a trial's record and reports; returns whether a version wrote it that counts them."""
+    try:
+        record = parse_trial(trial, data)
+    except UserError as e:
+        found.unreadable.add(trial.root.name)
+        if name not in found.suspects:
+            found.add(name, f"damaged: {e.problems[0]}")
+        return False
+    for problem in _report_problems(trial, record):
+        found.add(name, problem)
+        break
+    return any(a.reports is not None for a in record.attempts)
+
+
+def _report_problems(trial: TrialPaths, record: TrialRecord) -> Iterator[str]:
+    """What is wrong with a trial's reports, the clearest first."""
+    name = f"{trial.root.name}/{trial.reports.name}"
+    try:
+        chain = read_chain(trial)
+    except OSError as e:
+        yield f"damaged: {name} cannot be read ({e.strerror})"
+        return
+    last, end = chain.last_step, record.end_step
+    if end is not None and (last is None or last < end):
+        is_at = "has no report" if last is None else f"ends at step {last}"
+        yield f"incomplete: {name} {is_at}, its record says {end}"
+    yield from _count_problems(name, record, chain)
+    if chain.problem:
+        yield f"changed: {name}: {chain.problem}"
+
+
+def _count_problems(name: str, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
+    for attempt in record.attempts:
+        links = chain.links.get(attempt.number, [])
+        if not attempt.reports:
+            continue
+        if len(links) < attempt.reports:
+            of = f"{len(links)} of the {attempt.reports} reports of attempt {attempt.number}"
+            yield f"incomplete: {name} has {of}"
+        elif links[attempt.reports - 1] != attempt.last_report:
+            yield f"changed: {name} has other reports of attempt {attempt.number} than its record"
+    if (newest := max(chain.links, default=0)) > len(record.attempts):
+        yield f"changed: {name} has reports of attempt {newest}, its record has none of it"
