@@ -98,6 +98,6 @@ def test_ls_shows_the_others_beside_a_hostile_sweep(tune: Tune) -> None:
         paths = tune.sweep(f"hostile{i}", done=False)
         paths.spec.write_text(text)
         paths.spec_copy.unlink(missing_ok=True)
-    lines = tune("ls").lines
+    lines = tune("ls", code=3).lines
     assert lines[1][:2] == ["good", "done"]
     assert [line[1] for line in lines[2:7]] == ["damaged"] * len(texts)

@@ -238,7 +238,7 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
             ended=max(times[n], default=first),
             workers=_workers(trial, n),
             reports=len(links[n]) if n in links else None,
-            last_report=links[n][-1] if n in links else "",
+            last_report="".join(links.get(n, [])[-1:]),
         )
         for n in range(1, max([*times, *claimed], default=0) + 1)
     )
