@@ -33,7 +33,9 @@ ENV = {
 }
 
 HOLD = """
-import json, sys, threading, time
+import json, os, sys, threading, time
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # Ray prints warnings to the standard output
 import ray
 from ray._private.state import actors
 from ray.util import placement_group_table
@@ -42,7 +44,7 @@ started = ray.init(
     _system_config=json.loads(sys.argv[2]),
 )
 address = started.address_info["address"]
-print(json.dumps(address), flush=True)
+print(json.dumps(address), file=answers, flush=True)
 seen = []
 def watch():
     while True:
@@ -54,16 +56,17 @@ for line in sys.stdin:
     if line.strip() == "watch":
         threading.Thread(target=watch, daemon=True).start()
     if line.strip() == "began":
-        print(json.dumps([a["ActorClassName"] for a in actors().values()]), flush=True)
+        names = [a["ActorClassName"] for a in actors().values()]
+        print(json.dumps(names), file=answers, flush=True)
         continue
     if line.strip() != "left":
-        print(json.dumps(seen), flush=True)
+        print(json.dumps(seen), file=answers, flush=True)
         continue
     alive = [f"actor {a['ActorID']} {a['ActorClassName']}" for a in actors().values()
              if a["State"] != "DEAD"]
     held = [f"placement group {g['placement_group_id']} {g['name']}"
             for g in placement_group_table().values() if g["state"] != "REMOVED"]
-    print(json.dumps(sorted(alive + held)), flush=True)
+    print(json.dumps(sorted(alive + held)), file=answers, flush=True)
 """
 
 _DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
