@@ -112,3 +112,47 @@ def test_ray_train_loop_is_resumed_and_stopped_early(
     record_property("free_s", free_s)
     assert free_s < tune.curve("loop", "t0002")[0].time - decided
     assert free_s < 60.0
+
+
+UNCOUNTED = """
+import os
+import tempfile
+
+import ray.train
+
+
+def loop(config):
+    start, checkpoint = 1, ray.train.get_checkpoint() if config["restores"] else None
+    if checkpoint:
+        with checkpoint.as_directory() as folder:
+            start = int(open(os.path.join(folder, "epoch")).read()) + 1
+    for epoch in range(start, 7):
+        if epoch == 4 and not os.path.exists("failed"):
+            open("failed", "w").close()
+            raise ConnectionError("once")
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "epoch"), "w") as f:
+                f.write(str(epoch))
+            saved = ray.train.Checkpoint.from_directory(folder) if epoch % 2 == 0 else None
+            ray.train.report({"loss": 1.0 / epoch}, checkpoint=saved)
+"""
+
+
+def test_steps_of_a_resumed_loop_are_counted_from_its_checkpoint(tune: Tune) -> None:
+    (tune.cwd / "uncounted.py").write_text(UNCOUNTED)
+    (tune.cwd / "uncounted.yaml").write_text(
+        "name: uncounted\ntrainable: uncounted.py:loop\nmetric: loss\n"
+        "space: {restores: {grid_search: [true, false]}}\nscheduler: {name: none}\n"
+        "resources: {concurrency: 2}\ntracking: {name: none}\n"
+    )
+    tune("run", "uncounted.yaml")
+    paths = tune.paths("uncounted")
+    for record, attempts in zip(
+        tune.trials("uncounted"), ([1, 1, 2, 2, 2, 2], [2] * 6), strict=True
+    ):
+        curve = tune.curve("uncounted", record.id)
+        assert [r.step for r in curve] == [1, 2, 3, 4, 5, 6]
+        assert [r.metrics["loss"] for r in curve] == [1.0 / step for step in range(1, 7)]
+        assert [r.attempt for r in curve] == attempts
+        warned = "did not ask for it" in paths.trial(record.id).log(2, 0).read_text()
+        assert warned is not record.params["restores"]

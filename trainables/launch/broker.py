@@ -59,6 +59,7 @@ class _AttemptState:
     reported: Report | None = None
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
     is_stopped: bool = False
+    is_restored: bool = False
     lane: _LaneState | None = None
     placement_group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)
@@ -256,6 +257,16 @@ class Broker:
             attempt.is_stopped = answer is Answer.STOP
             if not attempt.answer.done():
                 attempt.answer.set_result(answer)
+
+    async def mark_restored(self, key: str) -> None:
+        """A worker: the attempt's user code asked for the checkpoint that it was given."""
+        if (attempt := self._attempts.get(key)) is not None:
+            attempt.is_restored = True
+
+    async def is_restored(self, key: str) -> bool:
+        """Whether the attempt's user code asked for a checkpoint."""
+        attempt = self._attempts.get(key)
+        return attempt is not None and attempt.is_restored
 
     async def register_worker(
         self, key: str, rank: int, machine: Machine, placement_group: PlacementGroup | None

@@ -8,6 +8,7 @@ Stopping a trial ends its processes without asking the loop.
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +45,13 @@ from trainables.user_code.ray_train_checkpoints import (
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
+    from ray.train import Checkpoint
+
+
+_NOT_RESTORED = (
+    "warning: this attempt had a checkpoint, and the loop did not ask for it by "
+    "ray.train.get_checkpoint(); it began again\n"
+)
 
 
 def user_loop_worker(config: dict[str, Any]) -> None:
@@ -65,28 +73,53 @@ def user_loop_worker(config: dict[str, Any]) -> None:
         job.key, rank, this_machine(), get_current_placement_group()
     )
     enter_private_folders(job.paths)
+    given = ray.train.get_checkpoint() is not None
+    asked = _watch_get_checkpoint(job.key, config["broker"])
     try:
         with output_to(job.paths.log(job.attempt, rank)):
             loop = load(job.trainable)
             loop(job.config) if inspect.signature(loop).parameters else loop()
+            if given and not asked.is_set():
+                sys.stderr.write(_NOT_RESTORED)
     except Exception as e:
         if (shown := without_secrets(e)) is e:
             raise
         raise shown from None
 
 
+def _watch_get_checkpoint(key: str, broker: ActorHandle[Broker]) -> threading.Event:
+    """The event is set, and the broker informed, when this worker asks for its checkpoint."""
+    import ray
+    from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
+
+    functions, asked = get_train_fn_utils(), threading.Event()
+    original = functions.get_checkpoint
+
+    def get_checkpoint() -> Checkpoint | None:
+        if not asked.is_set():
+            asked.set()
+            ray.get(broker.mark_restored.remote(key))  # before the report that is counted from it
+        return original()
+
+    functions.get_checkpoint = get_checkpoint  # type: ignore[method-assign]
+    return asked
+
+
 class ForwardReports(UserCallback):
     """Records rank 0's reports and posts them to the broker, from the Train controller.
 
     The step is the metric in which the scheduler measures progress (`time_attr`). If the loop does
-    not report it, its reports are counted.
+    not report it, its reports are counted, from the checkpoint that it asked for.
+
+    Args:
+        restored: step of the checkpoint that Ray Train gives the loop; None if there is none.
     """
 
-    def __init__(self, job: TrialJob, broker: ActorHandle[Broker]) -> None:
-        self._job, self._broker = job, broker
+    def __init__(self, job: TrialJob, broker: ActorHandle[Broker], restored: int | None) -> None:
+        self._job, self._broker, self._restored = job, broker, restored
         self._reports = ReportWriter(job.paths, job.attempt)
         self._hashing: threading.Thread | None = None
-        self._step = max((r.step for r in read_reports(job.paths)), default=0)
+        self._step: int | None = None
 
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
@@ -95,6 +128,8 @@ class ForwardReports(UserCallback):
         if self._job.superseded:
             return
         reported = metrics[0]
+        if self._step is None:
+            self._step = self._first_step()
         self._step = int(reported.get(self._job.time_attr, self._step + 1))
         numbers = dict(_numbers(reported, self._job.retention.metric))
         report = Report(
@@ -104,6 +139,13 @@ class ForwardReports(UserCallback):
         if checkpoint is not None:
             self._add_manifest(Path(checkpoint.path), self._step)
         self._broker.post_event.remote(self._job.key, Reported(report))
+
+    def _first_step(self) -> int:
+        """The step at which the loop began: that of its checkpoint, if it asked for it."""
+        import ray
+
+        asked = bool(ray.get(self._broker.is_restored.remote(self._job.key)))
+        return self._restored or 0 if asked else 0
 
     def _add_manifest(self, folder: Path, step: int) -> None:
         """Hash a checkpoint in the background: one at a time, in order."""
@@ -147,12 +189,13 @@ class FreshRun:
         return failed
 
     def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
-        prepare_attempt(job.paths, job.attempt, job.retention.newest, checkpoint_snapshot)
+        newest = job.retention.newest
+        restored = prepare_attempt(job.paths, job.attempt, newest, checkpoint_snapshot)
         run = run_config(
             job.paths.ray_train_attempt(job.attempt).name,
             str(job.paths.ray_train),
-            checkpoint_config=CheckpointConfig(num_to_keep=job.retention.newest),
-            callbacks=[ForwardReports(job, broker)],
+            checkpoint_config=CheckpointConfig(num_to_keep=newest),
+            callbacks=[ForwardReports(job, broker, restored)],
         )
         try:
             fit(user_loop_worker, {"job": job, "broker": broker}, spec, run)
