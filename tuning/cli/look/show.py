@@ -137,11 +137,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
     reports = read_reports(files, record.end_step)
     _draw_curves(reports, [o.metric for o in spec.objectives], console)
-    for report in reports:
-        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
-        console.print(f"step {report.step:>6}  {metrics}", soft_wrap=True)
-    if gaps := sum(spec.metric not in r.metrics for r in reports):
-        console.print(f"{gaps} of {len(reports)} reports lack {spec.metric}, and do not count")
+    print_lines(console, *_report_lines(reports, spec.metric))
     for copy in record.lineage:
         console.print(
             f"at step {copy.step} inherited the weights of {copy.donor} at {copy.donor_step}"
@@ -151,6 +147,15 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     print_lines(console, _checkpoints(files))
     for problem in damaged_checkpoints(files):
         console.print(Text.assemble(("damaged", "red"), f" {problem}"), soft_wrap=True)
+
+
+def _report_lines(reports: list[Report], metric: str) -> Iterator[str]:
+    """Every report, and how many of them lack the metric."""
+    for report in reports:
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        yield f"step {report.step:>6}  {metrics}"
+    if gaps := sum(metric not in r.metrics for r in reports):
+        yield f"{gaps} of {len(reports)} reports lack {metric}, and do not count"
 
 
 def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
