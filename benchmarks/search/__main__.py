@@ -31,6 +31,7 @@ REFERENCE = "auto + asha_promote"
 CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
     REFERENCE: partial(Ours, searcher="auto", scheduler="asha_promote"),
     "auto + asha": partial(Ours, searcher="auto", scheduler="asha"),
+    "auto without stopping": partial(Ours, searcher="auto", scheduler="none"),
     "tpe + asha_promote": partial(Ours, searcher="tpe", scheduler="asha_promote"),
     "Ray OptunaSearch + ASHAScheduler": RayOptuna,
     "Optuna TPE + HyperbandPruner": OptunaHyperband,

@@ -24,6 +24,10 @@ because its keys are the valid names in a sweep file, and `search_spaces` cannot
 """
 
 
+ONE_METRIC = ("mfgp", "cmaes")
+"""Searchers that model one objective."""
+
+
 class SearchSpec(Section):
     """Proposals of configurations."""
 

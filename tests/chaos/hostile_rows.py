@@ -14,6 +14,8 @@ HOSTILE_CODE = "tests/ray/test_hostile_code.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
 PLAN = "tests/cli/look/test_plan.py"
 
+CONFORMANCE = "tests/tuning/search/test_optuna_conformance.py"
+
 HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
     # B. Signals of real life; Ray's own processes killed.
@@ -118,4 +120,22 @@ HOSTILE_ROWS: dict[str, Row] = {
     # I. Small ones: dead drivers, read-only storage, large folders.
     # J. Two hosts.
     # K. Searchers at their edges.
+    "K1": row_of_tests(
+        "searchers and the journal in Optuna's own conformance tests",
+        f"{CONFORMANCE}::TestOurs",
+        f"{CONFORMANCE}::TestOptunas",
+        f"{CONFORMANCE}::TestSeveralObjectives",
+        f"{CONFORMANCE}::TestOneObjective",
+        f"{CONFORMANCE}::TestRelative",
+        f"{CONFORMANCE}::TestJournal",
+    ),
+    "K2": row_of_tests(
+        "proposals that repeat, end values, huge values, several objectives",
+        "tests/tuning/search/test_repeated.py::test_mfgp_proposes_each_of_sixteen_values_once",
+        "tests/tuning/search/test_repeated.py::test_random_proposals_of_mfgp_differ",
+        "tests/tuning/search/test_optuna_space.py::test_resampled_end_values_have_a_whole_step",
+        "tests/tuning/search/test_searchers.py::test_mfgp_avoids_a_region_whose_values_are_huge",
+        "tests/tuning/search/test_searchers.py::test_searcher_of_one_metric_refuses_several",
+        "tests/search_spaces/domains/test_domain.py::test_invalid_arguments_are_refused",
+    ),
 }

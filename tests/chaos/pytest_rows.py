@@ -60,9 +60,9 @@ class TestResult:
     problem: str | None
 
     def is_of(self, test: str) -> bool:
-        """Whether this is a result of the test, with any parameter."""
+        """Whether this is a result of the test, with any parameter, or of the class of tests."""
         asked = test.partition("::")[2].replace("::", ".")
-        return self.name == asked or self.name.startswith(f"{asked}[")
+        return self.name == asked or self.name.startswith((f"{asked}[", f"{asked}."))
 
 
 def outcome(case: str, ran: list[TestResult]) -> Outcome:

@@ -20,6 +20,7 @@ from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
+from search_spaces.spec.search import ONE_METRIC
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
 
@@ -47,6 +48,7 @@ def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any
     try:
         found = [
             *_secrets(spec),
+            *_search_problems(spec),
             *_population_problems(spec),
             *_worker_problems(spec, sampled),
             *_config_problems(spec, sampled, files),
@@ -73,6 +75,14 @@ def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
         for path, value in walk(data)
         if holds_secret(next((str(p) for p in reversed(path) if isinstance(p, str)), ""), value)
     ]
+
+
+def _search_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """Searchers of one objective, which would fail, or ignore the others."""
+    name = spec.search.name
+    if name not in ONE_METRIC or len(spec.objectives) == 1:
+        return []
+    return [(("search", "name"), f"{name} takes one metric; nsga2 and tpe take several")]
 
 
 def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ class Evidence:
         trials: in the order of their proposals.
         number: of the proposal.
         base_seed: seed of the sweep, the same for all proposals.
+        repeats: whether a sample of every parameter makes a configuration that was proposed before.
     """
 
     space: Mapping[str, BaseDistribution] = field(default_factory=dict)
@@ -48,3 +49,4 @@ class Evidence:
     trials: Sequence[TrialEvidence] = ()
     number: int = 0
     base_seed: int = 0
+    repeats: Callable[[Mapping[str, Any]], bool] = lambda sampled: False

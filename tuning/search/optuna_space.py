@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,8 +28,10 @@ from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
-MODEL_DRAWS, RANDOM_DRAWS = 20, 20_000
-"""Numbers of times that an infeasible proposal is resampled: by the sampler, then at random."""
+MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
+"""Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
+proposals that repeat an earlier one, after which a repeated one is taken.
+"""
 
 
 def distribution(domain: Domain) -> BaseDistribution:
@@ -68,6 +70,14 @@ def encode(domain: Domain, value: Any) -> Any:
         return value
     index = domain.categories.index(value)
     return index if domain.kind == "ordinal" else _labels(domain)[index]
+
+
+def only_sample(dist: BaseDistribution) -> Any:
+    """The sample of a distribution that has only one."""
+    if isinstance(dist, CategoricalDistribution):
+        return dist.choices[0]
+    assert isinstance(dist, FloatDistribution | IntDistribution)
+    return dist.low
 
 
 def _labels(domain: Domain) -> list[bool | int | float | str | None]:
@@ -148,22 +158,37 @@ class OptunaSpace:
             for key, value in encoded.items()
         )
 
-    def propose(self, study: Study, trial: Trial) -> dict[str, Any]:
+    def propose(
+        self,
+        study: Study,
+        trial: Trial,
+        repeats: Callable[[Mapping[str, Any]], bool] = lambda params: False,
+    ) -> dict[str, Any]:
         """Sample a configuration that satisfies the constraints into a trial of the study.
 
         Parameters that the trial was enqueued with are kept. So are those that a killed driver has
         written; the sampler proposes the same ones again.
+
+        Args:
+            study: of the trial.
+            trial: gets the parameters.
+            repeats: whether a configuration repeats an earlier one, so that another one is sampled.
 
         Raises:
             UserError: no such configuration was found.
         """
         frozen = study._storage.get_trial(trial._trial_id)
         given = frozen.system_attrs.get("fixed_params", {})
+        repeated = 0
         for attempt in _drafts(study, trial, frozen, given):
             params = draw(self._spec.space, partial(self._pick, attempt))
-            if attempt.agrees and self._spec.violated_constraint(params) is None:
-                attempt.write()
-                return params
+            if not attempt.agrees or self._spec.violated_constraint(params) is not None:
+                continue
+            if repeated < MAX_REPEATED and attempt.sampled and repeats(params):
+                repeated += 1
+                continue
+            attempt.write()
+            return params
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
             f"with {given}; widen the space or the constraints"
@@ -214,6 +239,11 @@ class _Draft:
         """Whether it agrees with the parameters that the study already has."""
         known = self._frozen.params
         return all(value == known.get(key, value) for key, (value, _) in self._taken.items())
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a parameter was sampled: not all are given, or in the study already."""
+        return not self._taken.keys() <= {*self._given, *self._frozen.params}
 
     def write(self) -> None:
         """Write the parameters to the study."""

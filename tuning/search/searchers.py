@@ -12,6 +12,8 @@ from tuning.search.evidence import Evidence
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
+UNIQUE = ("mfgp",)
+"""Searchers that propose no configuration twice, neither by their model nor at random."""
 READS_VALUES = ("tpe", "gp", "cmaes")
 """Searchers that learn from the study's values, which are therefore made comparable."""
 

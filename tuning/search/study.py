@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,12 @@ from tuning.search.auto_searcher import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
 from tuning.search.journal import Journal
-from tuning.search.models.regret import regret_bound
+from tuning.search.listed_points import ListedPoints
+from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
+from tuning.search.proposed import Proposed
 from tuning.search.schedulers.base import comparison_steps
-from tuning.search.searchers import READS_VALUES, make_sampler
+from tuning.search.searchers import READS_VALUES, UNIQUE, make_sampler
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
 from tuning.search.transfer.warm_cmaes import REBUILT
@@ -46,11 +47,9 @@ class SweepStudy:
         self._spec = spec
         self._space = OptunaSpace(spec)
         self._search = resolve_search(spec)
-        self._grid = spec.grid_points()
-        self._points = deque(spec.points)
+        self._listed = ListedPoints(spec, self._space)
+        self._proposed = Proposed(self._space)
         self._curves: Mapping[int, ScoreCurve] = {}
-        self._regret_bound: float | None = None
-        self._regret_bound_known = False
         storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -58,6 +57,7 @@ class SweepStudy:
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
+        self.regret_bound = RegretBound(self._study, spec.seed)
         self._informed = InformedStudy(name, storage)
 
     @property
@@ -91,11 +91,14 @@ class SweepStudy:
         waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
         if waiting:  # a killed driver enqueued it and did not ask
             number = waiting[0].number
-        elif point := self._untried_point() or self._grid_point():
+        elif point := self._listed.next(self.trials):
             self._study.enqueue_trial(self._space.encoded(point)[0])
         self._prepare(number)
         trial = self._informed.ask()
-        return trial.number, self._space.propose(self._informed, trial)
+        return trial.number, self._propose(trial)
+
+    def _propose(self, trial: Trial) -> dict[str, Any]:
+        return self._space.propose(self._informed, trial, self._proposed.holds)
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
@@ -132,7 +135,8 @@ class SweepStudy:
         curve: Curve,
         finals: Sequence[float] | None,
     ) -> None:
-        self._regret_bound_known &= record.state is not TrialState.COMPLETED
+        if record.state is TrialState.COMPLETED:
+            self.regret_bound.forget()
         trial = Trial(self._study, frozen._trial_id)
         if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
             self._study.tell(record.number, state=OptunaState.PRUNED)
@@ -161,13 +165,6 @@ class SweepStudy:
         values = list(finals or ()) if self._multi_objective else [value for _, value in curve[-1:]]
         return (state, values) if values else (OptunaState.FAIL, None)
 
-    def regret_bound(self) -> float | None:
-        """The largest possible improvement; None if unknown (see `models.regret`)."""
-        if not self._regret_bound_known:  # it costs seconds
-            self._regret_bound = regret_bound(self._study, self._spec.seed)
-            self._regret_bound_known = True
-        return self._regret_bound
-
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
         """Every unfinished proposal, as `ask` returned it, whose number is not in `known`."""
         open_ = self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,))
@@ -182,7 +179,7 @@ class SweepStudy:
         self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
     ) -> None:
         known = len(self.trials)
-        self._regret_bound_known = False
+        self.regret_bound.forget()
         for record, curve, finals in records:
             if record.number < known:
                 if record.state.finished:
@@ -212,41 +209,20 @@ class SweepStudy:
         state = states.get(trials[number].state, TrialState.PENDING)
         return params, state, trials[number].last_step if state.finished else None
 
-    def _untried_point(self) -> dict[str, Any] | None:
-        """The first of the sweep's `points` that no trial has."""
-        trials = self.trials
-        while self._points:
-            wanted = self._space.encoded(self._points[0])[0].items()
-            if not any(wanted <= t.params.items() for t in trials):
-                return self._points[0]
-            self._points.popleft()
-        return None
-
-    def _grid_point(self) -> dict[str, Any]:
-        """The first of the grid points with the fewest trials, including added ones."""
-        grid = [self._space.encoded(point)[0] for point in self._grid]
-        names = {frozenset(point) for point in grid}
-        tried = Counter(
-            frozenset((name, trial.params[name]) for name in named)
-            for trial in self.trials
-            for named in names
-            if named <= trial.params.keys()
-        )
-        times = [tried[frozenset(point.items())] for point in grid]
-        return self._grid[times.index(min(times))]
-
     def _prepare(self, number: int) -> None:
         """Make the sampler of this proposal, and select the trials that it sees."""
         self._informed.show_comparable([], Evidence())
         every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0
+        self._proposed.show(trials if self._search.name in UNIQUE else ())
         evidence = Evidence(
             space=self._space.distributions,
             levels=comparison_steps(self._spec.scheduler),
             trials=[self._as_evidence(t, sign) for t in trials],
             number=number,
             base_seed=self._spec.seed,
+            repeats=self._proposed.holds_sample,
         )
         if self._search.name in READS_VALUES and not self._multi_objective:
             self._informed.show_comparable(trials, evidence)
@@ -271,7 +247,7 @@ class SweepStudy:
         params = self._space.params(frozen.params)
         if params is None:
             self._prepare(frozen.number)
-            params = self._space.propose(self._informed, Trial(self._informed, frozen._trial_id))
+            params = self._propose(Trial(self._informed, frozen._trial_id))
         return params
 
     def _as_optuna(

@@ -109,3 +109,27 @@ def test_agrees_compares_decoded_values():
     for other in ({"a": 48}, {"b": 0.8416}, {"c": "x"}):
         assert not space.agrees(sampled, {**params, **other})
     assert not space.agrees({"a": 37}, params)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"randint": [0, 4]},
+        {"qrandint": [8, 32, 8]},
+        {"quniform": [0.0, 0.3, 0.1]},
+        {"qloguniform": [0.1, 0.4, 0.1]},
+        {"lograndint": [1, 5]},
+    ],
+)
+def test_resampled_end_values_have_a_whole_step(form):
+    """Of evenly spaced shares, each value gets what its step is of the scale."""
+    domain = Domain.model_validate(form)
+    count = 4000
+    values = [value_at_share(domain, (i + 0.5) / count) for i in range(count)]
+    step = 1 if domain.integer and domain.q is None else domain.q
+    scale = np.log if domain.log else float
+    low, high = scale(domain.lower - step / 2), scale(domain.high + step / 2)
+    for value in set(values):
+        share = (scale(value + step / 2) - scale(value - step / 2)) / (high - low)
+        assert values.count(value) / count == pytest.approx(share, abs=0.002)
+    assert len(set(values)) == 4

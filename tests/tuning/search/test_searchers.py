@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 
 from results.records.trial import TrialState
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import (
     finish,
@@ -19,6 +22,7 @@ from tests.tuning.simulate import (
     run_trials,
     train,
 )
+from tuning.controller.preflight import preflight
 from tuning.search.auto_searcher import choose_searcher
 from tuning.search.schedulers import Decision
 
@@ -177,3 +181,28 @@ def test_auto_searcher_chooses_by_space_budget_and_objectives(changes, name):
     choice = choose_searcher(make_spec(search={"name": "auto"}, **changes))
     assert choice.name == name
     assert str(choice).startswith(f"{name} (auto: ")
+
+
+@pytest.mark.parametrize("diverged", [1e160, 1.7e308])
+@pytest.mark.parametrize("scheduler", [SCHEDULER, {"name": "none", "max_t": 3}])
+def test_mfgp_avoids_a_region_whose_values_are_huge(tmp_path, diverged, scheduler):
+    spec = make_spec(
+        space={"x": {"uniform": [-1.0, 1.0]}},
+        search={"name": "mfgp", "startup_trials": 8, "random_share": 0.0},
+        scheduler=scheduler,
+        budget={"trials": 20},
+    )
+    run = open_run(tmp_path, spec)
+    while not run.finished:
+        train(run, run.next_trial(), value=lambda c, s: diverged if c["x"] > 0 else c["x"] ** 2)
+    late = [r.params["x"] for r in run.records.values() if r.number >= 10]
+    assert sum(x > 0.02 for x in late) <= 2
+
+
+@pytest.mark.parametrize("name", ["mfgp", "cmaes"])
+def test_searcher_of_one_metric_refuses_several(name):
+    space = {"dropout": {"uniform": [0, 0.5]}}
+    spec = make_spec(metric=["a", "b"], search={"name": name}, space=space)
+    loaded = LoadedSweep(spec, Source("two.yaml"), Path("two.yaml"), ())
+    with pytest.raises(UserError, match=f"search.name: {name} takes one metric; nsga2"):
+        preflight(loaded)

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 
 _MIN_PAIRS = 4
 _MIN_CORRELATION = 0.0
+_MOST = 1e100
+"""Magnitude of values, of which models compute squares; more than that has diverged anyway."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
             at = int(np.searchsorted(steps, level))
             if at < len(steps):
                 row[k] = curve[steps[at]]
-    return table
+    return np.asarray(np.clip(table, -_MOST, _MOST))
 
 
 def _level_shifts(table: Array, target: int) -> tuple[Array, int, bool]:

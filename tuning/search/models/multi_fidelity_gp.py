@@ -58,7 +58,7 @@ class MultiFidelitySampler(BaseSampler):
     (`tuning.search.models.fidelity`). Its kernel length along the rungs learns how much they agree
     (Klein et al. 2020, MOBSTER). Pending trials get the model's prediction as their value. A share
     of the proposals is random; half of them if the order at a rung contradicts the next one. No
-    configuration is proposed twice.
+    configuration is proposed twice, as long as the space has another one (`UNIQUE`).
     """
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
@@ -80,7 +80,11 @@ class MultiFidelitySampler(BaseSampler):
         """The best candidate; the next best one if it violated a constraint."""
         if self._ranked is None:
             self._ranked = deque(self._candidates())
-        return self._cube.decode(self._ranked.popleft()) if self._ranked else {}
+        while self._ranked:
+            sampled = self._cube.decode(self._ranked.popleft())
+            if not self._evidence.repeats(sampled):
+                return sampled
+        return {}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution

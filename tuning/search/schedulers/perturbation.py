@@ -55,22 +55,29 @@ def value_at_share(domain: Domain, share: float) -> Any:
     if (normal := domain.normal) is not None:
         least, most = normal.quantiles
         return nearest(domain, normal.at(least + share * (most - least)))
-    if domain.log:
-        low, high = np.log(domain.lower), np.log(domain.high)
-        return nearest(domain, float(np.exp(low + share * (high - low))))
-    return nearest(domain, domain.lower + share * (domain.high - domain.lower))
+    low, high = _ends(domain)
+    here = low + share * (high - low)
+    return nearest(domain, float(np.exp(here)) if domain.log else here)
 
 
 def share_of(domain: Domain, value: Any) -> float:
     """The inverse of `value_at_share`, in [0, 1]."""
     if domain.is_categorical:
         return (domain.categories.index(value) + 0.5) / len(domain.categories)
-    low, high, here = float(domain.lower), float(domain.high), float(value)
     if (normal := domain.normal) is not None:
-        (low, high), here = normal.quantiles, normal.quantile(here)
-    if domain.log:
-        low, high, here = float(np.log(low)), float(np.log(high)), float(np.log(here))
+        (low, high), here = normal.quantiles, normal.quantile(value)
+    else:
+        (low, high), here = _ends(domain), float(np.log(value) if domain.log else value)
     return (here - low) / (high - low) if high > low else 0.0
+
+
+def _ends(domain: Domain) -> tuple[float, float]:
+    """The values, or logarithms, of the shares 0 and 1. Where values are whole or quantised, they
+    lie half a step outside the bounds, so that the end values get an interval of a whole step.
+    """
+    half = (1 if domain.integer and domain.q is None else domain.q or 0) / 2
+    low, high = domain.lower - half, domain.high + half
+    return (float(np.log(low)), float(np.log(high))) if domain.log else (low, high)
 
 
 def nearest(domain: Domain, value: float) -> int | float:

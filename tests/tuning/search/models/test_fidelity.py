@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tuning.search.models.fidelity import comparable, rank_correlation
+from tuning.search.models.gp import standardise
 
 LEVELS = (1.0, 3.0, 9.0)
 
@@ -52,3 +53,11 @@ def test_comparable_of_empty_curves_is_empty():
 def test_rank_correlation_equals_scipy():
     a, b = np.random.default_rng(0).integers(0, 9, (2, 40)).astype(float)
     assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+
+
+@pytest.mark.parametrize("huge", [1e160, 1e308])
+def test_huge_values_stay_finite(huge):
+    given = [{1: v, 3: v / 2} for v in np.linspace(-huge, 0.0, 12)]
+    known = comparable(given, LEVELS)
+    assert np.isfinite(known.value).all()
+    assert np.isfinite(standardise(known.value)[0]).all()
