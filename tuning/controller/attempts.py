@@ -100,9 +100,9 @@ def count_reports(
     )
 
 
-def end_silent_attempt(record: TrialRecord, last: float) -> TrialRecord:
-    """The record of a trial that a dead driver left, for display: its attempt ended at `last`."""
-    if record.state is not TrialState.RUNNING or not record.attempts:
+def end_silent_attempt(record: TrialRecord, last: float | None) -> TrialRecord:
+    """The record for display. Its driver was alive until `last`, in Unix seconds; None: it is."""
+    if last is None or record.state is not TrialState.RUNNING or not record.attempts:
         return record
     open_one = record.attempts[-1]
     ended = open_one.model_copy(update={"ended": max(open_one.started, last)})

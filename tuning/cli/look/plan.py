@@ -29,17 +29,20 @@ def plan(
     """
     from rich.text import Text
 
+    from results.storage.probe import check_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import preflight
     from tuning.controller.ray_tune.cluster import check_cluster_auth, ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
     check_cluster_auth(address, insecure)
     loaded = load_sweep(file, set_)
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
+    check_storage(resolve_storage(storage or spec.storage).root)
     notes = [*rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     console, title = make_console(), f": {spec.trainable}, {objectives}"

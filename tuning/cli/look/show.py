@@ -59,9 +59,7 @@ def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
 
     board = read_leaderboard(paths, spec.metric, spec.mode)
     silent_since = _silent_since(paths, (e.record for e in board))
-    if silent_since is not None:
-        ended = (end_silent_attempt(e.record, silent_since) for e in board)
-        board = [replace(e, record=record) for e, record in zip(board, ended, strict=True)]
+    board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]
     if board:
         best = leaders(paths, spec)
         console.print(leaderboard_table(spec, board, best, console.width))
@@ -124,8 +122,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    if (silent_since := _silent_since(paths, [record])) is not None:
-        record = end_silent_attempt(record, silent_since)
+    record = end_silent_attempt(record, _silent_since(paths, [record]))
     state = state_text(record)
     reason = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)

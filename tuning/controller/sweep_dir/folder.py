@@ -19,6 +19,7 @@ from results.paths import Storage, SweepPaths, TrialPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
+from results.storage.probe import check_storage
 from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.files import parse_json, read_regular
@@ -59,11 +60,12 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
         storage: the folder of sweeps; None: the file's.
 
     Raises:
-        UserError: the name is taken or invalid, or the storage cannot be written.
+        UserError: the name is taken or invalid, or the storage cannot hold a sweep.
     """
     user_key()  # raises before there is a folder
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
     base = loaded.spec.name if name is None else _validate_name(name)
+    check_storage(root.root)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
     for candidate in candidates:
         paths = root.sweep(candidate)
