@@ -32,7 +32,7 @@ def check_storage(folder: Path) -> None:
         made = Path(tempfile.mkdtemp(prefix=".probe-", dir=existing))
     except OSError as e:
         raise UserError(
-            f"storage {folder}: cannot create a sweep folder there ({e.strerror}); "
+            f"storage {folder}: cannot create a folder there ({e.strerror}); "
             "choose another with --storage DIR"
         ) from e
     try:

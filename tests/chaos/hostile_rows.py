@@ -9,6 +9,8 @@ from tests.chaos import bad_input
 from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
+HOSTS = "tests/cluster/test_two_hosts.py"
+PROBE = "tests/results/storage/test_probe.py"
 LOCAL = "tests/ray/test_local_cluster.py"
 HOSTILE_CODE = "tests/ray/test_hostile_code.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
@@ -118,7 +120,34 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/cli/look/test_trial.py::test_trial_without_a_value_of_the_metric_exits_with_1",
     ),
     # I. Small ones: dead drivers, read-only storage, large folders.
+    "I1": row_of_tests(
+        "a sweep of a dead driver, of a live one, or finished, is shown and resumed",
+        "tests/cli/look/test_show.py::test_clock_of_a_dead_driver_stands_still",
+        "tests/cli/run/test_resume_amended.py::test_resume_of_a_driven_sweep_says_only_that",
+        "tests/cli/run/test_resume_amended.py::test_smaller_budget_says_what_it_means",
+        "tests/cli/test_summary.py::test_resume_of_a_finished_sweep_takes_no_time",
+        "tests/cli/test_summary.py::test_summary_inspects_the_confirmed_winner",
+    ),
+    "I2": row_of_tests(
+        "storage that is read-only, or a mount of object storage",
+        f"{PROBE}::test_read_only_storage_is_one_line",
+        f"{PROBE}::test_plan_and_run_refuse_a_mount_of_object_storage",
+    ),
     # J. Two hosts.
+    "J1": row_of_tests(
+        "a trial on two hosts, whose names mean loopback",
+        f"{HOSTS}::test_trial_spans_two_hosts",
+        f"{HOSTS}::test_group_that_cannot_form_names_addresses_and_interface",
+    ),
+    "J2": row_of_tests(
+        "the link between two hosts cut for 25 s, or slow and lossy",
+        f"{HOSTS}::test_cut_link_costs_nothing",
+        f"{HOSTS}::test_slow_and_lossy_link",
+    ),
+    "J3": row_of_tests(
+        "a host cut off until Ray gives it up, or powered off; it comes back",
+        f"{HOSTS}::test_lost_host_costs_one_interval",
+    ),
     # K. Searchers at their edges.
     "K1": row_of_tests(
         "searchers and the journal in Optuna's own conformance tests",

@@ -35,7 +35,7 @@ def test_run_checks_the_name_of_the_sweep(tune: Tune, listing: Callable[[], list
 def test_unusable_storage(tune: Tune) -> None:
     file = tune.write("file", "")
     assert tune.refused("run", DIGITS, "--storage", file) == (
-        f"storage {file}: cannot create a sweep folder there (Not a directory); "
+        f"storage {file}: cannot create a folder there (Not a directory); "
         "choose another with --storage DIR\n"
     )
     assert tune.refused("ls", "--storage", "nowhere") == (

@@ -20,7 +20,8 @@ def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.Mon
 def test_mirror_address_is_checked(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tune.refused("plan", DIGITS, "--set", "checkpoint.mirror=bucket/x")
     assert output == (
-        "bucket/x: URI has empty scheme: 'bucket/x'; write s3://bucket/prefix or gs://…\n"
+        "bucket/x: URI has empty scheme: 'bucket/x'; write s3://bucket/prefix, "
+        "gs://… or abfs://container@account.dfs.core.windows.net/prefix\n"
     )
     monkeypatch.setenv("SOME_API_KEY", "canary-b2f1c0de")
     for secret in ("s3://me:pa55word@bucket/x", "s3://bucket/canary-b2f1c0de"):

@@ -222,3 +222,15 @@ def test_exit_code_is_1_if_no_trial_has_a_value(tune: Tune, mine: Mine) -> None:
     assert "failed 2 trials (t0000, t0001)" in tune("show", "mine").out
     mine("well")
     tune("resume", "well")
+
+
+def test_smaller_budget_says_what_it_means(tune: Tune, mine: Mine) -> None:
+    mine()
+    said = tune("resume", "mine", "--trials", "4").out
+    assert "budget.trials=4 is less than the 6 trials that it has: they stay" in said
+
+
+def test_resume_of_a_driven_sweep_says_only_that(tune: Tune) -> None:
+    paths = tune.sweep("mine", done=False)
+    with acquire_lock(paths.lock):
+        assert len(tune.refused("resume", "mine").splitlines()) == 1

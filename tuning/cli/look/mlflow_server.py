@@ -18,6 +18,7 @@ from typing import IO
 
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
+from results.storage.probe import check_storage
 from results.tracking import (
     comparison_url,
     curves_url,
@@ -45,6 +46,8 @@ def serve(paths: Sequence[SweepPaths], storage: str | None, port: int, browser: 
     if uri.startswith(("http://", "https://")):
         _show_pages(_pages(uri, uri, paths), browser)
         return
+    if uri == f"sqlite:///{root.tracking_db}":
+        check_storage(root.root)  # MLflow tries for a minute, then shows its log
     for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
         signal.signal(signum, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
