@@ -15,7 +15,7 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.records.integrity import check_records
 from results.records.spec_file import is_damaged, read_spec
-from results.records.trial import TrialState, read_trials, write_trial
+from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError
@@ -121,17 +121,20 @@ def amend_sweep(
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
         failed = [r for r in records if r.may_be_retried and r.id not in excluded]
-        reopened = failed if retry_failed else []
         if retry_failed and not failed:
             raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
-        _replace_spec(paths, old, loaded, rebuild_study=bool(reopened))
-        for record in reopened:
-            update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
-            write_trial(paths.trial(record.id), record.model_copy(update=update))
+        _replace_spec(paths, old, loaded, rebuild_study=retry_failed)
+        reopened = _reopen(paths, failed) if retry_failed else ()
         budget = None if trials is None else loaded.spec.budget.trials
-        return Amendment(
-            texts, excluded, len(records), budget, reopened=tuple(r.id for r in reopened)
-        )
+        return Amendment(texts, excluded, len(records), budget, reopened)
+
+
+def _reopen(paths: SweepPaths, failed: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Let failed trials run again; returns their ids."""
+    for record in failed:
+        update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
+        write_trial(paths.trial(record.id), record.model_copy(update=update))
+    return tuple(r.id for r in failed)
 
 
 def _budget_overrides(
