@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
@@ -21,7 +20,7 @@ from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.cli.formatting import duration, number, setting
-from tuning.cli.trials_table import trials_table
+from tuning.cli.trials_table import TrialsTable, trials_table
 from tuning.controller.resources.budget import total_cost
 from tuning.controller.sweep_dir.folder import sweep_argument
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def leaderboard_table(
     spec: SweepSpec, board: Sequence[TrialSummary], best: Collection[str], width: int
-) -> Table:
+) -> TrialsTable:
     """The rows of a leaderboard, at most `width` characters wide; those in `best` are marked."""
     others = [o.metric for o in spec.objectives[1:]]
     rows = [(e.record, e.step, [e.value, *map(e.values.get, others)]) for e in board]

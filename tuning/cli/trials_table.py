@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 
 from results.records.trial import TrialRecord, TrialState
@@ -29,13 +30,50 @@ class _Column:
         return max(map(len, lines))
 
 
+@dataclass(frozen=True)
+class TrialsTable:
+    """What Rich prints: a line for each trial. Its own table takes milliseconds for each."""
+
+    columns: list[_Column]
+    gap: int
+    bold: list[bool]
+    omitted: list[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The titles, the rows, and the names of the parameters that were left out."""
+        titles = [column.title.plain.split("\n") for column in self.columns]
+        height = max(map(len, titles))
+        above = [[""] * (height - len(lines)) + lines for lines in titles]
+        lines = [(True, [Text(line) for line in cells]) for cells in zip(*above, strict=True)]
+        rows = zip(*(column.cells for column in self.columns), strict=True)
+        lines += zip(self.bold, map(list, rows), strict=True)
+        widths = [column.width for column in self.columns]
+        for bold, cells in lines:
+            line = list(self._segments(cells, widths, bold))
+            yield from Segment.adjust_line_length(line, options.max_width, pad=False)
+            yield Segment.line()
+        if self.omitted:
+            yield Text(f"left out: {', '.join(self.omitted)}", style="dim")
+
+    def _segments(self, cells: list[Text], widths: list[int], bold: bool) -> Iterator[Segment]:
+        """The cells of a line, padded."""
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+            name = f"bold {cell.style}" if bold else str(cell.style)
+            style = Style.parse(name)  # it has a cache
+            space = " " * (width - cell.cell_len)
+            left = self.columns[place].title.plain in ("trial", "state")
+            text = f"{cell.plain}{space}" if left else f"{space}{cell.plain}"
+            last = place == len(cells) - 1
+            yield Segment(text if last else text + " " * self.gap, style)
+
+
 def trials_table(
     spec: SweepSpec,
     rows: Iterable[Row],
     best: Collection[str] = (),
     width: int | None = None,
     means: Mapping[str, str] | None = None,
-) -> Table:
+) -> TrialsTable:
     """Trials in the given order, with the searched parameters; those in `best` are marked.
 
     Values are never truncated: if the table is wider than `width` characters, the last parameters
@@ -56,17 +94,7 @@ def trials_table(
         shown.pop()
         columns = _columns(spec, shown, rows, best, means or {})
     gap = 2 if width is None or _width(columns, gap=2) <= width else 1
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in columns:
-        left = column.title.plain in ("trial", "state")
-        justify: Literal["left", "right"] = "left" if left else "right"
-        table.add_column(column.title, justify=justify, vertical="bottom", no_wrap=True)
-    for record, *cells in zip([r for r, _, _ in rows], *(c.cells for c in columns), strict=True):
-        table.add_row(*cells, style="bold" if record.id in best else "")
-    if omitted := params[len(shown) :]:
-        table.caption = Text(f"left out: {', '.join(omitted)}", style="dim")
-        table.caption_justify = "left"
-    return table
+    return TrialsTable(columns, gap, [r.id in best for r, _, _ in rows], params[len(shown) :])
 
 
 def _columns(

@@ -14,7 +14,7 @@ from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Ending
 from tuning.cli.formatting import duration, setting
 from tuning.cli.run.progress import SweepProgress
-from tuning.cli.trials_table import trials_table
+from tuning.cli.trials_table import TrialsTable, trials_table
 from tuning.controller.events import SessionStart, SweepEvents
 
 _OTHER_LINES = 8
@@ -102,7 +102,7 @@ class LiveView(View):
             parts.append(Text(self._message, style="dim"))
         return Group(*parts)
 
-    def _table(self) -> Table:
+    def _table(self) -> TrialsTable:
         progress = self.progress
         num_rows = max(5, self.console.height - _OTHER_LINES)
         rows = [(r, *progress.newest(r.id)) for r in self._order()[:num_rows]]
