@@ -105,3 +105,58 @@ def test_names_cannot_leave_the_storage(tune: Tune, name: str) -> None:
     assert "no trial" in tune.refused("show", "simulated", name)
     assert "no soup" in tune.refused("export", "simulated", "--soup", name)
     assert not (tune.cwd / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("link", "command"),
+    [
+        ("trials", ["resume", "mine"]),
+        ("trials/t0001/reports.jsonl", ["resume", "mine"]),
+        ("trials/t0001/logs", ["best", "mine", "--confirm", "1"]),
+        ("trials/t0001/checkpoints", ["fetch", "mine"]),
+        ("trials/t0001/checkpoints/step_00000003", ["reproduce", "mine", "t0001"]),
+        ("results", ["report", "mine"]),
+        ("results/soups", ["average", "mine"]),
+        ("results/exports", ["export", "mine"]),
+        ("inbox", ["add", "mine", "x=0.5"]),
+        ("owner.lock.guard", ["stop", "mine"]),
+        ("delivered.json", ["sync", "mine"]),
+        ("study.journal", ["pause", "mine"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_nothing_is_written_through_a_link_out_of_the_folder(
+    tune: Tune, tmp_path: Path, link: str, command: list[str]
+) -> None:
+    paths = tune.sweep("mine")
+    add_checkpoint(paths, "t0001", 3)
+    place, outside = paths.root / link, tmp_path / "outside"
+    outside.mkdir()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():
+        place.rename(outside / place.name)
+    place.symlink_to(outside / place.name)
+    before = {p: p.stat().st_mtime_ns for p in outside.rglob("*")}
+    said = tune.refused(*command)
+    assert f"{place}: is a link to {outside / place.name}, outside of the sweep's folder" in said
+    assert {p: p.stat().st_mtime_ns for p in outside.rglob("*")} == before
+
+
+def test_links_within_the_folder_and_above_it_are_kept(tune: Tune, tmp_path: Path) -> None:
+    paths = tune.sweep("mine")
+    (paths.root / "newest").symlink_to("trials/t0001")
+    paths.storage.root.rename(tmp_path / "disk")
+    paths.storage.root.symlink_to(tmp_path / "disk")
+    tune("resume", "mine")
+    tune("report", "mine")
+
+
+def test_record_is_not_written_through_a_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    (tmp_path / "reports.jsonl").symlink_to(outside)
+    with pytest.raises(OSError, match="symbolic links"):
+        append_line(tmp_path / "reports.jsonl", "{}")
+    (tmp_path / "state.json").symlink_to(outside)
+    write_atomic(tmp_path / "state.json", b"new")
+    assert outside.read_text() == "kept"
