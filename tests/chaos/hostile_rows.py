@@ -15,6 +15,11 @@ LOCAL = "tests/ray/test_local_cluster.py"
 HOSTILE_CODE = "tests/ray/test_hostile_code.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
 PLAN = "tests/cli/look/test_plan.py"
+FOREIGN, SECURITY = "tests/cli/test_foreign.py", "tests/cli/test_security.py"
+FOREIGN_COMMANDS = (
+    *("resume", "average", "export", "generate", "predict", "reproduce", "best"),
+    *("sync", "fetch", "ui"),
+)
 
 CONFORMANCE = "tests/tuning/search/test_optuna_conformance.py"
 
@@ -55,6 +60,35 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/results/storage/test_log_filter.py::test_log_of_a_full_disk_does_not_stop_the_process",
     ),
     # E. A folder from a stranger.
+    "E1": row_of_tests(
+        "a received folder that names code, an address and a variable",
+        *(f"{FOREIGN}::test_command_refuses_a_foreign_folder[{name}]" for name in FOREIGN_COMMANDS),
+        f"{FOREIGN}::test_trust_is_remembered_until_the_file_changes",
+        f"{FOREIGN}::test_person_at_the_terminal_is_asked[n]",
+    ),
+    "E2": row_of_tests(
+        "an owner on another machine, with and without the key; state.json lost",
+        f"{FOREIGN}::test_owner_resumes_unattended_on_another_machine[TUNE_KEY]",
+        f"{FOREIGN}::test_owner_resumes_unattended_on_another_machine[TUNE_KEY_FILE]",
+        f"{FOREIGN}::test_driver_killed_within_a_change_stays_the_owner",
+        f"{FOREIGN}::test_resume_of_a_lost_state_needs_consent_once",
+        f"{FOREIGN}::test_restored_folder_contacts_only_what_its_user_named",
+    ),
+    "E3": row_of_tests(
+        "terminal escapes and markup in names, parameters, reasons and errors",
+        "tests/cli/test_hostile_text.py::test_errors_have_no_control_characters",
+        "tests/cli/test_hostile_text.py::test_report_escapes_markup",
+        "tests/cli/test_hostile_text.py"
+        "::test_colours_of_a_terminal_are_kept_and_those_of_a_record_are_not",
+    ),
+    "E4": row_of_tests(
+        "links out of the folder, where something is written",
+        *(
+            f"{SECURITY}::test_nothing_is_written_through_a_link_out_of_the_folder[{link}]"
+            for link in ("trials", "results", "inbox", "study.journal")
+        ),
+        f"{SECURITY}::test_record_is_not_written_through_a_link",
+    ),
     # F. Ray's listeners, tokens and temporary folders.
     "F1": row_of_tests(
         "a stranger on the network, or another user of the machine, looks for open ports and files",

@@ -150,10 +150,10 @@ def reader(
     return found
 
 
-@pytest.mark.parametrize(("command", "args"), [*CODE.items(), *CONTACT.items()])
-def test_command_refuses_a_foreign_folder(reader: Reader, command: str, args: list[str]) -> None:
+@pytest.mark.parametrize("command", [*CODE, *CONTACT])
+def test_command_refuses_a_foreign_folder(reader: Reader, command: str) -> None:
     before = reader.digest()
-    said = reader.tune.refused(command, "received", *args)
+    said = reader.tune.refused(command, "received", *{**CODE, **CONTACT}[command])
     assert f"{reader.paths.root}: another user or machine made it" in said
     assert "evil.py:Evil; contact tracking.uri http://127.0.0.1:" in said
     assert "/${HF_TOKEN} (with HF_TOKEN, MLFLOW_TRACKING_PASSWORD of your environment)" in said
@@ -166,15 +166,15 @@ def test_command_refuses_a_foreign_folder(reader: Reader, command: str, args: li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "args"), CODE.items())
-def test_trusted_folder_runs_its_code(reader: Reader, command: str, args: list[str]) -> None:
-    reader.try_to(command, "received", *args, "--trust")
+@pytest.mark.parametrize("command", CODE)
+def test_trusted_folder_runs_its_code(reader: Reader, command: str) -> None:
+    reader.try_to(command, "received", *CODE[command], "--trust")
     assert "ran" in reader.effects()
 
 
-@pytest.mark.parametrize(("command", "args"), CONTACT.items())
-def test_trusted_folder_is_contacted(reader: Reader, command: str, args: list[str]) -> None:
-    reader.try_to(command, "received", *args, "--trust")
+@pytest.mark.parametrize("command", CONTACT)
+def test_trusted_folder_is_contacted(reader: Reader, command: str) -> None:
+    reader.try_to(command, "received", *CONTACT[command], "--trust")
     assert reader.effects() >= {"contacted"} | ({"sent a secret"} if command != "fetch" else set())
 
 
@@ -287,7 +287,9 @@ def test_restored_folder_contacts_only_what_its_user_named(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("answer", "effects"), [("n", set()), ("y", {"contacted"})])
+@pytest.mark.parametrize(
+    ("answer", "effects"), [("n", set()), ("y", {"contacted"})], ids=["n", "y"]
+)
 def test_person_at_the_terminal_is_asked(reader: Reader, answer: str, effects: set[str]) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "tuning", "fetch", "received", "t0000"]
@@ -301,4 +303,4 @@ def test_person_at_the_terminal_is_asked(reader: Reader, answer: str, effects: s
         os.write(ours, f"{answer}\n".encode())
         process.communicate(timeout=200)
     os.close(ours)
-    assert reader.effects() == effects
+    assert reader.effects() == ({"contacted"} if answer == "y" else set())

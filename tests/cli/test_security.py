@@ -107,26 +107,25 @@ def test_names_cannot_leave_the_storage(tune: Tune, name: str) -> None:
     assert not (tune.cwd / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("link", "command"),
-    [
-        ("trials", ["resume", "mine"]),
-        ("trials/t0001/reports.jsonl", ["resume", "mine"]),
-        ("trials/t0001/logs", ["best", "mine", "--confirm", "1"]),
-        ("trials/t0001/checkpoints", ["fetch", "mine"]),
-        ("trials/t0001/checkpoints/step_00000003", ["reproduce", "mine", "t0001"]),
-        ("results", ["report", "mine"]),
-        ("results/soups", ["average", "mine"]),
-        ("results/exports", ["export", "mine"]),
-        ("inbox", ["add", "mine", "x=0.5"]),
-        ("owner.lock.guard", ["stop", "mine"]),
-        ("delivered.json", ["sync", "mine"]),
-        ("study.journal", ["pause", "mine"]),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value[0],
-)
+LINKS = {
+    "trials": ["resume", "mine"],
+    "trials/t0001/reports.jsonl": ["resume", "mine"],
+    "trials/t0001/logs": ["best", "mine", "--confirm", "1"],
+    "trials/t0001/checkpoints": ["fetch", "mine"],
+    "trials/t0001/checkpoints/step_00000003": ["reproduce", "mine", "t0001"],
+    "results": ["report", "mine"],
+    "results/soups": ["average", "mine"],
+    "results/exports": ["export", "mine"],
+    "inbox": ["add", "mine", "x=0.5"],
+    "owner.lock.guard": ["stop", "mine"],
+    "delivered.json": ["sync", "mine"],
+    "study.journal": ["pause", "mine"],
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
 def test_nothing_is_written_through_a_link_out_of_the_folder(
-    tune: Tune, tmp_path: Path, link: str, command: list[str]
+    tune: Tune, tmp_path: Path, link: str
 ) -> None:
     paths = tune.sweep("mine")
     add_checkpoint(paths, "t0001", 3)
@@ -137,7 +136,7 @@ def test_nothing_is_written_through_a_link_out_of_the_folder(
         place.rename(outside / place.name)
     place.symlink_to(outside / place.name)
     before = {p: p.stat().st_mtime_ns for p in outside.rglob("*")}
-    said = tune.refused(*command)
+    said = tune.refused(*LINKS[link])
     assert f"{place}: is a link to {outside / place.name}, outside of the sweep's folder" in said
     assert {p: p.stat().st_mtime_ns for p in outside.rglob("*")} == before
 

@@ -22,8 +22,15 @@ _MIN_LENGTH = 16
 
 
 def config_folder() -> Path:
-    """The folder of the user's key and of the sweeps that the user trusts."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "tune"
+    """The folder of the user's key and of the sweeps that the user trusts.
+
+    Raises:
+        UserError: the user has no home folder.
+    """
+    try:
+        return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "tune"
+    except RuntimeError as e:
+        raise UserError(f"the key of sweeps: {e} Set TUNE_KEY and XDG_CONFIG_HOME") from e
 
 
 def identity(sweep_key: str, spec: bytes) -> bytes:
@@ -62,7 +69,7 @@ def user_key() -> bytes:
     if named := os.environ.get("TUNE_KEY_FILE"):
         return _checked(_read(Path(named)), f"TUNE_KEY_FILE {named}")
     own = config_folder() / "key"
-    if not own.exists():
+    if not os.path.exists(own):  # False too if its folder is closed: `_make` says so
         _make(own)
     return _checked(_read(own), str(own))
 

@@ -16,6 +16,7 @@ from results.paths import SweepPaths
 from results.records.spec_file import read_spec, spec_file
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
+from search_spaces.files import read_regular
 from search_spaces.redaction import looks_secret
 from search_spaces.spec.env_vars import references
 from search_spaces.spec.sweep import SweepSpec
@@ -25,13 +26,20 @@ from tuning.controller.sweep_dir.identity import config_folder, identity, is_sig
 Trust = bool | Callable[[str], bool]
 """Whether to trust a foreign folder, or what asks a person: it gets the question."""
 
-_CREDENTIALS = {"http": "MLFLOW_TRACKING_", "databricks": "DATABRICKS_", "s3": "AWS_", "gs": "GO"}
+_CREDENTIALS = {
+    "http": "MLFLOW_TRACKING_",
+    "databricks": "DATABRICKS_",
+    "s3": "AWS_",
+    "gs": "GOOGLE_",
+    "gcs": "GOOGLE_",
+    "abfs": "AZURE_",
+}
 """Beginning of an address to that of the variables which its client sends by itself."""
 
 
 def is_trusted(paths: SweepPaths) -> bool:
     """Whether this user made the sweep, or has trusted it before."""
-    return _doubt(paths) is None or _remembered(paths).exists()
+    return _doubt(paths) is None or os.path.exists(_remembered(paths))
 
 
 def require_trust(paths: SweepPaths, trust: Trust) -> None:
@@ -42,16 +50,17 @@ def require_trust(paths: SweepPaths, trust: Trust) -> None:
     Raises:
         UserError: a foreign sweep without consent; the line says what it would run and contact.
     """
+    spec = read_spec(paths)
     if is_trusted(paths):
         return
-    what = "; ".join(_uses(read_spec(paths)))
+    what = "; ".join(_uses(spec))
     facts = f"{paths.root}: {_doubt(paths)}. Trusting it lets tune {what}"
     if not (trust(f"{facts}. Trust it?") if callable(trust) else trust):
         raise UserError(
             f"{facts}; if you want that, add --trust (on another machine of its owner: set "
             "TUNE_KEY or TUNE_KEY_FILE)"
         )
-    with contextlib.suppress(OSError):  # then it is asked again
+    with contextlib.suppress(OSError, UserError):  # then it is asked again
         write_atomic(_remembered(paths), f"{paths.root}\n".encode())
 
 
@@ -69,7 +78,7 @@ def _doubt(paths: SweepPaths) -> str | None:
         return "its state.json, which says who made it, is missing or damaged"
     if not state.signed:
         return "it is not signed (an older version or another program made it)"
-    if is_signed(identity(state.key, spec_file(paths).read_bytes()), state.signed):
+    if is_signed(_identity(paths, state.key), state.signed):
         return None
     return "another user or machine made it, or its sweep.yaml was edited"
 
@@ -79,8 +88,11 @@ def _remembered(paths: SweepPaths) -> Path:
         key = read_state(paths).key
     except UserError:
         key = ""
-    content = identity(key, spec_file(paths).read_bytes())
-    return config_folder() / "trusted" / hashlib.sha256(content).hexdigest()
+    return config_folder() / "trusted" / hashlib.sha256(_identity(paths, key)).hexdigest()
+
+
+def _identity(paths: SweepPaths, key: str) -> bytes:
+    return identity(key, read_regular(spec_file(paths)))
 
 
 def _uses(spec: SweepSpec) -> Iterator[str]:
