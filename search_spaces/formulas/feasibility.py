@@ -35,7 +35,7 @@ DRAWS, MIN_DRAWS = 10_000, 64
 """Random configurations of which one must satisfy all constraints, and how many are always drawn,
 to find formulas that cannot be applied to their values.
 """
-MAX_OPERATIONS, MAX_WORK = 2000, 400_000
+MAX_OPERATIONS, MAX_WORK = 2000, 300_000
 """Values and operations of all formulas of a file, and the `steps` of all configurations that are
 checked; a step takes one to three microseconds.
 """
