@@ -16,7 +16,9 @@ from pathlib import Path
 
 from benchmarks.process import ROOT
 from results.paths import SweepPaths
-from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.records.reports import Report, dump_reports
+from results.records.trial import Attempt, TrialRecord, TrialState
+from search_spaces.checksum import add_json_checksum
 from search_spaces.loading.sweep_file import load_sweep
 from tuning.controller.sweep_dir.folder import create_sweep
 
@@ -66,8 +68,8 @@ def _write_trial(
     )
     files = paths.trial(record.id)
     files.checkpoint(reports).mkdir(parents=True)
-    files.record.write_text(record.model_dump_json(indent=1))
-    lines = [
+    files.record.write_text(add_json_checksum(record.model_dump_json(indent=1)))
+    reported = [
         Report(
             step=step,
             metrics={
@@ -77,10 +79,10 @@ def _write_trial(
             },
             attempt=1,
             time=began + step,
-        ).model_dump_json()
+        )
         for step in range(1, reports + 1)
     ]
-    files.reports.write_text("\n".join(lines) + "\n")
+    files.reports.write_bytes(dump_reports(files, reported))
 
 
 def measure(args: tuple[str, ...], storage: Path, runs: int) -> list[float]:

@@ -21,9 +21,18 @@ from results.analysis.leaderboard import (
 )
 from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
-from results.records.trial import Report, read_reports, read_trial, read_trials_with_reports
+from results.records.trial import (
+    Report,
+    TrialRecord,
+    read_reports,
+    read_trial,
+    read_trials_with_reports,
+)
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SelectSpec, SweepSpec
+
+Trial = tuple[TrialRecord, Sequence[Report]]
+"""A trial and its reports by ascending step."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +52,21 @@ class Selection:
     clear: bool = False
 
 
-def select_winner(paths: SweepPaths, spec: SweepSpec) -> Selection:
+def select_winner(
+    paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None = None
+) -> Selection:
     """The winner of a sweep: that of its confirmation if there is one, otherwise by its rule.
+
+    Args:
+        paths, spec: of the sweep.
+        trials: all of them, if they have been read.
 
     Raises:
         UserError: there is no winner; see `rank_candidates`.
     """
     confirmed = confirmation.read(paths)
     if confirmed is None or confirmed.winner.trial not in paths.trial_ids():
-        return winner_by_rule(paths, spec, spec.select)
+        return winner_by_rule(paths, spec, spec.select, trials)
     files = paths.trial(confirmed.winner.trial)
     record = read_trial(files)
     reports = read_reports(files, record.end_step)
@@ -74,7 +89,9 @@ def _explain_confirmed(confirmed: Confirmation) -> str:
     return f"confirmed {confirmed.where} with {how}: {reasons}"
 
 
-def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> list[TrialSummary]:
+def rank_candidates(
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, trials: Sequence[Trial] | None = None
+) -> list[TrialSummary]:
     """The trials that can win, best first; the `value` of each is the value that was compared.
 
     With several objectives, only the trials on the Pareto front, in the order of the rule.
@@ -89,7 +106,7 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
             "different steps; use last or smoothed"
         )
     found: list[TrialSummary] = []
-    trials = list(read_trials_with_reports(paths))
+    trials = list(read_trials_with_reports(paths)) if trials is None else trials
     for record, reports in trials:
         values = {name: _value(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
@@ -110,13 +127,15 @@ def rank_candidates(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> l
     return _by_rule(found, objectives, select)
 
 
-def winner_by_rule(paths: SweepPaths, spec: SweepSpec, select: SelectSpec) -> Selection:
+def winner_by_rule(
+    paths: SweepPaths, spec: SweepSpec, select: SelectSpec, trials: Sequence[Trial] | None = None
+) -> Selection:
     """The winner by a rule of selection.
 
     Raises:
         UserError: there is no winner; see `rank_candidates`.
     """
-    first, *rest = rank_candidates(paths, spec, select)
+    first, *rest = rank_candidates(paths, spec, select, trials)
     among, objectives = f"{len(rest) + 1} trials", selection_objectives(spec, select)
     if len(objectives) > 1:
         names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())

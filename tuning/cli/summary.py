@@ -11,7 +11,7 @@ from rich.text import Text
 
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
-from results.analysis.selection import rank_candidates, select_winner
+from results.analysis.selection import Trial, rank_candidates, select_winner
 from results.paths import LINEAGE, SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
@@ -37,12 +37,12 @@ def leaderboard_table(
     return trials_table(spec, rows, best, width, _means(board))
 
 
-def leaders(paths: SweepPaths, spec: SweepSpec) -> list[str]:
+def leaders(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None = None) -> list[str]:
     """Ids of the winner so far, or of the Pareto front if there are several objectives."""
     try:
         if len(spec.objectives) > 1:
-            return [e.record.id for e in rank_candidates(paths, spec, spec.select)]
-        return [select_winner(paths, spec).line.record.id]
+            return [e.record.id for e in rank_candidates(paths, spec, spec.select, trials)]
+        return [select_winner(paths, spec, trials).line.record.id]
     except UserError:
         return []
 

@@ -51,17 +51,19 @@ def show(
 
 
 def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
-    from results.analysis.leaderboard import read_leaderboard
+    from results.analysis.leaderboard import rank_trials, summarize
+    from results.records.trial import read_trials_with_reports
     from tuning.cli.look.family_tree import family_tree
     from tuning.cli.summary import failure_lines, leaderboard_table, leaders
     from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.failure_policy import count_remedies
 
-    board = read_leaderboard(paths, spec.metric, spec.mode)
+    trials = list(read_trials_with_reports(paths))
+    board = rank_trials([summarize(*trial, spec.metric, spec.mode) for trial in trials], spec.mode)
     silent_since = _silent_since(paths, (e.record for e in board))
     board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]
     if board:
-        best = leaders(paths, spec)
+        best = leaders(paths, spec, trials)
         console.print(leaderboard_table(spec, board, best, console.width))
         if len(spec.objectives) > 1:
             console.print("* on the Pareto front", style="dim")
