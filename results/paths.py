@@ -254,7 +254,7 @@ class SweepPaths:
 
     @property
     def log(self) -> Path:
-        """Log of the driver."""
+        """Output of detached sessions, and stacks of sessions that were stuck."""
         return self.root / "driver.log"
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 
 
@@ -49,3 +50,18 @@ def _nearest(name: str, names: tuple[str, ...]) -> str | None:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     longer = [n for n in names if len(name) > 2 and n.startswith(name)]
     return next(iter([*near, *longer]), None)
+
+
+@contextmanager
+def afterwards(finish: Callable[[], object]) -> Iterator[None]:
+    """Call a function after the block. If both raise, the error of the block counts.
+
+    It came first: on a full disk, for example, everything fails that is done after it.
+    """
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            finish()
+        raise
+    finish()

@@ -61,22 +61,44 @@ def run(
             folder is left behind.
     """
     from search_spaces.errors import UserError
-    from tuning.controller.preflight import preflight
     from tuning.controller.ray_tune.cluster import check_cluster_auth
-    from tuning.controller.sweep_dir.folder import create_sweep, discard_empty_sweep
-    from tuning.controller.sweep_dir.warm_start import source_sweeps
+    from tuning.controller.sweep_dir.folder import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
 
     check_cluster_auth(address, insecure)
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
-    preflight(loaded, files=address is None)
-    source_sweeps(loaded.spec, storage or loaded.spec.storage)
-    paths = create_sweep(loaded, name, storage)
+    paths = create(loaded, name=name, storage=storage, address=address)
     try:
         return _run(paths, choose_scheduler(loaded.spec), address, tuple(observers), interrupt)
     except UserError:
         discard_empty_sweep(paths)
         raise
+
+
+def create(
+    sweep: str | Path | LoadedSweep,
+    *,
+    overrides: Sequence[str] = (),
+    name: str | None = None,
+    storage: str | None = None,
+    address: str | None = None,
+) -> SweepPaths:
+    """Check a new sweep and create its folder; `resume` runs it.
+
+    Args:
+        sweep, overrides, name, storage, address: see `run`.
+
+    Raises:
+        UserError: a mistake in the file, or a taken name.
+    """
+    from tuning.controller.preflight import preflight
+    from tuning.controller.sweep_dir.folder import create_sweep
+    from tuning.controller.sweep_dir.warm_start import source_sweeps
+
+    loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
+    preflight(loaded, files=address is None)
+    source_sweeps(loaded.spec, storage or loaded.spec.storage)
+    return create_sweep(loaded, name, storage)
 
 
 def resume(
@@ -114,26 +136,61 @@ def resume(
     from results.records.spec_file import read_spec
     from tuning.controller.events import Observers
     from tuning.controller.ray_tune.cluster import check_cluster_auth
+    from tuning.search.auto_scheduler import choose_scheduler
+
+    check_cluster_auth(address, insecure)
+    observers = tuple(observers)
+    paths, changed = amend(
+        sweep,
+        trials=trials,
+        time=time,
+        overrides=overrides,
+        retry_failed=retry_failed,
+        accept_damage=accept_damage,
+        storage=storage,
+        trust=trust,
+    )
+    if changed:
+        Observers(observers).message(changed)
+    scheduler = choose_scheduler(read_spec(paths))
+    return _run(paths, scheduler, address, observers, interrupt, accept_damage)
+
+
+def amend(
+    sweep: str,
+    *,
+    trials: str | None = None,
+    time: str | None = None,
+    overrides: Sequence[str] = (),
+    retry_failed: bool = False,
+    accept_damage: bool = False,
+    storage: str | None = None,
+    trust: Trust = False,
+) -> tuple[SweepPaths, str]:
+    """Find a sweep, and change it permanently; `resume` runs it.
+
+    Args:
+        sweep, trials, time, overrides, retry_failed, accept_damage, storage, trust: see `resume`.
+
+    Returns:
+        Its folder, and the changes in words; empty if there are none.
+
+    Raises:
+        UserError: there is no such sweep, another driver holds it, or a change is not possible.
+    """
     from tuning.controller.sweep_dir.amend import amend_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.controller.sweep_dir.lock import refuse_if_driven
     from tuning.controller.sweep_dir.restore import restore_sweep
     from tuning.controller.sweep_dir.trust import require_trust
-    from tuning.search.auto_scheduler import choose_scheduler
 
-    check_cluster_auth(address, insecure)
-    observers = tuple(observers)
     found = str(restore_sweep(sweep, storage).root) if "://" in sweep else sweep
     paths = find_sweep(found, storage, writes=True)
     refuse_if_driven(paths.lock)
     require_trust(paths, trust)
     changes = (trials, time, overrides)
-    if changed := amend_sweep(
-        paths, *changes, retry_failed=retry_failed, accept_damage=accept_damage
-    ):
-        Observers(observers).message(str(changed))
-    scheduler = choose_scheduler(read_spec(paths))
-    return _run(paths, scheduler, address, observers, interrupt, accept_damage)
+    changed = amend_sweep(paths, *changes, retry_failed=retry_failed, accept_damage=accept_damage)
+    return paths, str(changed or "")
 
 
 def _run(

@@ -166,6 +166,14 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.02)
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for an effect of a process that this one did not start."""
+    deadline = time.monotonic() + LONGEST_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[int, str]:
     """Send a signal and wait; return the exit code and stdout."""
     process.send_signal(signum)

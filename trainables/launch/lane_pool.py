@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -128,8 +129,9 @@ class LanePool:
         for key in list(self._busy):
             self.release(key)
         self.retire_idle(keep=0)
+        until = time.monotonic() + _CLOSE_S
         for lane in self._retired:
-            lane.join(_CLOSE_S)
+            lane.join(max(0.0, until - time.monotonic()))
 
     def _new_lane(
         self, workers: int, avoid: tuple[str, ...] = (), after: Lane | None = None

@@ -60,6 +60,12 @@ Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Join a cluster on another machine without a token."),
 ]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach", help="Run in the background, also after logout; the output goes to a log."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Trial = Annotated[
     str | None, typer.Option("--trial", help="Use the model of this trial; default: the winner.")

@@ -5,8 +5,11 @@ Observers are the terminal, the tracker, and Python callers.
 
 from __future__ import annotations
 
+import logging
+import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,6 +18,10 @@ from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
 from results.tracking import Ending
 from search_spaces.spec.sweep import SweepSpec
+
+_BOUND_S = 2.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.requested = False
         self._stop: Callable[[], None] | None = None
+        self._release: Callable[[], None] = lambda: None
 
     def __call__(self) -> None:
         """End the session cleanly: running trials keep their checkpoints, for a resume."""
@@ -126,9 +134,28 @@ class Interrupt:
         if self._stop is not None:
             self._stop()
 
-    def watch(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when the request comes, or now if it has come."""
-        self._stop = stop
+    @property
+    def pending(self) -> bool:
+        """Whether the request came."""
+        return self.requested
+
+    def give_up(self, problem: str) -> None:
+        """The session is stuck and does not end: send the main thread SIGINT, as Ctrl-C does.
+
+        Args:
+            problem: one line.
+        """
+        log.error("%s", problem)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def watch(self, stop: Callable[[], None], release: Callable[[], None] = lambda: None) -> None:
+        """Call `stop` when the request comes, or now if it has come.
+
+        Args:
+            stop: ends the session.
+            release: frees the sweep for other drivers, if the process ends at once.
+        """
+        self._stop, self._release = stop, release
         if self.requested:
             stop()
 
@@ -142,3 +169,16 @@ class Interrupt:
         trace: TracebackType | None,
     ) -> None:
         """Nothing."""
+
+
+def in_time(call: Callable[[], object]) -> bool:
+    """Call a function that may hang, in a thread; whether it returned within two seconds."""
+    returned = threading.Event()
+
+    def run() -> None:
+        with suppress(Exception):
+            call()
+            returned.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return returned.wait(_BOUND_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -12,12 +13,14 @@ from results.paths import SweepPaths
 from results.records.trial import Report
 from results.storage.log_filter import no_core_dumps
 from results.tracking import Ending
+from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.sweep_dir.watchdog import Watchdog
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.search.schedulers import Decision
 
@@ -51,26 +54,22 @@ def run_session(
     with (
         no_core_dumps(),
         interrupt or Interrupt() as stop,
+        Watchdog(stop, paths) as watchdog,
         open_sweep(paths, spec, observers, accept_damage) as run,
     ):
-        ending = None
-        try:
+        run.on_turn = watchdog.turn
+        endings: list[Ending] = []
+        with afterwards(lambda: run.observers.session_ended(endings[0] if endings else None)):
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
             _report_changes(run)
-            stop.watch(run.interrupt)
+            stop.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
             with _placed(run, address) as placement:
                 run.observers.add(tracking)
-                try:
-                    if placement is not None:
+                with afterwards(lambda: endings.extend(_end_trials(run, watchdog))):
+                    if placement is not None and not stop.requested:
                         _run_trials(run, placement, commands)
-                finally:
-                    run.release()
-                    run.observers.message("writing results")
-                    ending = _write_results(run)
-        finally:
-            run.observers.session_ended(ending)
         if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
             run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
@@ -236,6 +235,19 @@ def _run_trials(run: SweepController, placement: Placement, between: Callable[[]
 
     run.observers.message(f"starting workers: {placement.request_summary} for each trial")
     run_trials(run, placement, between)
+
+
+def _end_trials(run: SweepController, watchdog: Watchdog) -> list[Ending]:
+    """Record that no trial runs any more, and write the results, which may take any time.
+
+    After an error of a record's write the records stay as they are, as after a kill.
+    """
+    watchdog.turn(math.inf)
+    if run.error is not None:
+        return []
+    run.release()
+    run.observers.message("writing results")
+    return [_write_results(run)]
 
 
 def _write_results(run: SweepController) -> Ending:

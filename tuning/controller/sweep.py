@@ -6,7 +6,7 @@ Knows nothing of Ray: `tuning.controller.ray_tune` drives it, and tests run it w
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
@@ -51,6 +51,8 @@ class SweepController:
         problem: an error outside of the trials, one line for the summary.
         resume_options: of the `tune resume` that continues after the session gave up.
         repaired: one line per repair of the folder.
+        error: the first exception of a callback of Ray's, which the session raises.
+        on_turn: called whenever Ray calls the driver, at least once a second.
     """
 
     def __init__(
@@ -74,6 +76,8 @@ class SweepController:
         self.problem: str | None = None
         self.resume_options = ""
         self.repaired: list[str] = []
+        self.error: Exception | None = None
+        self.on_turn: Callable[[], None] = lambda: None
         self._cache, self._mirror = cache, mirror
         self._started = time.monotonic() - spent_s
 
@@ -258,6 +262,11 @@ class SweepController:
     def give_up(self, problem: str) -> None:
         """No trial can run on the cluster now: end the session, and leave all for a resume."""
         self.problem, self.gave_up = problem, True
+        self.interrupt()
+
+    def fail(self, error: Exception) -> None:
+        """Keep the first exception of a callback of Ray's, which swallows it; end the session."""
+        self.error = self.error or error
         self.interrupt()
 
     def interrupt(self) -> None:

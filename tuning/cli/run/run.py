@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import make_console
-from tuning.cli.options import Address, File, Insecure, Set, StorageDir, Sweep, Trust, ask_for_trust
+from tuning.cli.options import (
+    Address,
+    Detach,
+    File,
+    Insecure,
+    Set,
+    StorageDir,
+    Sweep,
+    Trust,
+    ask_for_trust,
+)
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -25,13 +35,18 @@ def run(
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
+    detach: Detach = False,
 ) -> None:
     """Run the sweep of a file, from its search space to a winner.
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
     from tuning import api
+    from tuning.cli.run.detach import run_detached
 
+    if detach:
+        create = partial(api.create, file, overrides=set_, name=name, storage=storage)
+        return run_detached(partial(create, address=address), address, insecure)
     start = partial(api.run, file, overrides=set_, name=name, storage=storage)
     _run_session(partial(start, address=address, insecure=insecure))
 
@@ -55,6 +70,7 @@ def resume(
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
+    detach: Detach = False,
 ) -> None:
     """Continue a sweep: unfinished trials continue from their newest checkpoint.
 
@@ -64,11 +80,16 @@ def resume(
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from tuning import api
+    from tuning.cli.run.detach import run_detached
 
-    start = partial(api.resume, sweep, trials=trials, time=time, overrides=set_)
-    start = partial(start, retry_failed=retry_failed, accept_damage=accept_damage)
-    start = partial(start, trust=trust or ask_for_trust)
-    _run_session(partial(start, storage=storage, address=address, insecure=insecure))
+    asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
+    asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
+    asked |= {"storage": storage, "trust": trust or ask_for_trust}
+    if detach:
+        change = partial(api.amend, sweep, **asked)
+        return run_detached(lambda: change()[0], address, insecure, accept_damage)
+    start = partial(api.resume, sweep, **asked)
+    _run_session(partial(start, address=address, insecure=insecure))
 
 
 def _run_session(start: Callable[..., SweepController]) -> None:

@@ -20,6 +20,7 @@ from results.records.trial import Report
 from results.storage.fault_injection import fault_point
 from trainables.job import TrialJob
 from tuning.controller.ray_tune.cluster import own_node_resource
+from tuning.controller.ray_tune.guard import guarded
 from tuning.controller.ray_tune.patches import (
     NoProgress,
     evict_finished,
@@ -49,22 +50,24 @@ class RayTuneSearcher(Searcher):
     """Gives Ray Tune the next attempts, and reports their ends to the sweep.
 
     Attributes:
+        run: the sweep.
         jobs: the attempts that run, by Ray Tune's trial id.
         killed: Ray Tune's ids of trials whose actors Ray's memory monitor killed.
     """
 
     def __init__(self, run: SweepController, workers: WorkerManager) -> None:
         super().__init__()
-        self._run, self._workers = run, workers
+        self.run, self._workers = run, workers
         self.jobs: dict[str, TrialJob] = {}
         self.killed: set[str] = set()
 
+    @guarded(Searcher.FINISHED)
     def suggest(self, trial_id: str) -> Any:
         """The next attempt; None if no workers are free, FINISHED if nothing is left to run."""
-        if self._run.finished or self._workers.broker_lost:
+        if self.run.finished or self._workers.broker_lost:
             return Searcher.FINISHED
         find = self._workers.find_allocation
-        job = None if find() is None else self._run.next_trial(find)
+        job = None if find() is None else self.run.next_trial(find)
         if job is None:
             return None
         self.jobs[trial_id] = job
@@ -72,6 +75,7 @@ class RayTuneSearcher(Searcher):
         fault_point("driver:started")
         return {KEY: job.key}
 
+    @guarded(None)
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
@@ -85,11 +89,11 @@ class RayTuneSearcher(Searcher):
         elif result and ERROR in result and not result[CAME_UP]:
             self._workers.on_start_failed(job, result[ERROR])
         elif result and ERROR in result:
-            remedy = self._run.on_failed(
+            remedy = self.run.on_failed(
                 job.trial_id, result[ERROR], began=result[BEGAN], machines=machines_of(result)
             )
         else:
-            self._run.on_ended(job.trial_id)
+            self.run.on_ended(job.trial_id)
         self._workers.release(job, unusable=remedy in _UNUSABLE_AFTER)
         fault_point("driver:released")
 
@@ -107,16 +111,17 @@ class RayTuneScheduler(FIFOScheduler):
         self, run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._run, self._searcher, self._workers = run, searcher, workers
+        self.run, self._searcher, self._workers = run, searcher, workers
         self._patched = False
 
+    @guarded(FIFOScheduler.STOP)
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """CONTINUE or STOP; a trial learns that it is stopped when its workers are released."""
         job = self._searcher.jobs.get(trial.trial_id)
         if job is None or REPORT not in result:
             return self.CONTINUE
         fault_point("driver:heard")
-        decision = self._run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
+        decision = self.run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
         fault_point("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
@@ -124,6 +129,7 @@ class RayTuneScheduler(FIFOScheduler):
         fault_point("driver:answered")
         return self.CONTINUE
 
+    @guarded(None)
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Let Ray Tune keep its actors between trials, and remove finished trials."""
         super().on_trial_add(tune_controller, trial)
@@ -143,15 +149,16 @@ class _Stopper(tune.Stopper):
     def __init__(
         self, run: SweepController, workers: WorkerManager, between: Callable[[], None]
     ) -> None:
-        self._run, self._workers, self._between = run, workers, between
+        self.run, self._workers, self._between = run, workers, between
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
+    @guarded(True)
     def stop_all(self) -> bool:
         self._workers.poll()
         self._between()
-        return self._run.interrupted or self._workers.broker_lost
+        return self.run.interrupted or self._workers.broker_lost
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -164,10 +171,17 @@ def drive(run: SweepController, workers: WorkerManager, between: Callable[[], No
         run: the sweep.
         workers: run its attempts.
         between: called often, between the trials' events.
+
+    Raises:
+        Exception: the first one of a callback.
     """
     searcher = RayTuneSearcher(run, workers)
     gc.freeze()  # imported objects stay: collecting them stops the loop for a third of a second
-    _fit(run, searcher, workers, _Stopper(run, workers, between))
+    try:
+        _fit(run, searcher, workers, _Stopper(run, workers, between))
+    finally:
+        if run.error is not None:
+            raise run.error
     if workers.broker_lost:
         for job in searcher.jobs.values():
             workers.on_actor_died(job)

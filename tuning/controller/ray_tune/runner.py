@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
+from search_spaces.errors import afterwards
 from tuning.controller.resources.capacity import Capacity
 from tuning.controller.resources.placement import Placement
 from tuning.controller.sweep import SweepController
@@ -71,7 +72,5 @@ def _start_workers(run: SweepController, placement: Placement) -> Iterator[Worke
     )
     pool = launch(run.spec.trainable, isolation, group, placement.workers_per_trial, broker)
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
-    try:
+    with afterwards(workers.close):
         yield workers
-    finally:
-        workers.close()

@@ -21,7 +21,7 @@ from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
 from results.storage.probe import check_storage
 from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import UserError, afterwards, suggest
 from search_spaces.files import parse_json, read_regular
 from search_spaces.loading.explain import rule
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
@@ -241,14 +241,15 @@ def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[SessionTime
     start, session = time.monotonic(), SessionTime(sum(known))
     started = (*state.started, time.time())
     write_state(paths, replace(state, started=started, spent=(*known, None), ended=""))
-    try:
-        yield session
-    finally:
+
+    def record() -> None:
         fence.check()
         spent = (*known, time.monotonic() - start)
-        if session.idle:
-            started, spent = state.started, known
-        write_state(paths, replace(read_state(paths), started=started, spent=spent))
+        counts = (state.started, known) if session.idle else (started, spent)
+        write_state(paths, replace(read_state(paths), started=counts[0], spent=counts[1]))
+
+    with afterwards(record):
+        yield session
 
 
 def record_end(paths: SweepPaths, reason: str) -> None:

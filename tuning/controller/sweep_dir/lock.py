@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from filelock import FileLock
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, afterwards
 
 HEARTBEAT_S = 5.0
 STALE_S = 60.0
@@ -40,14 +40,27 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
         target=_send_heartbeats, args=(owner, done), name="owner-heartbeat", daemon=True
     )
     heartbeat.start()
-    try:
-        yield owner
-    finally:
+
+    def end() -> None:
         done.set()
         heartbeat.join()
-        with FileLock(f"{lock}.guard"):
-            if owner.holds_lock:
-                write_atomic(lock, json.dumps({**mine, "released": True}).encode())
+        release_lock(lock, token=owner.token)
+
+    with afterwards(end):
+        yield owner
+
+
+def release_lock(lock: Path, **mine: object) -> None:
+    """Record that no driver owns the sweep any more.
+
+    Args:
+        lock: the lock file; nothing is changed if another owner wrote it.
+        mine: members of the lock file that show whose it is.
+    """
+    with FileLock(f"{lock}.guard"):
+        held = read_lock(lock) or {}
+        if mine.items() <= held.items():
+            write_atomic(lock, json.dumps({**held, "released": True}).encode())
 
 
 def current_driver(lock: Path) -> str | None:
@@ -93,8 +106,9 @@ def this_process() -> dict[str, Any]:
 
 def _send_heartbeats(owner: Owner, done: threading.Event) -> None:
     while not done.wait(HEARTBEAT_S):
-        if owner.holds_lock:
-            os.utime(owner.lock)
+        with suppress(OSError):  # storage that fails for a moment; a write reports one that lasts
+            if owner.holds_lock:
+                os.utime(owner.lock)
 
 
 def is_driver_alive(

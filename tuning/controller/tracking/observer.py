@@ -15,8 +15,8 @@ from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.tracking_client import TrackingClient, tracking_command
 
-_TIMEOUT_S = 60.0
-"""Seconds for the tracker to deliver the rest when the session ends."""
+_TIMEOUT_S, _STOPPED_S = 60.0, 10.0
+"""Seconds for the tracker to deliver the rest when the session ends, or is stopped."""
 
 
 class TrackerObserver(SweepEvents):
@@ -45,7 +45,8 @@ class TrackerObserver(SweepEvents):
     def session_ended(self, ending: Ending | None) -> None:
         """Deliver the rest."""
         if ending is not None:
-            self.undelivered = self._tracker.close(ending, _TIMEOUT_S)
+            wait_s = _TIMEOUT_S if ending.status == "FINISHED" else _STOPPED_S
+            self.undelivered = self._tracker.close(ending, wait_s)
 
 
 def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:

@@ -24,8 +24,6 @@ from results.tracking import Ending
 
 log = logging.getLogger(__name__)
 
-_START_S = 60.0
-"""Seconds for the process to start and to answer, in addition to those for the delivery."""
 START_DELAY_S = 10.0
 """Seconds after the first report during which other workers start, which need the cores."""
 
@@ -83,7 +81,7 @@ class TrackingClient:
         """See `Tracker`."""
         try:
             self._send(json.dumps({**asdict(ending), "timeout": timeout}))
-            undelivered = self._answers.get(timeout=timeout + _START_S)
+            undelivered = self._answers.get(timeout=2 * timeout)  # it may have to start
         except (OSError, queue.Empty):
             undelivered = f"{self._name}: its process does not answer"
         self._end()

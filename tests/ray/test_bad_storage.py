@@ -1,0 +1,43 @@
+"""A write that fails in a callback of Ray Tune, and a resume in the background."""
+
+from __future__ import annotations
+
+import pytest
+
+from results.records.trial import TrialState
+from results.storage.fault_injection import VARIABLE
+from tests.chaos.cluster import ENV
+from tests.ray.conftest import LONGEST_S, Tune, wait_until
+from tuning.controller.sweep_dir.lock import current_driver
+
+SWEEP = """
+name: digits
+trainable: digits
+metric: accuracy
+mode: max
+space: {learning_rate: {uniform: [0.001, 0.1]}}
+fixed: {epochs: 3}
+scheduler: {name: none}
+budget: {trials: 2}
+resources: {workers: 1, concurrency: 1}
+tracking: {name: none}
+"""
+
+
+def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) -> None:
+    (tune.cwd / "digits.yaml").write_text(SWEEP)
+    paths = tune.paths("digits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENV, VARIABLE, "trial.json:written:2=ENOSPC")
+        _, said = tune.start("run", "digits.yaml").communicate(timeout=LONGEST_S)
+    record = paths.trial("t0000").record
+    assert said.startswith(f"{record}: No space left on device for ")
+    assert said.endswith("free some space, then run tune resume\n")
+    assert said.count("\n") == 1
+    assert current_driver(paths.lock) is None
+
+    said = tune("resume", "digits", "--detach")
+    assert f"its output goes to {paths.log}" in said
+    wait_until(lambda: current_driver(paths.lock) is None)
+    assert [r.state for r in tune.trials("digits")] == [TrialState.COMPLETED] * 2
+    assert "winner t000" in paths.log.read_text()
