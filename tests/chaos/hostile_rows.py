@@ -5,12 +5,13 @@ A row's name is the letter of its subject and a number. Keep the letters in orde
 
 from __future__ import annotations
 
-from tests.chaos import bad_input
+from tests.chaos import bad_input, bad_storage, stuck_drivers
 from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
 HOSTS = "tests/cluster/test_two_hosts.py"
 PROBE = "tests/results/storage/test_probe.py"
+WATCHDOG = "tests/tuning/sweep_dir/test_watchdog.py"
 LOCAL = "tests/ray/test_local_cluster.py"
 HOSTILE_CODE = "tests/ray/test_hostile_code.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
@@ -25,6 +26,21 @@ CONFORMANCE = "tests/tuning/search/test_optuna_conformance.py"
 
 HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
+    "A1": Row(
+        "every write of a record fails for good", bad_storage.writes, bad_storage.failing_writes
+    ),
+    "A2": Row("the disk full until there is room", bad_storage.small_disks, bad_storage.full_disks),
+    "A3": Row(
+        "a driver that is stuck, also when a signal comes; its terminal gone",
+        stuck_drivers.cases,
+        stuck_drivers.ended_drivers,
+    ),
+    "A4": row_of_tests(
+        "an exception in a callback of Ray Tune, a session stuck before its first trial",
+        "tests/ray/test_bad_storage.py::test_write_error_in_a_callback_ends_the_session_with_one_line",
+        f"{WATCHDOG}::test_signal_ends_a_session_that_hangs_before_its_first_trial",
+        f"{WATCHDOG}::test_watchdog_interrupts_a_python_caller_and_writes_all_stacks",
+    ),
     # B. Signals of real life; Ray's own processes killed.
     "B1": row_of_tests(
         "SIGTERM to the process group, with a Ray cluster of its own",
@@ -34,6 +50,10 @@ HOSTILE_ROWS: dict[str, Row] = {
         "Ray does not start; a driver killed without a word",
         "tests/ray/test_own_cluster.py::test_ray_that_does_not_start_is_one_line",
         "tests/cli/run/test_last_word.py::test_line_after_a_kill_only",
+    ),
+    "B3": row_of_tests(
+        "the terminal gone (SIGHUP), with and without nohup",
+        "tests/cli/run/test_signals.py::test_hangup_stops_a_session_unless_ignored",
     ),
     # C. Records deleted, truncated, changed or swapped.
     # D. Secrets in the environment.

@@ -57,9 +57,9 @@ def run_session(
         Watchdog(stop, paths) as watchdog,
         open_sweep(paths, spec, observers, accept_damage) as run,
     ):
-        run.on_turn = watchdog.turn
+        run.on_progress = watchdog.progress
         endings: list[Ending] = []
-        with afterwards(lambda: run.observers.session_ended(endings[0] if endings else None)):
+        with afterwards(lambda: _end_session(run, watchdog, endings)):
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
             _report_changes(run)
             stop.watch(run.interrupt, watchdog.release)
@@ -242,12 +242,18 @@ def _end_trials(run: SweepController, watchdog: Watchdog) -> list[Ending]:
 
     After an error of a record's write the records stay as they are, as after a kill.
     """
-    watchdog.turn(math.inf)
+    watchdog.progress(math.inf)
     if run.error is not None:
         return []
     run.release()
     run.observers.message("writing results")
     return [_write_results(run)]
+
+
+def _end_session(run: SweepController, watchdog: Watchdog, endings: Sequence[Ending]) -> None:
+    """Notify the observers; the delivery to MLflow has a limit of its own."""
+    watchdog.progress(math.inf)
+    run.observers.session_ended(endings[0] if endings else None)
 
 
 def _write_results(run: SweepController) -> Ending:

@@ -52,7 +52,7 @@ class SweepController:
         resume_options: of the `tune resume` that continues after the session gave up.
         repaired: one line per repair of the folder.
         error: the first exception of a callback of Ray's, which the session raises.
-        on_turn: called whenever Ray calls the driver, at least once a second.
+        on_progress: called whenever Ray calls the driver, at least once a second.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SweepController:
         self.resume_options = ""
         self.repaired: list[str] = []
         self.error: Exception | None = None
-        self.on_turn: Callable[[], None] = lambda: None
+        self.on_progress: Callable[[], None] = lambda: None
         self._cache, self._mirror = cache, mirror
         self._started = time.monotonic() - spent_s
 

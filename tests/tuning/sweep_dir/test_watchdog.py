@@ -31,7 +31,7 @@ tracking: {name: none}
 
 
 def hang(watchdog: Watchdog) -> None:
-    watchdog.turn(limit_s=2.0)
+    watchdog.progress(limit_s=2.0)
     threading.Event().wait(60.0)
 
 
@@ -50,7 +50,7 @@ def test_watchdog_is_silent_while_there_is_progress(tmp_path: Path) -> None:
     with Watchdog(Interrupt(), paths) as watchdog:
         until = time.monotonic() + 4.0
         while time.monotonic() < until:
-            watchdog.turn(limit_s=3.0)
+            watchdog.progress(limit_s=3.0)
             time.sleep(0.1)
     assert not paths.log.exists()
 

@@ -36,7 +36,7 @@ def guarded(end: Any) -> Callable[[Callback[A, P, R]], Callback[A, P, R]]:
         @wraps(callback)
         def call(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
             run = adapter.run
-            run.on_turn()
+            run.on_progress()
             if run.error is None:
                 try:
                     return callback(adapter, *args, **kwargs)

@@ -15,9 +15,9 @@ from tuning.controller.sweep_dir.folder import sweep_argument
 from tuning.controller.sweep_dir.lock import release_lock, this_process
 
 LOOP_S = 60.0
-"""Longest turn of the driver's loop."""
+"""Longest time between two steps of the driver's loop."""
 STOP_S = 10.0
-"""Longest turn after a request to stop, until the session reacts to it."""
+"""The same after a request to stop, until the session reacts to it."""
 END_S = 30.0
 """Longest step of the session's end after such a request."""
 
@@ -34,7 +34,7 @@ class Watchdog:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def turn(self, limit_s: float = LOOP_S) -> None:
+    def progress(self, limit_s: float = LOOP_S) -> None:
         """The session makes progress; it is stuck if the next call comes later than `limit_s`.
 
         A request to stop shortens the limit.
