@@ -38,6 +38,6 @@ def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) ->
 
     said = tune("resume", "digits", "--detach")
     assert f"its output goes to {paths.log}" in said
-    wait_until(lambda: current_driver(paths.lock) is None)
+    wait_until(lambda: "winner t000" in paths.log.read_text())
+    assert current_driver(paths.lock) is None
     assert [r.state for r in tune.trials("digits")] == [TrialState.COMPLETED] * 2
-    assert "winner t000" in paths.log.read_text()
