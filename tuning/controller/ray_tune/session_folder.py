@@ -24,7 +24,7 @@ _RAY = "r"
 """Name of Ray's folder in ours: Ray gives its folders mode 0777."""
 _LONGEST = 43
 """Bytes of the path of Ray's folder: Ray adds 64 for its sockets, and the system allows 107."""
-_REMOVE_S = 10.0
+_REMOVE_S = 30.0
 _TAIL = 256 * 1024
 """Bytes of each log that are kept: its end."""
 _MAX_LOGS, _MAX_SESSIONS = 100, 5
@@ -51,7 +51,8 @@ def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Pa
             keep = failed()
         finally:
             if keep and logs is not None:
-                _keep_logs(folder, logs)
+                with suppress(OSError):  # a log that vanishes, a full disk
+                    _keep_logs(folder, logs)
             _remove(folder)
 
 
@@ -87,7 +88,8 @@ def _remove_if_dead(folder: Path) -> None:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
             logs = Path((folder / _LOGS).read_text())
             if logs.is_absolute() and logs.parent.parent.is_dir():
-                _keep_logs(folder, logs)
+                with suppress(OSError):  # a log that vanishes, a full disk
+                    _keep_logs(folder, logs)
             _remove(folder)
 
 
