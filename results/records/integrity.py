@@ -168,8 +168,8 @@ def _report_problems(trial: TrialPaths, record: TrialRecord) -> Iterator[str]:
     name = f"{trial.root.name}/{trial.reports.name}"
     try:
         chain = read_chain(trial)
-    except OSError as e:
-        yield f"damaged: {name} cannot be read ({e.strerror})"
+    except UserError as e:
+        yield f"damaged: {e.problems[0]}"
         return
     last, end = chain.last_step, record.end_step
     if end is not None and (last is None or last < end):

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from results.paths import TrialPaths
 from results.storage.atomic import append_line
 from search_spaces.checksum import json_is_intact
+from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
 FIRST = "0" * 8
@@ -185,3 +186,5 @@ def _content(paths: TrialPaths, start: int = 0) -> bytes:
         return read_regular(paths.reports, start)
     except FileNotFoundError:
         return b""
+    except OSError as e:
+        raise UserError(f"{paths.reports}: cannot be read ({e.strerror})") from e

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.chaos.outcome import Outcome
-from tests.fuzz import files, folders, hostile
+from tests.fuzz import files, folders, hostile, records
 
 
 def mutated_files(folder: Path, names: list[str]) -> Iterator[Outcome]:
@@ -28,6 +28,21 @@ def damaged_folders(folder: Path, names: list[str]) -> Iterator[Outcome]:
     sweep = folders.make_sweep(folder / "whole")
     for name in names:
         yield _checked(name, lambda rng, at=folder / name: _damaged(sweep, at, rng))
+
+
+def damaged_records(folder: Path, names: list[str]) -> Iterator[Outcome]:
+    """Each command answers as without damage, says what it repaired, or names what is lost.
+
+    One case in twenty also runs `report`, `average`, `export` and `compare`.
+    """
+    sweeps = records.make_sweeps(folder / "whole")
+    for name in names:
+        rng, uses = random.Random(int(name)), int(name) % 20 == 0
+        try:
+            found = records.check(sweeps[int(name) % 3], folder / name, rng, uses=uses)
+            yield Outcome(name, problems=tuple(found))
+        except Exception as e:  # noqa: BLE001 - any exception is a finding
+            yield Outcome(name, problems=(repr(e),))
 
 
 def _damaged(sweep: folders.SweepPaths, at: Path, rng: random.Random) -> None:

@@ -56,6 +56,12 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/cli/run/test_signals.py::test_hangup_stops_a_session_unless_ignored",
     ),
     # C. Records deleted, truncated, changed or swapped.
+    "C1": Row("records damaged at random", numbered, bad_input.damaged_records, 2_000),
+    "C2": row_of_tests(
+        "the winner's records lost, changed or swapped",
+        "tests/cli/test_damage.py::test_every_command_names_the_winner_that_is_lost",
+        "tests/cli/test_damage.py::test_unreadable_record_is_left_out_when_damage_is_accepted",
+    ),
     # D. Secrets in the environment.
     "D1": row_of_tests(
         "secrets in the environment of a sweep, whose code prints and raises them",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import files, folders, hostile
+from tests.fuzz import files, folders, hostile, records
 
 COUNT = int(os.environ.get("TUNE_FUZZ", "120"))
 
@@ -45,3 +45,15 @@ def test_hostile_sweep_file_loads_or_is_refused_in_time(tmp_path: Path) -> None:
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}") from e
     assert 0 < loaded < COUNT
+
+
+def test_damaged_records_are_named_or_change_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    sweeps = records.make_sweeps(tmp_path / "whole")
+    for seed in range(max(12, COUNT // 10)):
+        found = records.check(
+            sweeps[seed % 3], tmp_path / f"{seed}", random.Random(seed), uses=False
+        )
+        assert list(found) == [], f"seed {seed}"
