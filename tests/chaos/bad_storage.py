@@ -80,7 +80,9 @@ def full_disks(folder: Path, names: list[str]) -> Iterator[Outcome]:
     for name in names:
         with _mounted(SIZES[0]) as disk:
             problems = list(_on_a_full_disk(folder, disk))
-            yield _outcome(name, Case(SweepPaths(disk / "small"), None), problems, 1)
+            yield _outcome(
+                name, Case(SweepPaths(disk / "small"), None, interval=INTERVAL), problems, 1
+            )
 
 
 def _on_a_full_disk(folder: Path, disk: Path) -> Iterator[str]:
