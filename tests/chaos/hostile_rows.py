@@ -5,7 +5,7 @@ A row's name is the letter of its subject and a number. Keep the letters in orde
 
 from __future__ import annotations
 
-from tests.chaos import bad_input, bad_storage, stuck_drivers
+from tests.chaos import bad_input, bad_storage, random_faults, stuck_drivers
 from tests.chaos.outcome import Row, numbered
 from tests.chaos.pytest_rows import row_of_tests
 
@@ -54,6 +54,12 @@ HOSTILE_ROWS: dict[str, Row] = {
     "B3": row_of_tests(
         "the terminal gone (SIGHUP), with and without nohup",
         "tests/cli/run/test_signals.py::test_hangup_stops_a_session_unless_ignored",
+    ),
+    "B9": Row(
+        "any process killed, stopped or told to end, in any phase; resumed",
+        numbered,
+        random_faults.run,
+        count=30,
     ),
     # C. Records deleted, truncated, changed or swapped.
     "C1": Row("records damaged at random", numbered, bad_input.damaged_records, 2_000),
