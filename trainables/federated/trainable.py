@@ -25,5 +25,5 @@ class Federated(Trainable[FederatedConfig]):
         """Those of the task, and of a round; see the base class."""
         from trainables.registry import resolve
 
-        task = resolve(config.get("task", FederatedConfig.model_fields["task"].default))
+        task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
         return tuple({**dict.fromkeys(task.metrics), **dict.fromkeys(self.metrics)})
