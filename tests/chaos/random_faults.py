@@ -118,7 +118,7 @@ class _Sweep:
             args = ["resume", self.name] if exists else ["run", "digits.yaml", "--name", self.name]
             before = self.log.stat().st_size if self.log.exists() else 0
             code = self._session(args)
-            said = self.log.read_text()[before:]
+            said = self._said(before, code)
             if "Traceback" in said:
                 self.problems.append(f"traceback: {said[said.index('Traceback') :][-300:]!r}")
             if code == 0:
@@ -129,6 +129,15 @@ class _Sweep:
             if exists or self.paths.spec.exists():
                 self.finished = {**finished_trials(self.paths), **self.finished}
         self.problems.append("the sweep did not end")
+
+    def _said(self, before: int, code: int) -> str:
+        """Its output; the line after a kill comes from another process, a moment later."""
+        deadline = time.monotonic() + 10.0
+        said = self.log.read_text()[before:]
+        while code and "tune resume" not in said and time.monotonic() < deadline:
+            time.sleep(0.1)
+            said = self.log.read_text()[before:]
+        return said
 
     def _sync(self, said: str) -> None:
         """Do what the summary proposes if MLflow's process was killed at the end."""
