@@ -47,7 +47,7 @@ class Trainable(Generic[C]):
     Config: ClassVar[type[TrainableConfig]]
     implementation: ClassVar[tuple[str, ...]] = ()
     """Full names of the modules that hold the methods' code; imported when it is first called."""
-    metrics: ClassVar[tuple[str, ...]] = ()
+    metric_names: ClassVar[tuple[str, ...]] = ()
     """Names of the metrics that `train` reports; empty: unknown before a trial has reported."""
     clock: ClassVar[str] = "step"
     """The unit of `worker.report(step=)`, for messages ("step", "epoch")."""
@@ -112,8 +112,8 @@ class Trainable(Generic[C]):
         return [] if found is None else [((found[0],), found[1])]
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """`metrics`, where they depend on the configuration."""
-        return self.metrics
+        """`metric_names`, where they depend on the configuration."""
+        return self.metric_names
 
     def code_problems(self) -> list[str]:
         """Mistakes that a look at the source of the training code shows, a line each."""

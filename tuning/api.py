@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
@@ -101,32 +101,43 @@ def create(
     return create_sweep(loaded, name, storage)
 
 
+class Changes(TypedDict, total=False):
+    """What `resume` and `amend` accept besides the sweep.
+
+    Attributes:
+        trials: trials in all, or `+20` for 20 more.
+        time: wall-clock time in all, or `+2h` for two hours more.
+        overrides: `a.b=c` texts, which change the sweep permanently.
+        retry_failed: also run failed trials again, after their code was mended.
+        accept_damage: go on although records are damaged or incomplete beyond repair.
+        storage: see `run`.
+        trust: resume a sweep that another user made; or a function that is asked, with a question.
+    """
+
+    trials: str | None
+    time: str | None
+    overrides: Sequence[str]
+    retry_failed: bool
+    accept_damage: bool
+    storage: str | None
+    trust: Trust
+
+
 def resume(
     sweep: str,
     *,
-    trials: str | None = None,
-    time: str | None = None,
-    overrides: Sequence[str] = (),
-    retry_failed: bool = False,
-    accept_damage: bool = False,
-    storage: str | None = None,
     address: str | None = None,
     insecure: bool = False,
-    trust: Trust = False,
     observers: Iterable[SweepEvents] = (),
     interrupt: Interrupt | None = None,
+    **changes: Unpack[Changes],
 ) -> SweepController:
     """Continue a sweep: unfinished trials continue from their newest checkpoint.
 
     Args:
         sweep: its name, its folder, or its place in object storage (`s3://bucket/prefix/name`).
-        trials: trials in all, or `+20` for 20 more.
-        time: wall-clock time in all, or `+2h` for two hours more.
-        overrides: `a.b=c` texts, which change the sweep permanently.
-        retry_failed: also run failed trials again, after their code was mended.
-        trust: resume a sweep that another user made; or a function that is asked, with a question.
-        accept_damage: go on although records are damaged or incomplete beyond repair.
-        storage, address, insecure, observers, interrupt: see `run`.
+        address, insecure, observers, interrupt: see `run`.
+        changes: see `Changes`.
 
     Raises:
         UserError: there is no such sweep, another user made it and it is not trusted, another
@@ -140,43 +151,25 @@ def resume(
 
     check_cluster_auth(address, insecure)
     observers = tuple(observers)
-    paths, changed = amend(
-        sweep,
-        trials=trials,
-        time=time,
-        overrides=overrides,
-        retry_failed=retry_failed,
-        accept_damage=accept_damage,
-        storage=storage,
-        trust=trust,
-    )
+    paths, changed = amend(sweep, **changes)
     if changed:
         Observers(observers).message(changed)
-    scheduler = choose_scheduler(read_spec(paths))
-    return _run(paths, scheduler, address, observers, interrupt, accept_damage)
+    scheduler, accepted = choose_scheduler(read_spec(paths)), changes.get("accept_damage", False)
+    return _run(paths, scheduler, address, observers, interrupt, accepted)
 
 
-def amend(
-    sweep: str,
-    *,
-    trials: str | None = None,
-    time: str | None = None,
-    overrides: Sequence[str] = (),
-    retry_failed: bool = False,
-    accept_damage: bool = False,
-    storage: str | None = None,
-    trust: Trust = False,
-) -> tuple[SweepPaths, str]:
+def amend(sweep: str, **changes: Unpack[Changes]) -> tuple[SweepPaths, str]:
     """Find a sweep, and change it permanently; `resume` runs it.
 
     Args:
-        sweep, trials, time, overrides, retry_failed, accept_damage, storage, trust: see `resume`.
+        sweep: see `resume`.
+        changes: see `Changes`.
 
     Returns:
         Its folder, and the changes in words; empty if there are none.
 
     Raises:
-        UserError: there is no such sweep, another driver holds it, or a change is not possible.
+        UserError: see `resume`.
     """
     from tuning.controller.sweep_dir.amend import amend_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
@@ -184,12 +177,19 @@ def amend(
     from tuning.controller.sweep_dir.restore import restore_sweep
     from tuning.controller.sweep_dir.trust import require_trust
 
+    storage, trust = changes.pop("storage", None), changes.pop("trust", False)
     found = str(restore_sweep(sweep, storage).root) if "://" in sweep else sweep
     paths = find_sweep(found, storage, writes=True)
     refuse_if_driven(paths.lock)
     require_trust(paths, trust)
-    changes = (trials, time, overrides)
-    changed = amend_sweep(paths, *changes, retry_failed=retry_failed, accept_damage=accept_damage)
+    changed = amend_sweep(
+        paths,
+        changes.get("trials"),
+        changes.get("time"),
+        changes.get("overrides", ()),
+        retry_failed=changes.get("retry_failed", False),
+        accept_damage=changes.get("accept_damage", False),
+    )
     return paths, str(changed or "")
 
 

@@ -15,5 +15,5 @@ class CausalLM(Trainable[CausalLMConfig]):
         "trainables.causal_lm.export",
         "trainables.causal_lm.client",
     )
-    metrics = ("eval_loss", "train_loss", "learning_rate", "grad_norm", "tokens_per_second")
+    metric_names = ("eval_loss", "train_loss", "learning_rate", "grad_norm", "tokens_per_second")
     elastic = True

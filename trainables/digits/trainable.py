@@ -15,6 +15,6 @@ class Digits(Trainable[DigitsConfig]):
         "trainables.digits.export",
         "trainables.digits.client",
     )
-    metrics = ("accuracy", "loss", "train_loss")
+    metric_names = ("accuracy", "loss", "train_loss")
     clock = "epoch"
     elastic = True

@@ -17,7 +17,7 @@ class Federated(Trainable[FederatedConfig]):
         "trainables.federated.loop",
         "trainables.federated.task",
     )
-    metrics = ("train_loss", "clients")
+    metric_names = ("train_loss", "clients")
     clock = "round"
     elastic = True
 
@@ -26,4 +26,4 @@ class Federated(Trainable[FederatedConfig]):
         from trainables.registry import resolve
 
         task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
-        return tuple({**dict.fromkeys(task.metrics), **dict.fromkeys(self.metrics)})
+        return tuple({**dict.fromkeys(task.metric_names), **dict.fromkeys(self.metric_names)})

@@ -91,7 +91,8 @@ class FailurePolicy:
         """
         metric, trainable = self._spec.metric, resolve(self._spec.trainable)
         if reported:
-            return f"{fault} {metric}{suggest(metric, reported)}"
+            hint = suggest(metric, reported) or f"; it has {', '.join(sorted(reported))}"
+            return f"{fault} {metric}{hint}"
         advice = "; a Ray Train loop calls ray.train.report" * trainable.uses_ray_train
         return f"{fault} {metric}; it reported nothing{advice}"
 
