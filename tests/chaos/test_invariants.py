@@ -1,6 +1,5 @@
 """Every kind of broken invariant is reported, and an intact sweep passes."""
 
-import json
 import shutil
 import signal
 import sqlite3
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
+from results.records.reports import parse_reports
 from results.records.trial import (
     Report,
     TrialRecord,
@@ -23,7 +23,6 @@ from results.records.trial import (
     read_trial,
     write_trial,
 )
-from search_spaces.checksum import add_json_checksum
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
@@ -96,12 +95,12 @@ def change(case: Case, trial: str, **update: object) -> None:
 
 
 def change_curve(case: Case) -> None:
-    file = case.paths.trial("t0000").reports
-    lines = file.read_text().splitlines()
-    raw = json.loads(lines[0])
-    del raw["crc32"]
-    raw["metrics"]["loss"] *= 1 + 2**-52
-    file.write_text("\n".join([add_json_checksum(json.dumps(raw)), *lines[1:]]) + "\n")
+    trial = case.paths.trial("t0000")
+    first, *others = parse_reports(trial.reports.read_bytes(), "t0000")
+    trial.reports.unlink()
+    metrics = {**first.metrics, "loss": first.metrics["loss"] * (1 + 2**-52)}
+    for report in (first.model_copy(update={"metrics": metrics}), *others):
+        append_report(trial, report)
 
 
 def sql(case: Case, statement: str) -> None:

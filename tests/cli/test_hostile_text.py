@@ -78,7 +78,9 @@ def test_colours_of_a_terminal_are_kept_and_those_of_a_record_are_not(
 
 def test_errors_have_no_control_characters(tune: Tune, hostile: SweepPaths) -> None:
     hostile.trial("t0000").record.write_text(f'"{HOSTILE}"')
-    for args in (["show", str(hostile.root)], ["show", f"no{HOSTILE}"], ["resume", f"x{HOSTILE}"]):
+    damaged = tune("show", str(hostile.root), code=3)
+    assert obeyed(damaged.out + damaged.err) == []
+    for args in (["show", f"no{HOSTILE}"], ["resume", f"x{HOSTILE}"]):
         assert obeyed(tune.refused(*args)) == []
 
 

@@ -263,7 +263,7 @@ def test_forecast_is_none_without_a_trial_cost():
 def test_session_time_adds_up_over_sessions(tmp_path: Path):
     paths = SweepPaths(tmp_path)
     write_state(paths, SweepState("mine", (), ()))
-    with record_session_time(paths, NullFence()) as before:
-        assert before == 0.0
-    with record_session_time(paths, NullFence()) as before:
-        assert 0.0 < before < 10.0
+    with record_session_time(paths, NullFence()) as session:
+        assert session.before == 0.0
+    with record_session_time(paths, NullFence()) as session:
+        assert 0.0 < session.before < 10.0

@@ -12,6 +12,7 @@ import typer
 
 from results.paths import SweepPaths
 from results.storage.atomic import open_private
+from tuning.cli.formatting import echo
 
 _POLL_S = 0.1
 
@@ -44,10 +45,10 @@ def run_detached(
         time.sleep(_POLL_S)
     name = sweep_argument(paths)
     if driver is None:
-        typer.echo(_text_from(paths.log, said), err=process.returncode != 0, nl=False)
+        echo(_text_from(paths.log, said), err=process.returncode != 0, nl=False)
         raise typer.Exit(process.returncode)
-    typer.echo(f"{driver} runs sweep {paths.name}; its output goes to {paths.log}")
-    typer.echo(f"watch with: tail -f {paths.log}, or tune show {name}; end with: tune pause {name}")
+    echo(f"{driver} runs sweep {paths.name}; its output goes to {paths.log}")
+    echo(f"watch with: tail -f {paths.log}, or tune show {name}; end with: tune pause {name}")
 
 
 def _start(paths: SweepPaths, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:

@@ -91,6 +91,13 @@ class TrackingClient:
         """Write a whole line, or raise OSError and write nothing."""
         if self._process is None or self._process.poll() is not None:
             self._start()
+        try:
+            self._write(line)
+        except BrokenPipeError:  # it has just ended: `poll` is silent while a thread waits for it
+            self._start()
+            self._write(line)
+
+    def _write(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         os.write(self._process.stdin.fileno(), f"{line}\n".encode())
