@@ -114,3 +114,5 @@ def _unexplained(session: Session, paths: SweepPaths) -> Iterator[str]:
         yield f"not explained: {session.said[-300:]!r}"
     if "all threads" not in (paths.log.read_text() if paths.log.exists() else ""):
         yield "no stacks"
+    if "was killed" in session.said:
+        yield f"explained twice: {session.said[-300:]!r}"

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +68,12 @@ class Tune:
     cwd: Path
     address: str
 
-    def start(self, *args: str | Path) -> subprocess.Popen[str]:
+    def start(self, *args: str | Path, wrapper: Sequence[str] = ()) -> subprocess.Popen[str]:
         runs = self.address and args[0] in ("run", "resume", "plan")
         joins = ["--address", self.address] if runs else []
         # Where an installed `tune` is shadowed by Ray's, `python -m tuning` is the same program.
         return subprocess.Popen(
-            [sys.executable, "-m", "tuning", *map(str, args), *joins],
+            [*wrapper, sys.executable, "-m", "tuning", *map(str, args), *joins],
             cwd=self.cwd,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

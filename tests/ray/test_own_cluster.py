@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import psutil
@@ -34,10 +32,13 @@ def own(tmp_path: Path) -> Tune:
 
 
 def test_sigterm_to_the_process_group_saves_and_stops(own: Tune) -> None:
-    run, trial = own.start("run", "own.yaml"), own.paths("own").trial("t0000")
+    """GNU `timeout` signals its child, then the group: the driver gets the signal twice."""
+    wrapper = ("timeout", "--signal=TERM", f"{LONGEST_S:.0f}")
+    run = own.start("run", "own.yaml", wrapper=wrapper)
+    trial = own.paths("own").trial("t0000")
     wait_for(lambda: bool(trial.checkpoint_steps()), run)
     below = psutil.Process(run.pid).children(recursive=True)
-    os.killpg(run.pid, signal.SIGTERM)
+    run.terminate()  # `timeout` passes it on as it does after its time
     out, err = run.communicate(timeout=LONGEST_S)
     assert run.returncode == 130, f"{out}\n{err}"
     assert "continue with: tune resume own" in out

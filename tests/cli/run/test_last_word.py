@@ -22,18 +22,20 @@ word = LastWord()
 word.session_started(SessionStart(SweepPaths(Path(sys.argv[1])), make_spec()))
 if sys.argv[2] == "ends":
     word.session_ended(None)
+if sys.argv[2] == "explains":
+    word.withdraw()
 os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("how", ["ends", "is killed"])
+@pytest.mark.parametrize("how", ["ends", "explains", "is killed"])
 def test_line_after_a_kill_only(tmp_path: Path, how: str) -> None:
     sweep = tmp_path / "some sweeps" / "digits"
     command = [sys.executable, "-c", CODE, str(sweep), how]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     expected = (
-        "the driver of digits was killed, or ended by Ray after the loss of its cluster; "
-        f"continue with: tune resume '{sweep}'\n"
+        "the driver of digits was killed, or ended by a second signal, or by Ray after the loss of "
+        f"its cluster; continue with: tune resume '{sweep}'\n"
     )
-    assert done.stderr == ("" if how == "ends" else expected)
+    assert done.stderr == (expected if how == "is killed" else "")

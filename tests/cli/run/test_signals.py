@@ -1,4 +1,4 @@
-"""A terminal that is gone: its SIGHUP stops a session, unless it is ignored."""
+"""Signals of `timeout`, which come twice, and of a terminal that is gone."""
 
 import os
 import pty
@@ -21,6 +21,32 @@ with StopOnSignal() as stop:
     print("summary", flush=True)
     (folder / "asked").write_text(str(stop.requested))
 """
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+def wait_until_ready(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    while not (folder / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_second_signal_ends_the_process_unless_it_comes_at_once(
+    tmp_path: Path, later: bool
+) -> None:
+    command = [sys.executable, "-c", SESSION, str(tmp_path)]
+    with subprocess.Popen(command, env=ENV, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        wait_until_ready(tmp_path, process)
+        process.terminate()
+        assert b"stopping" in process.stderr.readline() + process.stderr.readline()
+        process.terminate()
+        deadline = time.monotonic() + 60.0
+        while later and process.poll() is None and time.monotonic() < deadline:
+            process.terminate()
+            time.sleep(0.1)
+        (tmp_path / "go").touch()
+        assert process.wait(60) == (130 if later else 0)
 
 
 @pytest.mark.parametrize(("wrapper", "asked"), [([], "True"), (["nohup"], "False")])
@@ -29,18 +55,10 @@ def test_hangup_stops_a_session_unless_ignored(
 ) -> None:
     ours, terminal = pty.openpty()
     command = ["setsid", "--ctty", *wrapper, sys.executable, "-c", SESSION, str(tmp_path)]
-    with subprocess.Popen(
-        command,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    ) as process:
+    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+    with subprocess.Popen(command, cwd=tmp_path, env=ENV, **streams) as process:
         os.close(terminal)
-        while not (tmp_path / "ready").exists():
-            assert process.poll() is None
-            time.sleep(0.02)
+        wait_until_ready(tmp_path, process)
         os.close(ours)  # the kernel sends SIGHUP
         (tmp_path / "go").touch()
         assert process.wait(60) == 0  # the summary is written, but not to the terminal

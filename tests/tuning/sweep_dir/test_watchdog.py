@@ -97,5 +97,6 @@ def test_signal_ends_a_session_that_hangs_before_its_first_trial(tmp_path: Path)
     assert (
         f"stuck, no progress for 10 s (stacks in {paths.log}); continue with: tune resume" in said
     )
+    assert "was killed" not in said
     assert "in record_session_time" in paths.log.read_text()
     assert current_driver(paths.lock) is None

@@ -1,7 +1,7 @@
 """Names the next command when the driver's process ends without a word of its own.
 
-SIGKILL and a lack of memory end it so. Ray does too: its C++ part ends the process when the raylet
-has ended, or when its GCS has not answered for a minute.
+SIGKILL, a lack of memory and a second signal end it so. Ray does too: its C++ part ends the process
+when the raylet has ended, or when its GCS has not answered for a minute.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ _SCRIPT = 'read _ || echo "$0" >&2'  # the pipe is closed without a line: the dr
 class LastWord(SweepEvents):
     """A small process that outlives the driver, and writes one line to its stderr."""
 
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
     def session_started(self, start: SessionStart) -> None:
         """See `SweepEvents`."""
         sweep = shlex.quote(sweep_argument(start.paths))
         line = (
-            f"the driver of {start.paths.name} was killed, or ended by Ray after the loss of its "
-            f"cluster; continue with: tune resume {sweep}"
+            f"the driver of {start.paths.name} was killed, or ended by a second signal, or by Ray "
+            f"after the loss of its cluster; continue with: tune resume {sweep}"
         )
         self._process = subprocess.Popen(
             ["sh", "-c", _SCRIPT, line],
@@ -35,4 +38,10 @@ class LastWord(SweepEvents):
 
     def session_ended(self, ending: Ending | None) -> None:
         """See `SweepEvents`."""
-        self._process.communicate(b"ended\n")
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Write nothing: the driver ends with a word of its own."""
+        if self._process is not None:
+            self._process.communicate(b"ended\n")
+            self._process = None

@@ -102,8 +102,8 @@ def _run_session(start: Callable[..., SweepController]) -> None:
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 
-    view = make_view(make_console())
-    outcome = start(observers=[view, LastWord()], interrupt=StopOnSignal())
+    view, word = make_view(make_console()), LastWord()
+    outcome = start(observers=[view, word], interrupt=StopOnSignal(word.withdraw))
     print_summary(outcome, view.console)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)

@@ -10,6 +10,8 @@ import os
 import re
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -18,16 +20,22 @@ from tuning.controller.events import Interrupt, in_time
 
 _SHOW_CURSOR = "\x1b[?25h"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_REPEAT_S = 1.0
+"""GNU `timeout` signals its child, then the process group: the child gets the signal twice."""
 
 
 class StopOnSignal(Interrupt):
-    """Stops the session at the first signal; the second one ends the process.
+    """Stops the session at the first signal; one more than a second later ends the process.
 
     A SIGHUP that is ignored, as under `nohup`, stays ignored.
+
+    Args:
+        explained: called when the process ends at once and has said why.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, explained: Callable[[], None] = lambda: None) -> None:
         super().__init__()
+        self._explained, self._repeats_until = explained, 0.0
         self._before: dict[signal.Signals, Any] = {}
         self._terminals: list[int] = []
         self._arrived = False
@@ -69,11 +77,15 @@ class StopOnSignal(Interrupt):
     def give_up(self, problem: str) -> None:
         """Print the problem and end the process; exit code 130 after a signal, otherwise 1."""
         in_time(lambda: sys.stderr.write(f"\n{problem}\n"))
+        in_time(self._explained)
         self._end_process(130 if self.pending else 1)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if self.requested:
-            self._end_process(130)
+            if time.monotonic() > self._repeats_until:
+                self._end_process(130)
+            return
+        self._repeats_until = time.monotonic() + _REPEAT_S
         if signum == signal.SIGHUP:
             self._leave_terminals()
         sys.stderr.write("\nstopping; checkpoints are kept. Press again to stop at once.\n")
