@@ -33,11 +33,11 @@ def damaged_folders(folder: Path, names: list[str]) -> Iterator[Outcome]:
 def damaged_records(folder: Path, names: list[str]) -> Iterator[Outcome]:
     """Each command answers as without damage, says what it repaired, or names what is lost.
 
-    One case in twenty also runs `report`, `average`, `export` and `compare`.
+    One case in ten also runs `report`, `average`, `export` and `compare`.
     """
     sweeps = records.make_sweeps(folder / "whole")
     for name in names:
-        rng, uses = random.Random(int(name)), int(name) % 20 == 0
+        rng, uses = random.Random(int(name)), int(name) % 10 == 0
         try:
             found = records.check(sweeps[int(name) % 3], folder / name, rng, uses=uses)
             yield Outcome(name, problems=tuple(found))

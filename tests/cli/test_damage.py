@@ -171,7 +171,7 @@ def test_hostile_files_are_named_and_do_not_hide_other_sweeps(
         hostile(whole / name)
         listed = tune("ls", code=None)
         assert [row[0] for row in listed.lines[1:3]] == ["mine", "other"], name
-        for command in (("show", "mine"), ("best", "mine")):
+        for command in (("show", "mine"), ("best", "mine"), ("resume", "mine")):
             outcome = tune(*command, code=None)
             said = outcome.err + outcome.out
             assert outcome.code in (0, 2, 3), (name, command, outcome)

@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
@@ -92,7 +94,7 @@ def check(paths: SweepPaths) -> bool:
         lambda: show(name, "t0000", storage=storage),
         lambda: best(name, json_=True, storage=storage),
     ):
-        with contextlib.suppress(UserError), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.suppress(UserError, typer.Exit), contextlib.redirect_stdout(io.StringIO()):
             look()
     assert _hashes(paths.root) == before, "looking at a sweep changed it"
     finished = _finished(paths)

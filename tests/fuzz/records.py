@@ -286,7 +286,8 @@ def _answer(command: tuple[str, ...], storage: Path, text: str) -> Any:
     plain = text.replace(str(storage), "")
     if command[0] == "show":
         return None  # see `load`; the table has times that go on
-    return [line.split() for line in plain.splitlines()]
+    columns = 4 if command[0] == "compare" else None  # the others depend on these times too
+    return [line.split()[:columns] for line in plain.splitlines()[columns is not None :]]
 
 
 def _resumed(paths: SweepPaths, out: io.StringIO) -> Any:

@@ -45,7 +45,7 @@ def show(
     if trial is None:
         _show_sweep(paths, spec, console)
     else:
-        _show_trial(paths, spec, trial, console)
+        _show_trial(found.paths, spec, trial, console)
     if print_damage(found):
         raise typer.Exit(DamagedRecordsError.exit_code)
 

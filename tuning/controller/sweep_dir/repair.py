@@ -186,9 +186,11 @@ def _has_outcome(study: SweepStudy, number: int) -> bool:
 
 def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
     """Raise for a record that is intact but not readable: another version wrote it."""
-    if not trial.record.exists() or not json_matches_checksum(data := trial.record.read_bytes()):
+    try:
+        data = read_regular(trial.record)
+    except OSError:
         return
-    if json.loads(data).get("id") == trial.root.name:
+    if json_matches_checksum(data) and json.loads(data).get("id") == trial.root.name:
         raise UserError(
             f"{error.problems[0]}; it is intact, so another version of tune wrote it: "
             "resume with that version"
