@@ -17,6 +17,7 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.storage.atomic import append_line, open_private, parse_lines, write_atomic
 from search_spaces.checksum import add_json_checksum
+from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
 
@@ -25,7 +26,8 @@ class RecordLog:
     """The lines of a `records.jsonl`.
 
     Attributes:
-        writes: checksums of each file's contents, oldest first, by its path in the sweep folder.
+        writes: checksums of each file's contents, oldest first, by its path in the sweep folder;
+            empty where the file was missing.
         newest: the path in the last line.
     """
 
@@ -51,15 +53,21 @@ class RecordLog:
         """Whether a file has the content of an earlier line, and no kill explains it."""
         return not self.is_current(name, data) and _checksum(data) in self._of(name)
 
-    def _of(self, name: str) -> list[str | None]:
-        return [None, *self.writes.get(name, ())]
+    def _of(self, name: str) -> list[str]:
+        return ["", *self.writes.get(name, ())]
 
 
 def write_logged(paths: SweepPaths, file: Path, data: bytes) -> None:
-    """Replace a record atomically, and log it."""
+    """Replace a record atomically, and log it; if that fails, log the content that stays."""
     line = _line(paths, file, data)
     append_line(paths.record_log, line)
-    write_atomic(file, data)
+    try:
+        write_atomic(file, data)
+    except (OSError, UserError):
+        with suppress(OSError, UserError):
+            kept = read_regular(file) if file.is_file() else None
+            append_line(paths.record_log, _line(paths, file, kept))
+        raise
     # not synced: without this line, more is tolerated
     with suppress(OSError), open(paths.record_log, "a", opener=open_private) as f:
         f.write(f"{line}\n")
@@ -91,7 +99,7 @@ def log_current(paths: SweepPaths, files: Iterable[Path]) -> None:
         append_line(paths.record_log, "\n".join([*lines, lines[-1]]))
 
 
-def _line(paths: SweepPaths, file: Path, data: bytes) -> str:
+def _line(paths: SweepPaths, file: Path, data: bytes | None) -> str:
     name = logged_name(paths, file)
     return add_json_checksum(json.dumps({"file": name, "checksum": _checksum(data)}))
 
@@ -101,5 +109,5 @@ def logged_name(paths: SweepPaths, file: Path) -> str:
     return file.relative_to(paths.root).as_posix()
 
 
-def _checksum(data: bytes | None) -> str | None:
-    return None if data is None else f"{zlib.crc32(data):08x}"
+def _checksum(data: bytes | None) -> str:
+    return "" if data is None else f"{zlib.crc32(data):08x}"

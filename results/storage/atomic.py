@@ -127,8 +127,13 @@ def append_line(path: Path, line: str) -> None:
             torn = f.read(1) != b"\n"
         f.write(b"\n" * torn + line.encode() + b"\n")
         f.flush()
-        fault_point(f"{path.name}:written")
-        os.fsync(f.fileno())
+        try:
+            fault_point(f"{path.name}:written")
+            os.fsync(f.fileno())
+        except OSError:
+            if f.tell() == os.fstat(f.fileno()).st_size:  # a retry would write it again
+                f.truncate(end)
+            raise
     fault_point(f"{path.name}:durable")
 
 

@@ -1,6 +1,7 @@
 """A resume repairs a damaged sweep folder, and keeps the damaged files."""
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from results.paths import Storage, SweepPaths
 from results.records import environment
 from results.records.environment import Environment
+from results.records.integrity import check_records
 from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trial
@@ -253,6 +255,19 @@ def change(record: Path, **members: object) -> bytes:
     data = add_json_checksum(json.dumps({**raw, **members})).encode()
     write_logged(SweepPaths(record.parents[2]), record, data)
     return data
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_record_that_could_not_be_written_is_no_damage(paths: SweepPaths, first: bool) -> None:
+    record = paths.trial("t0009" if first else "t0000").record
+    for _ in range(2):
+        blocked = record.with_name(f".{record.name}.{os.getpid()}.tmp")
+        blocked.mkdir(parents=True)
+        with pytest.raises(IsADirectoryError):
+            write_logged(paths, record, b"{}")
+        blocked.rmdir()
+    change(paths.trial("t0001").record)
+    assert check_records(paths).problems == ()
 
 
 def test_resume_ignores_unknown_keys_of_a_record(paths: SweepPaths) -> None:
