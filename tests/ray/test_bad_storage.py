@@ -1,4 +1,4 @@
-"""A write that fails in a callback of Ray Tune, and a resume in the background."""
+"""A write that fails in a callback of Ray Tune, and sessions in the background."""
 
 from __future__ import annotations
 
@@ -41,3 +41,16 @@ def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) ->
     wait_until(lambda: "winner t000" in paths.log.read_text())
     assert current_driver(paths.lock) is None
     assert [r.state for r in tune.trials("digits")] == [TrialState.COMPLETED] * 2
+
+
+def test_detached_run_checks_the_file_in_the_foreground(tune: Tune) -> None:
+    (tune.cwd / "digits.yaml").write_text(SWEEP)
+    err = tune("run", "digits.yaml", "--set", "fixed.epochs=none", "--detach", code=2)
+    assert "epochs" in err
+    assert not (tune.cwd / "sweeps").exists()
+
+    said = tune("run", "digits.yaml", "--set", "budget.trials=1", "--detach")
+    paths = tune.paths("digits")
+    assert f"its output goes to {paths.log}" in said
+    wait_until(lambda: "winner t0000" in paths.log.read_text())
+    assert current_driver(paths.lock) is None
