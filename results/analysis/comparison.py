@@ -127,8 +127,8 @@ def progress(
 
 
 def _spending(records: Sequence[TrialRecord]) -> tuple[list[float], list[float]]:
-    """Times at which attempts started or ended, and the worker-seconds spent until then."""
-    changes = [(a.started, a.workers) for r in records for a in r.attempts]
+    """Times at which workers took an attempt or it ended, and the worker-seconds until then."""
+    changes = [(a.started + a.waited, a.workers) for r in records for a in r.attempts]
     changes += [(a.ended, -a.workers) for r in records for a in r.attempts if a.ended]
     times, spent, running = [0.0], [0.0], 0
     for time, change in sorted(changes):

@@ -102,13 +102,13 @@ def reports_frame(paths: SweepPaths) -> pd.DataFrame:
 def attempts_frame(paths: SweepPaths) -> pd.DataFrame:
     """One row per attempt: trial, attempt, started and ended (Unix s), seconds, error.
 
-    `ended` and `seconds` are NaN while the attempt runs, and if its driver was killed. `error` is
-    None for an attempt that did not fail.
+    `seconds` is without the start of its workers. It and `ended` are NaN while the attempt runs, or
+    if its driver was killed. `error` is None for an attempt that did not fail.
     """
     import pandas as pd
 
     rows = [
-        [t.id, a.number, a.started, a.ended, a.ended and a.ended - a.started, a.error]
+        [t.id, a.number, a.started, a.ended, a.ended and a.seconds, a.error]
         for t in read_trials(paths)
         for a in t.attempts
     ]

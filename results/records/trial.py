@@ -56,6 +56,8 @@ class Attempt(_Model):
     """One launch of a trial. Times are Unix seconds; `ended` is None while it runs.
 
     Attributes:
+        waited: seconds of it until its workers took it, mostly those of their start; 0 if fewer
+            than one.
         error: one line; None unless the attempt failed.
         remedy, cause: the classification of the failure.
         step: the last step of the trial when the attempt failed.
@@ -73,6 +75,7 @@ class Attempt(_Model):
     number: int
     started: float
     ended: float | None = None
+    waited: float = 0.0
     error: str | None = None
     remedy: Remedy | None = None
     cause: Cause | None = None
@@ -97,7 +100,12 @@ class Attempt(_Model):
 
     @property
     def seconds(self) -> float:
-        """Duration in seconds, up to now while it runs; 0 if the clock was set back."""
+        """Seconds for which its workers had it, up to now while it runs."""
+        return max(0.0, self.held_seconds - self.waited)
+
+    @property
+    def held_seconds(self) -> float:
+        """Seconds for which it held its CPUs and GPUs, up to now; 0 if the clock was set back."""
         return max(0.0, (self.ended or time.time()) - self.started)
 
 
@@ -189,7 +197,7 @@ class TrialRecord(_Model):
 
     @property
     def seconds(self) -> float:
-        """Seconds spent in attempts, the running one included."""
+        """Seconds spent in attempts, the running one included, without the start of workers."""
         return sum(a.seconds for a in self.attempts)
 
     @property

@@ -182,8 +182,8 @@ def _cost(data: SweepData) -> PageSection:
     unit = unit_for(sum(spent.values()))
     parts = ", ".join(f"{unit.format(s)} on {state.value}" for state, s in spent.most_common())
     attempts = [a for e in data.summaries for a in e.record.attempts]
-    cpu = unit.format(sum(a.seconds * a.cpus for a in attempts))
-    gpu = unit.format(sum(a.seconds * a.gpus for a in attempts))
+    cpu = unit.format(sum(a.held_seconds * a.cpus for a in attempts))
+    gpu = unit.format(sum(a.held_seconds * a.gpus for a in attempts))
     whole = unit.format(sum(spent.values()))
     notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if spent else []
     if (cpu, gpu) != ("0", "0"):

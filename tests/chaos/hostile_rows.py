@@ -199,6 +199,13 @@ HOSTILE_ROWS: dict[str, Row] = {
         f"{PROBE}::test_read_only_storage_is_one_line",
         f"{PROBE}::test_plan_and_run_refuse_a_mount_of_object_storage",
     ),
+    "I3": row_of_tests(
+        "the start of workers is no trial's time",
+        "tests/trainables/launch/test_broker.py::test_events_carry_how_long_the_attempt_waited",
+        "tests/tuning/resources/test_budget.py"
+        "::test_start_of_workers_counts_in_budgets_and_not_in_a_trials_seconds",
+        "tests/ray/test_lanes.py::test_short_trials_start_no_more_tune_actors",
+    ),
     # J. Two hosts.
     "J1": row_of_tests(
         "a trial on two hosts, whose names mean loopback",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -142,9 +143,13 @@ def test_short_trials_start_no_more_tune_actors(tune: Tune, sweep: Path, joined:
     before = Counter(joined.began())
     short = ["trainable=roles.py:Short", "resources.workers=1", "budget={trials: 60}"]
     short += ["space.index={randint: [0, 9]}"]
-    tune("run", sweep, *(f"--set={s}" for s in short))
+    out = tune("run", sweep, *(f"--set={s}" for s in short))
     began = Counter(joined.began()) - before
     assert 0 < began[TUNE_ACTOR] <= CPUS, began
+    first, *others = tune.trials("lanes")
+    assert first.seconds < first.attempts[0].waited, "the lane's start is not the trial's time"
+    assert median(r.attempts[0].waited for r in others) == 0.0
+    assert "\nwaited for workers to start: " in out
 
 
 def leak_of(record: TrialRecord) -> str:

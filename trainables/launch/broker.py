@@ -8,6 +8,7 @@ actor of it, and tests use it directly.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -53,8 +54,10 @@ class _LaneState:
 
 @dataclass
 class _AttemptState:
-    """Messages of one attempt, in both directions."""
+    """Messages of one attempt, in both directions; when it was submitted, and when it was taken."""
 
+    submitted: float = field(default_factory=time.monotonic)
+    taken: float | None = None
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     reported: Report | None = None
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
@@ -159,7 +162,8 @@ class Broker:
         lane.num_taken = max(lane.num_taken, number + 1)
         job = lane.jobs[number]
         if job is not None and job.key in self._attempts:
-            self._attempts[job.key].lane = lane
+            attempt = self._attempts[job.key]
+            attempt.lane, attempt.taken = lane, attempt.taken or time.monotonic()
         return job
 
     async def finish_trial(
@@ -246,10 +250,12 @@ class Broker:
     async def next_event(self, key: str) -> Event:
         """Driver: wait for the attempt's next event."""
         await self.begin_attempt(key)
-        event = await self._attempts[key].events.get()
+        attempt = self._attempts[key]
+        event = await attempt.events.get()
         if not isinstance(event, Reported):
             self._attempts.pop(key, None)
-        return event
+        taken = time.monotonic() if attempt.taken is None else attempt.taken
+        return replace(event, waited=taken - attempt.submitted)
 
     async def answer(self, key: str, answer: Answer) -> None:
         """Driver: answer the attempt's report. After STOP its events are not read any more."""
@@ -274,6 +280,7 @@ class Broker:
         """A worker: its machine, and the placement group that the attempt's processes hold."""
         if (attempt := self._attempts.get(key)) is not None:
             attempt.placement_group, attempt.machines[rank] = placement_group, machine
+            attempt.taken = attempt.taken or time.monotonic()
 
     async def attempt_machines(self) -> dict[str, list[str]]:
         """Driver: the attempts whose workers have registered, and the ids of their machines."""

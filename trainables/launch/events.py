@@ -12,14 +12,21 @@ from results.records.trial import Report
 
 @dataclass(frozen=True)
 class Reported:
-    """A trial reported and waits for an answer."""
+    """A trial reported and waits for an answer.
+
+    Attributes:
+        waited: seconds until workers took the attempt; so in all events.
+    """
 
     report: Report
+    waited: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class Ended:
     """The trial's code returned on every rank."""
+
+    waited: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Failed:
     began: bool = True
     came_up: bool = True
     machines: dict[int, Machine] = field(default_factory=dict)
+    waited: float = field(default=0.0, compare=False)
 
 
 Event = Reported | Ended | Failed

@@ -98,6 +98,8 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     finished = sum(count for state, count in states.items() if state.finished)
     yield f"trials {finished} finished in {duration(run.elapsed_s)}: {counts or 'none'}"
+    if waits := [a.waited for r in run.records.values() for a in r.attempts if a.waited]:
+        yield f"waited for workers to start: {duration(sum(waits))}"
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
         counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())

@@ -18,6 +18,9 @@ from tuning.controller.trial_table import TrialTable
 from tuning.search.study import SweepStudy
 from tuning.search.transfer.findings import Finding
 
+_SHORT_WAIT_S = 1.0
+"""Workers that are up take an attempt sooner: no write of the record then."""
+
 
 class TrialLifecycle:
     """Changes the state of trials.
@@ -127,11 +130,23 @@ class TrialLifecycle:
 
     def record_leak(self, key: str, description: str) -> None:
         """Record that an attempt (`TrialJob.key`) left memory behind; its lane was replaced."""
+        self._update_attempt(key, {"leak": description})
+
+    def record_wait(self, key: str, waited: float) -> None:
+        """Record for how many seconds an attempt waited for its workers, once, if it is not short.
+
+        It is written with the first report, so that a killed driver does not lose it.
+        """
+        trial_id, _, number = key.rpartition(".")
+        last = self._table.records[trial_id].attempts[-1]
+        if waited >= _SHORT_WAIT_S and not last.waited and last.number == int(number):
+            self._update_attempt(key, {"waited": round(waited, 3)})
+
+    def _update_attempt(self, key: str, update: dict[str, object]) -> None:
         trial_id, _, number = key.rpartition(".")
         record = self._table.records[trial_id]
         attempts = tuple(
-            a.model_copy(update={"leak": description}) if a.number == int(number) else a
-            for a in record.attempts
+            a.model_copy(update=update) if a.number == int(number) else a for a in record.attempts
         )
         self._table.save(record.model_copy(update={"attempts": attempts}))
 

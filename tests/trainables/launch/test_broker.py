@@ -213,6 +213,35 @@ async def test_failure_of_attempt_without_lane_names_its_machines(broker):
 
 
 @async_test
+async def test_events_carry_how_long_the_attempt_waited(broker):
+    await broker.submit("lane", A)
+    await asyncio.sleep(0.05)
+    await broker.take_job("lane", 0)
+    await asyncio.sleep(0.05)
+    await broker.take_job("lane", 0)  # rank 1
+    answer = asyncio.create_task(broker.report(A.key, REPORT))
+    first = (await broker.next_event(A.key)).waited
+    assert first >= 0.05
+    await broker.answer(A.key, Answer.CONTINUE)
+    assert await answer is Answer.CONTINUE
+    await broker.finish_trial("lane", A.key, 0, 1, RankOutcome())
+    assert (await broker.next_event(A.key)).waited == first, "until its first rank took it"
+
+    await broker.begin_attempt(B.key)
+    await asyncio.sleep(0.05)
+    await broker.register_worker(B.key, 0, ALPHA, None)
+    await asyncio.sleep(0.05)
+    await broker.register_worker(B.key, 1, BETA, None)
+    await broker.post_event(B.key, Ended())
+    assert (await broker.next_event(B.key)).waited >= 0.05
+
+    await broker.submit("never up", C)
+    await asyncio.sleep(0.05)
+    await broker.remove_lane("never up", "timed out")
+    assert (await broker.next_event(C.key)).waited >= 0.05, "all of an attempt that never began"
+
+
+@async_test
 async def test_report_that_is_sent_again_is_one_report(broker):
     await broker.submit("lane", A)
     lost = asyncio.ensure_future(broker.report(A.key, REPORT))

@@ -255,6 +255,18 @@ def test_forecast_subtracts_what_a_running_trial_has_cost():
     )
 
 
+def test_start_of_workers_counts_in_budgets_and_not_in_a_trials_seconds():
+    plain = trial(0, hours=3)
+    attempt = plain.attempts[0].model_copy(update={"waited": HOUR})
+    record = plain.model_copy(update={"attempts": (attempt,)})
+    assert record.seconds == record.worker_seconds == 2 * HOUR
+    assert mean_trial_cost([record]) == TrialCost(2 * HOUR, Cost(6.0, 3.0), 1)
+    left = forecast(BudgetSpec(trials=5), [record], mean_trial_cost([record]), at_once=2)
+    assert left.seconds == 4 * HOUR
+    never = attempt.model_copy(update={"waited": 4 * HOUR})
+    assert never.seconds == 0.0
+
+
 def test_forecast_is_none_without_a_trial_cost():
     assert forecast(BudgetSpec(trials=9), [], None, at_once=2) is None
     assert not math.isnan(forecast(BudgetSpec(trials=9), [], EACH, at_once=2).seconds)

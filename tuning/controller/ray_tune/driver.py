@@ -33,6 +33,7 @@ from tuning.controller.ray_tune.trial_actor import (
     ERROR,
     KEY,
     REPORT,
+    WAITED,
     TrialActor,
     machines_of,
 )
@@ -83,6 +84,8 @@ class RayTuneSearcher(Searcher):
         job = self.jobs.pop(trial_id, None)
         if job is None:
             return
+        if result and WAITED in result:
+            self.run.lifecycle.record_wait(job.key, result[WAITED])
         remedy = None
         if error:
             remedy = self._workers.on_actor_died(job, for_memory=trial_id in self.killed)
@@ -121,6 +124,7 @@ class RayTuneScheduler(FIFOScheduler):
         if job is None or REPORT not in result:
             return self.CONTINUE
         fault_point("driver:heard")
+        self.run.lifecycle.record_wait(job.key, result[WAITED])
         decision = self.run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
         fault_point("driver:decided")
         if decision is not Decision.CONTINUE:

@@ -13,6 +13,7 @@ from results.records.machines import Machine
 from trainables.launch.events import Ended, Failed
 
 KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up"
+WAITED = "waited"
 _MACHINES, _BY_RANK = "machines", TypeAdapter(dict[int, Machine])
 
 
@@ -41,7 +42,9 @@ class TrialActor(tune.Trainable):
         event = ray.get(self._broker.next_event.remote(self._key))
         if isinstance(event, Failed):
             failed = {ERROR: event.reason, BEGAN: event.began, CAME_UP: event.came_up}
-            return {**failed, _MACHINES: _BY_RANK.dump_json(event.machines).decode(), "done": True}
+            failed |= {_MACHINES: _BY_RANK.dump_json(event.machines).decode()}
+            return {**failed, WAITED: event.waited, "done": True}
         if isinstance(event, Ended):
-            return {"done": True}
-        return {REPORT: event.report.model_dump_json()}  # text: Tune flattens mappings
+            return {WAITED: event.waited, "done": True}
+        # text: Tune flattens mappings
+        return {WAITED: event.waited, REPORT: event.report.model_dump_json()}

@@ -62,7 +62,7 @@ USER_STOP = Limit("by hand", "tune stop", hard=True)
 
 def attempt_cost(attempt: Attempt) -> Cost:
     """The cost of an attempt; of a running one, until now."""
-    hours = attempt.seconds / 3600
+    hours = attempt.held_seconds / 3600
     return Cost(hours * attempt.cpus, hours * attempt.gpus)
 
 
