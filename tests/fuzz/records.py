@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import random
 import shutil
 import sys
@@ -15,12 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from results.analysis.dataframes import load
 from results.paths import SweepPaths
 from results.records.reports import Report
 from results.records.spec_file import read_spec
-from search_spaces.errors import DamagedRecordsError, UserError
+from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.trained import DIGITS
 from tests.fuzz.files import flip_bit, truncate
@@ -273,7 +275,8 @@ def _ran(
         return e.exit_code, None
     before, sys.argv = sys.argv, ["tune", *command, "--storage", str(storage)]
     try:
-        main()
+        with patch.dict(os.environ, COLUMNS="250"):  # the length of the folder's name wraps no line
+            main()
     except SystemExit as e:
         return int(e.code or 0), _answer(command, storage, out.getvalue())
     finally:
@@ -286,8 +289,8 @@ def _answer(command: tuple[str, ...], storage: Path, text: str) -> Any:
     plain = text.replace(str(storage), "")
     if command[0] == "show":
         return None  # see `load`; the table has times that go on
-    columns = 4 if command[0] == "compare" else None  # the others depend on these times too
-    return [line.split()[:columns] for line in plain.splitlines()[columns is not None :]]
+    of = slice(4 if command[0] == "compare" else None)  # the other columns have times too
+    return [line.split()[of] for line in plain.splitlines()]
 
 
 def _resumed(paths: SweepPaths, out: io.StringIO) -> Any:
@@ -296,6 +299,3 @@ def _resumed(paths: SweepPaths, out: io.StringIO) -> Any:
         train_all(run)
         run.release()
         return [(*row[:4], row[5]) for row in outcome(run)]
-
-
-__all__ = ["DamagedRecordsError", "Sweep", "check", "make_sweeps"]
