@@ -89,7 +89,8 @@ class Sweep:
 
 def make_sweeps(folder: Path) -> list[Sweep]:
     """A finished sweep, one whose driver was killed, and one that was stopped in order."""
-    spec, older, killed = SweepSpec.model_validate(SPEC), [], folder / "killed"
+    spec, killed = SweepSpec.model_validate(SPEC), folder / "killed"
+    older: list[Path] = []
     paths = new_sweep(spec, folder / "finished")
 
     def keep(report: Report, trial: str) -> None:
@@ -273,14 +274,12 @@ def _ran(
     except UserError as e:
         err.write("\n".join(e.problems))
         return e.exit_code, None
-    before, sys.argv = sys.argv, ["tune", *command, "--storage", str(storage)]
-    try:
-        with patch.dict(os.environ, COLUMNS="250"):  # the length of the folder's name wraps no line
+    argv = ["tune", *command, "--storage", str(storage)]
+    try:  # so wide that the length of the folder's name wraps no line
+        with patch.object(sys, "argv", argv), patch.dict(os.environ, COLUMNS="250"):
             main()
     except SystemExit as e:
         return int(e.code or 0), _answer(command, storage, out.getvalue())
-    finally:
-        sys.argv = before
     raise AssertionError("the program did not end")
 
 
