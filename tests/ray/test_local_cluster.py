@@ -166,7 +166,7 @@ def test_no_process_leaves_a_core_dump(run: Run) -> None:
 def test_files_of_ray_are_private_and_removed(run: Run) -> None:
     assert run.modes == {"0o700"}
     assert len(run.left) == 1  # of the killed driver; the next one removes it
-    assert list(run.temporary.iterdir()) == []
+    assert [str(path) for path in run.temporary.rglob("*")] == []
     assert not (run.home / ".ray").exists()
     sessions = list(run.paths.ray_logs.iterdir())
     assert len(sessions) == 2

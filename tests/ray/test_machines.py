@@ -39,9 +39,9 @@ def test_lost_machine_costs_its_trial_an_attempt(
 
     sweep = tune.start("run", "machines.yaml")
     first = [tune.paths("machines").trial(trial) for trial in ("t0000", "t0001")]
-    wait_for(lambda: all(3 in t.checkpoint_steps() for t in first), sweep)
-    machines.kill()
+    wait_for(lambda: all(3 in t.checkpoint_steps() and _printed(t) for t in first), sweep)
     pids = [_pid(trial, 1) for trial in first]
+    machines.kill()
     wait_for(
         lambda: not all(_runs(pid) for pid in pids), sweep
     )  # workers outlive their raylet for a moment
@@ -70,6 +70,12 @@ def _heard(tune: Tune, record: TrialRecord) -> tuple[float, float]:
     """Times of the first and the last report of a trial's last attempt."""
     times = [p.time for p in tune.curve("machines", record.id) if p.attempt == len(record.attempts)]
     return times[0], times[-1]
+
+
+def _printed(trial: TrialPaths) -> bool:
+    """Whether the filter has written the line with the process's id: it is a process too."""
+    log = trial.log(1, 0)
+    return log.exists() and "pid" in log.read_text()
 
 
 def _pid(trial: TrialPaths, attempt: int) -> int:

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from search_spaces.redaction import redact_bytes
 
 _LOCK, _LOGS = "driver.lock", "logs"
@@ -94,11 +96,25 @@ def _remove_if_dead(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder into which Ray's last processes may still write."""
+    """Remove a folder, after the last of Ray's processes: an agent that starts creates it again."""
     deadline = time.monotonic() + _REMOVE_S
-    while folder.exists() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        left = list(_processes_in(folder))
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.01)
+        if not left and not folder.exists():
+            return
+        time.sleep(0.05)
+
+
+def _processes_in(folder: Path) -> Iterator[psutil.Process]:
+    """Ray's processes of a cluster that has ended: their arguments name its folder."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(str(folder) in argument for argument in process.cmdline()):
+                yield process
 
 
 def _keep_logs(folder: Path, logs: Path) -> None:
