@@ -22,7 +22,8 @@ def test_row_names_an_existing_test(name: str) -> None:
     file, _, test = name.partition("::")
     function = test.partition("[")[0]
     tree = ast.parse((ROOT / file).read_text())
-    assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    tests = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    assert function in {n.name for n in tree.body if isinstance(n, tests)}
 
 
 def test_rows_of_both_tables_have_different_names() -> None:
