@@ -12,6 +12,8 @@ import re
 import warnings
 from collections.abc import Collection
 
+from search_spaces.limits import limit
+
 log = logging.getLogger(__name__)
 
 MAX_PATTERNS, MAX_LENGTH, MAX_REPEATS, SECONDS = 20, 500, 10_000, 0.5
@@ -28,7 +30,7 @@ def check_patterns(patterns: Collection[str]) -> None:
     Raises:
         ValueError: the first mistake.
     """
-    if len(patterns) > MAX_PATTERNS:
+    if len(patterns) > limit(MAX_PATTERNS):
         raise ValueError(f"takes at most {MAX_PATTERNS} patterns, got {len(patterns)}")
     for pattern in patterns:
         if fault := _fault(pattern):
@@ -38,10 +40,12 @@ def check_patterns(patterns: Collection[str]) -> None:
 def _fault(pattern: str) -> str | None:
     import regex
 
-    if len(pattern) > MAX_LENGTH:
+    if len(pattern) > limit(MAX_LENGTH):
         return f"a pattern has at most {MAX_LENGTH} characters, got {len(pattern)}"
     counts = re.findall(r"[{,]\s*([0-9]+)\s*\}", pattern)
-    if any(len(n) > 5 for n in counts) or math.prod(max(1, int(n)) for n in counts) > MAX_REPEATS:
+    if any(len(n) > 5 for n in counts) or math.prod(max(1, int(n)) for n in counts) > limit(
+        MAX_REPEATS
+    ):
         return f"the counts of '{pattern}' multiply to more than {MAX_REPEATS} repetitions"
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
 from search_spaces.domains.normal import Normal, is_multiple, multiple_of
+from search_spaces.limits import check_time, limit
 from search_spaces.nested import show, walk
 
 Kind = Literal[
@@ -217,6 +218,7 @@ def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
     if not -sys.float_info.max <= value <= sys.float_info.max:
         raise ValueError(f"{kind} needs a finite {name}, got {show(value)}")
     greatest, shown = (MAX_COUNT, "2**53") if whole else (MAX_NUMBER, f"{MAX_NUMBER:g}")
+    greatest = limit(greatest, math.inf)
     if not -greatest <= value <= greatest:
         raise ValueError(f"{kind} needs {name} from -{shown} to {shown}, got {show(value)}")
 
@@ -249,7 +251,7 @@ def _check_q(domain: Domain, q: int | float) -> None:
         raise ValueError(f"{kind} needs q > 1, got 1; write {kind.removeprefix('q')} without it")
     if q <= 0:
         raise ValueError(f"{kind} needs q > 0, got {q}")
-    if max(abs(domain.lower), abs(domain.upper)) / q > MAX_COUNT:
+    if max(abs(domain.lower), abs(domain.upper)) / q > limit(MAX_COUNT, math.inf):
         raise ValueError(f"{kind} needs bounds of at most 2**53 times q, got q {q}")
     for name, bound in (("lower", domain.lower), ("upper", domain.upper)):
         if not is_multiple(bound, q):
@@ -259,9 +261,10 @@ def _check_q(domain: Domain, q: int | float) -> None:
 def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:
     if not categories:
         raise ValueError(f"{kind} needs at least one value, got []")
-    if len(categories) > MAX_VALUES:
+    if len(categories) > limit(MAX_VALUES):
         raise ValueError(f"{kind} takes at most {MAX_VALUES} values, got {len(categories)}")
     for i, value in enumerate(categories):
+        check_time()
         if value in categories[:i]:
             first = categories[categories.index(value)]
             raise ValueError(f"{kind} needs values that differ, got {show(first)}, {show(value)}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.domains.conditional import ConditionalChoice
-from search_spaces.domains.domain import MAX_VALUES, Domain
+from search_spaces.domains.domain import Domain
 
 Point = dict[str, Any]
 
@@ -74,15 +74,18 @@ def _grid(name: str, domain: Domain) -> Domain:
     elif domain.q is not None or domain.integer:
         step = domain.q or 1
         first, last = (round(bound / step) for bound in (domain.lower, domain.high))
-        if last - first >= MAX_VALUES:
-            raise ValueError(f"{name} has more than {MAX_VALUES} values; list fewer")
+        if last - first >= MAX_POINTS:
+            raise ValueError(f"{name} has more than {MAX_POINTS} values; list fewer")
         values = [domain.multiple(i) if domain.q else i for i in range(first, last + 1)]
     else:
         raise ValueError(
             f"grid needs values that can be listed, but {name} is {domain.kind}; "
             "write {grid_search: [...]}, or quniform"
         )
-    return Domain.model_validate({"grid_search": values})
+    # not validated: they differ, and may be more than a file can list
+    return Domain.model_construct(
+        kind="grid_search", lower=0, upper=len(values) - 1, categories=tuple(values)
+    )
 
 
 def grid_size(node: object) -> int:

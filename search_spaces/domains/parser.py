@@ -20,6 +20,7 @@ from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.grid import MAX_POINTS, grid_size
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
+from search_spaces.limits import check_time, limit
 from search_spaces.nested import KeyPath, show, walk
 
 _ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
@@ -185,9 +186,9 @@ def _misspelt(raw: Mapping[str, Any]) -> bool:
 
 
 def _check_size(tree: Mapping[str, Any], errors: FieldErrors) -> None:
-    if (count := sum(1 for _ in parameters(tree))) > MAX_PARAMETERS:
+    if (count := sum(1 for _ in parameters(tree))) > limit(MAX_PARAMETERS):
         errors.add((), f"a space has at most {MAX_PARAMETERS} parameters, got {count}")
-    elif (points := grid_size(tree)) > MAX_POINTS:
+    elif (points := grid_size(tree)) > limit(MAX_POINTS, 10 * MAX_POINTS):
         errors.add((), f"its grids have {points} points, more than {MAX_POINTS}; list fewer values")
 
 
@@ -196,6 +197,7 @@ def _check_names(tree: Mapping[str, Any], errors: FieldErrors) -> None:
     grids = {p.name for p in parameters(tree) if _is_grid(p.leaf)}
     seen: dict[str, list[dict[str, Any]]] = {}
     for leaf in parameters(tree):
+        check_time()
         when = dict(leaf.when)
         for other, conditions in seen.items():
             if not (f"{leaf.name}.".startswith(f"{other}.") or other.startswith(f"{leaf.name}.")):

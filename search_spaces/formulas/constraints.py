@@ -47,8 +47,9 @@ def resolve_values(space: Tree, fixed: Tree, params: Mapping[str, Any]) -> dict[
         UndefinedError: a formula has no value here.
         FormulaTypeError: an operand of a formula has the wrong type.
     """
-    known = dict(fixed_values(fixed))
-    waiting = dict(fixed_formulas(fixed))
+    flat = flattened(fixed)
+    waiting = {n: ComputedValue(text=str(v)) for n, v in flat.items() if is_formula(v)}
+    known = {n: v for n, v in flat.items() if n not in waiting and not isinstance(v, Mapping)}
     for name, leaf, value in walk_active(space, lambda name, _: params.get(name)):
         if isinstance(leaf, ComputedValue):
             waiting[name] = leaf

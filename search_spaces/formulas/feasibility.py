@@ -29,15 +29,17 @@ from search_spaces.formulas.constraints import (
     resolve_values,
 )
 from search_spaces.formulas.intervals import evaluate_range, interval, left_side_range
+from search_spaces.limits import check_time, limit
 from search_spaces.nested import flattened, show
 
 DRAWS, MIN_DRAWS = 10_000, 64
 """Random configurations of which one must satisfy all constraints, and how many are always drawn,
 to find formulas that cannot be applied to their values.
 """
-MAX_OPERATIONS, MAX_WORK = 2000, 300_000
+MAX_OPERATIONS, MAX_WORK, WIDE_WORK, MAX_GRID_WORK = 2000, 300_000, 10**9, 1_100_000
 """Values and operations of all formulas of a file, and the `steps` of all configurations that are
-checked; a step takes one to three microseconds.
+checked; a step takes one to three microseconds. The wide limit is for all draws of all files. Of a
+grid: the points, times the operations of each.
 """
 
 
@@ -60,9 +62,17 @@ def check_constraints(constraints: Sequence[str], space: Tree, fixed: Tree) -> N
 
 def work_problem(count: int, what: str, size: int) -> str | None:
     """The refusal of `count` configurations of `size` steps each, if they take too long."""
-    if count * size <= MAX_WORK:
+    if count * size <= limit(MAX_WORK):
         return None
     return f"{count} {what} are too many for {size} parameters, fixed values and operations"
+
+
+def grid_problem(constraints: Sequence[Expression], space: Tree, fixed: Tree) -> str | None:
+    """The refusal of a space whose grid points take too long to check."""
+    points, count = grid_size(space), _operations(constraints, space, fixed)
+    if not constraints or points * count <= limit(MAX_GRID_WORK):
+        return None
+    return f"{points} grid points are too many for {count} values and operations of formulas"
 
 
 def steps(constraints: Sequence[Expression], space: Tree, fixed: Tree) -> int:
@@ -82,9 +92,9 @@ def _operations(constraints: Sequence[Expression], space: Tree, fixed: Tree) -> 
 def _check_work(
     constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
 ) -> None:
-    if (count := _operations(constraints, space, fixed)) > MAX_OPERATIONS:
+    if (count := _operations(constraints, space, fixed)) > limit(MAX_OPERATIONS):
         errors.add((), f"all formulas have {count} operations, more than {MAX_OPERATIONS}")
-    elif problem := work_problem(grid_size(space), "grid points", steps(constraints, space, fixed)):
+    elif problem := grid_problem(constraints, space, fixed):
         errors.add((), problem)
 
 
@@ -92,7 +102,7 @@ def _check_feasible(
     constraints: Sequence[Expression], space: Tree, fixed: Tree, errors: FieldErrors
 ) -> None:
     """Refuse constraints that no configuration satisfies, with the reason."""
-    ranges = _known_ranges(space, fixed, {})
+    ranges = _Ranges(space, fixed).where({})
     for i, expression in enumerate(constraints):
         if evaluate_range(expression, ranges) is False:
             left = left_side_range(expression, ranges)
@@ -106,39 +116,47 @@ def feasible_grid_points(constraints: Sequence[str], space: Tree, fixed: Tree) -
     """Grid points for which the constraints leave a configuration; `[{}]` without grids.
 
     A point is left out only if it is proven that no value of the sampled parameters fits it.
-
-    Raises:
-        ValueError: checking them would take too long.
     """
     points = grid_points(space)
     if not constraints:
         return points
-    size = steps([parse(text) for text in constraints], space, fixed)
-    if problem := work_problem(len(points), "grid points", size):
-        raise ValueError(problem)
-    return [point for point in points if excluded_by(constraints, space, fixed, point) is None]
+    ranges, parsed = _Ranges(space, fixed), [parse(text) for text in constraints]
+    return [point for point in points if ranges.excluded_by(parsed, point) is None]
 
 
 def excluded_by(
     constraints: Sequence[str], space: Tree, fixed: Tree, given: Mapping[str, Any]
 ) -> str | None:
     """The first constraint that the given values violate whatever the other parameters are."""
-    known = _known_ranges(space, fixed, given)
-    return next((t for t in constraints if evaluate_range(parse(t), known) is False), None)
+    return _Ranges(space, fixed).excluded_by([parse(text) for text in constraints], given)
 
 
-def _known_ranges(space: Tree, fixed: Tree, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Name to value or range: given, fixed and computed values, and all unconditional domains."""
-    known, waiting = dict(fixed_values(fixed)), dict(fixed_formulas(fixed))
-    for parameter in parameters(space):
-        if not parameter.when and isinstance(parameter.leaf, Domain):
-            known[parameter.name] = interval(parameter.leaf)
-        elif not parameter.when and isinstance(parameter.leaf, ComputedValue):
-            waiting[parameter.name] = parameter.leaf
-    known |= given
-    for name in evaluation_order(waiting):
-        known[name] = evaluate_range(waiting[name].expression, known)
-    return known
+class _Ranges:
+    """Name to value or range: fixed and computed values, and all unconditional domains."""
+
+    def __init__(self, space: Tree, fixed: Tree) -> None:
+        self.known, waiting = dict(fixed_values(fixed)), dict(fixed_formulas(fixed))
+        for parameter in parameters(space):
+            if not parameter.when and isinstance(parameter.leaf, Domain):
+                self.known[parameter.name] = interval(parameter.leaf)
+            elif not parameter.when and isinstance(parameter.leaf, ComputedValue):
+                waiting[parameter.name] = parameter.leaf
+        self.computed = [(name, waiting[name].expression) for name in evaluation_order(waiting)]
+
+    def where(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The ranges if some parameters have the given values."""
+        check_time()
+        known = {**self.known, **given}
+        for name, expression in self.computed:
+            known[name] = evaluate_range(expression, known)
+        return known
+
+    def excluded_by(
+        self, constraints: Sequence[Expression], given: Mapping[str, Any]
+    ) -> str | None:
+        """The first constraint that no configuration with the given values satisfies."""
+        known = self.where(given)
+        return next((e.text for e in constraints if evaluate_range(e, known) is False), None)
 
 
 def _check_by_sampling(
@@ -147,10 +165,12 @@ def _check_by_sampling(
     """Look for a configuration that satisfies all; find formulas that do not fit their values."""
     rng, satisfied, found = random.Random(0), Counter[str](), False
     undefined: dict[str, str] = {}
-    draws = min(DRAWS, max(MIN_DRAWS, MAX_WORK // steps(constraints, space, fixed)))
+    work = int(limit(MAX_WORK, WIDE_WORK))
+    draws = min(DRAWS, max(MIN_DRAWS, work // steps(constraints, space, fixed)))
     for count in range(draws):
         if found and count >= MIN_DRAWS:
             return
+        check_time()
         params = draw_at_random(space, rng)
         try:
             known = resolve_values(space, fixed, params)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
 from search_spaces.formulas.constraints import parse_constraints
+from search_spaces.limits import limit
 
 MAX_CONSTRAINTS = 100
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -21,7 +22,7 @@ def check_outcome_constraints(constraints: Sequence[str]) -> None:
         ValidationError: every mistake, each at its index.
     """
     errors = FieldErrors()
-    if len(constraints) > MAX_CONSTRAINTS:
+    if len(constraints) > limit(MAX_CONSTRAINTS):
         errors.add((), f"at most {MAX_CONSTRAINTS} formulas, got {len(constraints)}")
         errors.raise_if_any("outcome_constraints")
     for expression in parse_constraints(constraints, None, errors):

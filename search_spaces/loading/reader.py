@@ -17,6 +17,7 @@ from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError, suggest
 from search_spaces.expressions import MAX_BITS
 from search_spaces.files import read_regular
+from search_spaces.limits import limit
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
 
@@ -24,8 +25,10 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null"}
 _TEXT = {"timestamp", "value", "merge"}  # tags of YAML 1.1; plain text in 1.2
 _MAX_BYTES, _MAX_VALUES, _MAX_DEPTH = 256 * 1024, 20_000, 50
+_WIDE_BYTES, _WIDE_DEPTH, _WIDE_BITS = 16 * 1024**2, 150, 14_000
 """Limits of a sweep file: it is read within two seconds. Aliases count as what they stand
-for, and a hundred characters of text as a value.
+for, and a hundred characters of text as a value. The wide limits are those of
+a sweep folder's file.
 """
 
 
@@ -83,7 +86,8 @@ def read_value(text: str, label: str) -> Any:
 
 def _text(path: Path) -> str:
     try:
-        data = read_regular(path, size=_MAX_BYTES + 1)
+        most = int(limit(_MAX_BYTES, _WIDE_BYTES))
+        data = read_regular(path, size=most + 1)
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         raise UserError(f"{path}: no such file{suggest(path.name, near) if near else ''}") from None
@@ -91,8 +95,8 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: is a folder; name the sweep file in it") from None
     except OSError as e:
         raise UserError(f"{path}: cannot be read ({e.strerror})") from None
-    if len(data) > _MAX_BYTES:
-        raise UserError(f"{path.name}: more than {_MAX_BYTES // 1024} KiB; a sweep file is small")
+    if len(data) > most:
+        raise UserError(f"{path.name}: more than {most // 1024} KiB; a sweep file is small")
     if not yaml_is_intact(data):
         raise UserError(
             f"{path.name}:1: does not match its checksum: the file is damaged, or was edited; "
@@ -107,14 +111,15 @@ def _text(path: Path) -> str:
 
 def _compose(text: str, name: str, *, lines: bool = True) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
-    yaml.Composer, yaml.max_depth = _Composer, _MAX_DEPTH
+    depth = int(limit(_MAX_DEPTH, _WIDE_DEPTH))
+    yaml.Composer, yaml.max_depth = _Composer, depth
     try:
         node: Node | None = yaml.compose(text)
     except _TooManyValues:
         raise _too_many(name) from None
     except MaxDepthExceededError as e:
         at = f"{name}:{e.problem_mark.line + 1}" if lines else name
-        raise UserError(f"{at}: nested more than {_MAX_DEPTH} levels deep") from None
+        raise UserError(f"{at}: nested more than {depth} levels deep") from None
     except MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         raise _invalid(name, mark.line if lines and mark else None, _reason(e, lines)) from None
@@ -137,13 +142,13 @@ class _Composer(Composer):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.count += 1
-        if self.count > _MAX_VALUES:
+        if self.count > limit(_MAX_VALUES):
             raise _TooManyValues
         return super().compose_node(parent, index)
 
 
 def _too_many(name: str) -> UserError:
-    return UserError(f"{name}: more than {_MAX_VALUES} values; a sweep file is small")
+    return UserError(f"{name}: more than {limit(_MAX_VALUES):.0f} values; a sweep file is small")
 
 
 def _invalid(name: str, line: int | None, reason: str) -> UserError:
@@ -186,7 +191,7 @@ class _Reader:
     def value(self, node: Node, path: KeyPath) -> Any:
         text = node.value if isinstance(node, ScalarNode) else ""
         self.nodes += 1 + len(text) // 100
-        if self.nodes > _MAX_VALUES:
+        if self.nodes > limit(_MAX_VALUES):
             raise _too_many(self.source.name)
         if id(node) in self.open:
             return self.refuse(node, path, "an alias cannot hold itself")
@@ -213,7 +218,7 @@ class _Reader:
             value = self.construct(node)
         except (ValueError, KeyError, IndexError):  # `!!int x`, `!!bool x`, `!!int ""`
             return self.refuse(node, path, f"not a valid {kind}: {show(node.value)}")
-        if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        if isinstance(value, int) and value.bit_length() > limit(MAX_BITS, _WIDE_BITS):
             text = f"a whole number has at most {MAX_BITS} bits, got {show(node.value)}"
             return self.refuse(node, path, text)
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ruamel.yaml.comments import CommentedMap
 from search_spaces.domains.conditional import is_conditional_choice
 from search_spaces.domains.domain import is_domain_form
 from search_spaces.errors import UserError
+from search_spaces.limits import SECONDS, TooSlowError, wide_limits
 from search_spaces.loading.explain import explain
 from search_spaces.loading.json_schema import json_schema, json_schema_text
 from search_spaces.loading.overrides import apply_overrides
@@ -45,19 +47,28 @@ class LoadedSweep:
     overrides: tuple[str, ...]
 
 
-def load_sweep(path: Path, overrides: Sequence[str] = (), *, frozen: bool = False) -> LoadedSweep:
+def load_sweep(
+    path: Path, overrides: Sequence[str] = (), *, frozen: bool = False, begun: bool = False
+) -> LoadedSweep:
     """Read and validate a sweep file.
 
     Args:
         path: of the YAML file.
         overrides: `a.b=c` texts, applied before validation.
         frozen: the file of a sweep folder, whose `${ENV}` is not expanded; see `expand_now`.
+        begun: the file of a sweep folder, which has wide limits; a frozen file has them too.
 
     Raises:
         UserError: all mistakes at once, one line each, in file order.
     """
-    document = apply_overrides(read_file(path), overrides)
-    spec = _validate(document, FROZEN if frozen else None)
+    try:
+        with wide_limits() if frozen or begun else nullcontext():
+            document = apply_overrides(read_file(path), overrides)
+            spec = _validate(document, FROZEN if frozen else None)
+    except TooSlowError:
+        raise UserError(f"{path.name}: takes more than {SECONDS:g} s to read") from None
+    except RecursionError:
+        raise UserError(f"{path.name}: nested too deeply") from None
     return LoadedSweep(spec, document.source, path, tuple(overrides))
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from search_spaces.limits import limit
+
 MAX_METRICS = 20
 Mode = Literal["min", "max"]
 Metrics = (
@@ -40,7 +42,7 @@ def check_pairs(metrics: Metrics, modes: Modes) -> None:
     names = [metrics] if isinstance(metrics, str) else metrics
     if len(set(names)) < len(names):
         raise ValueError(f"needs metrics that differ, got {', '.join(names)}")
-    if len(names) > MAX_METRICS:
+    if len(names) > limit(MAX_METRICS):
         raise ValueError(f"takes at most {MAX_METRICS} metrics, got {len(names)}")
     if isinstance(modes, list) and len(modes) != len(names):
         raise ValueError(f"needs one mode, or one for each of {', '.join(names)}, got {len(modes)}")

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
+from search_spaces.limits import limit
 from search_spaces.spec.base import OneOf, Section
 
 SCHEDULERS: dict[str, str] = {
@@ -78,11 +79,11 @@ class SchedulerSpec(Section):
         """Refuse so many rungs or generations that to list them would take long."""
         if self.max_t is None:
             return self
-        if log(self.max_t / self.grace_period) / log(self.reduction_factor) > MAX_RUNGS:
+        if log(self.max_t / self.grace_period) / log(self.reduction_factor) > limit(MAX_RUNGS):
             raise ValueError(
                 f"reduction_factor {self.reduction_factor} makes more than {MAX_RUNGS} rungs"
             )
-        if self.interval is not None and self.max_t / self.interval > MAX_GENERATIONS:
+        if self.interval is not None and self.max_t / self.interval > limit(MAX_GENERATIONS):
             raise ValueError(f"interval {self.interval} makes more than {MAX_GENERATIONS} of them")
         return self
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from search_spaces.errors import suggest
+from search_spaces.limits import limit
 from search_spaces.spec.base import Section
 from search_spaces.spec.objectives import MAX_METRICS, Mode
 
@@ -43,7 +44,7 @@ class SelectSpec(Section):
     def _several(cls, objectives: dict[str, Mode], info: ValidationInfo) -> dict[str, Mode]:
         if len(objectives) == 1:
             raise ValueError("needs two metrics or more, got one; the sweep's own is metric:")
-        if len(objectives) > MAX_METRICS:
+        if len(objectives) > limit(MAX_METRICS):
             raise ValueError(f"takes at most {MAX_METRICS} metrics, got {len(objectives)}")
         if objectives and info.data.get("at") == "best":
             raise ValueError(

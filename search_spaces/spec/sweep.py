@@ -13,8 +13,13 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.fixed import check_fixed
 from search_spaces.domains.grid import as_grids
 from search_spaces.domains.parser import parse_space
+from search_spaces.expressions import parse
 from search_spaces.formulas.constraints import build_configuration, violated_constraint
-from search_spaces.formulas.feasibility import check_constraints, feasible_grid_points
+from search_spaces.formulas.feasibility import (
+    check_constraints,
+    feasible_grid_points,
+    grid_problem,
+)
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
 from search_spaces.spec.base import EnvText, Section
@@ -197,9 +202,10 @@ class SweepSpec(Section):
         space = as_grids(data["space"]) if whole else data["space"]
         if any(domain.kind != "grid_search" for domain in domains_by_name(space).values()):
             raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
-        points = len(
-            feasible_grid_points(data.get("constraints", []), space, data.get("fixed", {}))
-        )
+        constraints, fixed = data.get("constraints", []), data.get("fixed", {})
+        if problem := grid_problem([parse(text) for text in constraints], space, fixed):
+            raise ValueError(problem)
+        points = len(feasible_grid_points(constraints, space, fixed))
         return budget.model_copy(update={"trials": min(points, budget.trials or points)})
 
     @property

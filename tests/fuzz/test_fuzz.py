@@ -38,13 +38,13 @@ def test_damaged_sweep_folder_resumes_or_is_refused(
 
 
 def test_hostile_sweep_file_loads_or_is_refused_in_time(tmp_path: Path) -> None:
-    loaded = 0
-    for seed in range(COUNT):
+    loaded, count = 0, max(20, COUNT // 6)
+    for seed in range(count):
         try:
             loaded += hostile.check(hostile.hostile(random.Random(seed)), tmp_path)
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}") from e
-    assert 0 < loaded < COUNT
+    assert 0 < loaded < count
 
 
 def test_damaged_records_are_named_or_change_no_answer(

@@ -45,14 +45,15 @@ def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any
         UserError: all mistakes at once, each with its line of the sweep file.
     """
     spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
+    configs = [spec.nest(params) for params in sampled]
     try:
         found = [
             *_secrets(spec),
             *_search_problems(spec),
             *_population_problems(spec),
-            *_worker_problems(spec, sampled),
-            *_config_problems(spec, sampled, files),
-            *_code_problems(spec, sampled),
+            *_worker_problems(spec, sampled, configs),
+            *_config_problems(spec, sampled, configs, files),
+            *_code_problems(spec, configs),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(("trainable",))
@@ -102,23 +103,25 @@ def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     return found
 
 
-def _worker_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+def _worker_problems(
+    spec: SweepSpec, sampled: list[dict[str, Any]], configs: list[dict[str, Any]]
+) -> list[tuple[KeyPath, str]]:
     """Parameters that cannot be shared by each number of workers that a trial may have."""
     resources = spec.resources
     counts = range(resources.min_workers, resources.max_workers + 1)
     trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
-    for params in sampled:
-        for path, problem in trainable.worker_problems(spec.nest(params), counts):
+    for params, config in zip(sampled, configs, strict=True):
+        for path, problem in trainable.worker_problems(config, counts):
             place = _locate(spec, path, params)[0] if path else ("resources", "workers")
             seen.setdefault(place, problem)
     return list(seen.items())
 
 
-def _code_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
     """Mistakes in the training code, and metrics that it does not report."""
     trainable = resolve(spec.trainable)
     found: list[tuple[KeyPath, str]] = [(("trainable",), p) for p in trainable.code_problems()]
-    reported = {m for s in sampled for m in trainable.reported_metrics(spec.nest(s))}
+    reported = {m for config in configs for m in trainable.reported_metrics(config)}
     missing = [o.metric for o in spec.objectives if o.metric not in reported]
     for name in missing if reported else ():
         problem = f"{spec.trainable} does not report '{name}'{suggest(name, reported)}"
@@ -127,7 +130,7 @@ def _code_problems(spec: SweepSpec, sampled: list[dict[str, Any]]) -> list[tuple
 
 
 def _config_problems(
-    spec: SweepSpec, sampled: list[dict[str, Any]], files: bool
+    spec: SweepSpec, sampled: list[dict[str, Any]], configs: list[dict[str, Any]], files: bool
 ) -> list[tuple[KeyPath, str]]:
     """Every mistake once, by its place in the file.
 
@@ -135,10 +138,9 @@ def _config_problems(
     """
     seen: dict[tuple[KeyPath, str], str] = {}
     model = resolve(spec.trainable).Config
-    for params in reversed(sampled):
+    for params, config in reversed(list(zip(sampled, configs, strict=True))):
         if len(seen) >= MAX_PROBLEMS:
             break
-        config = spec.nest(params)
         problems = model.problems(config)
         if files and not problems:
             problems = model.model_validate(config).missing_files()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces import limits
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.fuzz.hostile import LOAD_SECONDS, processor_time
@@ -35,7 +36,7 @@ LARGE = {
     ),
     "listed": (
         HEAD + "space:\n  n: {randint: [1, 1000000000]}\nsearch: {name: grid}\n",
-        "n has more than 1000 values",
+        "n has more than 100000 values",
     ),
     "formula": (
         BASE + "constraints: ['round(n, -100000000) < 5']\n",
@@ -71,3 +72,40 @@ def test_large_file_is_refused_with_the_limit(tmp_path: Path, name: str) -> None
         load_sweep(file)
     assert limit in str(refused.value)
     assert len(refused.value.problems) <= 101
+
+
+GRIDS = "".join(f"  g{i}: {{grid_search: [1, 2, 3]}}\n" for i in range(10))
+OLD = {
+    "parameters": BASE + "".join(f"  q{i}: {{uniform: [0, 1]}}\n" for i in range(1100)),
+    "numbers": BASE + f"  s: {{randint: [0, {2**60}]}}\n  u: {{uniform: [-1.0e+150, 1.0]}}\n",
+    "values": BASE + "fixed: {y: [" + "1, " * 20_001 + "]}\n",
+    "depth": BASE + "fixed: {y: " + "[" * 80 + "]" * 80 + "}\n",
+    "categories": BASE + f"  c: {{choice: {list(range(1100))}}}\n",
+    "generations": BASE.replace("max_t: 9", "max_t: 20000, name: pbt, interval: 1"),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_sweep_that_has_begun_stays_readable(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(OLD[name])
+    with pytest.raises(UserError):
+        load_sweep(file)
+    assert load_sweep(file, frozen=True).spec == load_sweep(file, begun=True).spec
+
+
+def test_sweep_that_has_begun_is_read_in_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    file = tmp_path / "sweep.yaml"
+    file.write_text(OLD["parameters"])
+    with pytest.raises(UserError, match="takes more than"):
+        load_sweep(file, frozen=True)
+
+
+def test_large_grid_with_a_constraint_loads(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    text = HEAD.replace("budget: {trials: 4}\n", "") + "space:\n" + GRIDS
+    file.write_text(text + "constraints: [g0 + g1 + g2 <= 7]\n")
+    assert load_sweep(file).spec.budget.trials == 50_301

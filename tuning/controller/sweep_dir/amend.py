@@ -114,7 +114,7 @@ def amend_sweep(
             check_records(paths).require()
         old = read_spec(paths)
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
-        loaded = load_sweep(paths.spec, texts)
+        loaded = load_sweep(paths.spec, texts, begun=True)
         _check_immutable_keys(old, loaded.spec)
         preflight(loaded)
         source_sweeps(loaded.spec, str(paths.root.parent))
