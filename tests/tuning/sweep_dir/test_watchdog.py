@@ -36,6 +36,7 @@ def hang(watchdog: Watchdog) -> None:
 
 
 def test_watchdog_interrupts_a_python_caller_and_writes_all_stacks(tmp_path: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` ignores it
     paths = SweepPaths(tmp_path)
     with Watchdog(Interrupt(), paths) as watchdog, pytest.raises(KeyboardInterrupt):
         hang(watchdog)
