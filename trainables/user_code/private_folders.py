@@ -45,7 +45,7 @@ def enter_private_folders(paths: TrialPaths) -> None:
 
 
 def _abandoned(shared: Path) -> Iterator[Path]:
-    """This user's folders whose lock nobody holds."""
+    """This user's folders whose lock no process holds."""
     for folder in shared.glob(f"{_PREFIX}*/"):
         try:
             entry = folder.lstat()
