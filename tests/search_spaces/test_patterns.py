@@ -18,9 +18,9 @@ def test_slow_pattern_ends_and_is_not_tried_again(pattern, caplog):
     check_patterns([pattern])
     began = time.process_time()
     with caplog.at_level(logging.WARNING):
-        for _ in range(10):
+        for _ in range(5):
             assert classify("boom", LINE, patterns={pattern: Remedy.FAIL_TRIAL}).remedy == "retry"
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 2
     warned = [r for r in caplog.records if pattern in r.getMessage()]
     assert len(warned) <= 1
 
