@@ -66,7 +66,7 @@ def _creates_exclusively(folder: Path) -> bool:
 
 
 def _replaces(folder: Path) -> bool:
-    """Whoever has the old file open still reads it, so that it was not copied over."""
+    """A process that has the old file open still reads it: the new one was not copied over it."""
     old, new = folder / "old", folder / "new"
     _write(old, OLD, os.O_TRUNC)
     _write(new, NEW, os.O_TRUNC)
