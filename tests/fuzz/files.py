@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from search_spaces.errors import UserError
@@ -10,6 +11,7 @@ from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import SHIPPED
 from tuning.controller.preflight import preflight
 
+_NO_LIMIT = nullcontext()
 SCALARS = [
     *["null", "~", "true", "no", "0", "-1", "1e400", ".nan", "-.inf", "1e-5", "0x1F"],
     *["99999999999999999999", "''", "'", "'", '"\\u0000"', "[]", "{}", "[[]]", "{a:", "{}}"],
@@ -28,16 +30,28 @@ def mutated(rng: random.Random) -> bytes:
     return data
 
 
-def check(data: bytes, folder: Path) -> bool:
-    """Whether the file loads; any exception but a `UserError` escapes."""
+def check(
+    data: bytes,
+    folder: Path,
+    reading: AbstractContextManager[None] = _NO_LIMIT,
+    using: AbstractContextManager[None] = _NO_LIMIT,
+) -> bool:
+    """Whether the file loads; any exception but a `UserError` escapes.
+
+    Args:
+        reading: entered while the file is read.
+        using: entered while what was read is written, read again and planned.
+    """
     file = folder / "fuzzed.yaml"
     file.write_bytes(data)
     try:
-        loaded = load_sweep(file)
-        dump = folder / "dump.yaml"
-        dump.write_text(dump_sweep(loaded.spec))
-        assert load_sweep(dump).spec == loaded.spec, "the dump does not round-trip"
-        preflight(loaded)
+        with reading:
+            loaded = load_sweep(file)
+        with using:
+            dump = folder / "dump.yaml"
+            dump.write_text(dump_sweep(loaded.spec))
+            assert load_sweep(dump).spec == loaded.spec, "the dump does not round-trip"
+            preflight(loaded)
     except UserError as e:
         assert all(line and "\n" not in line for line in e.problems), e.problems
         return False
