@@ -1,10 +1,10 @@
-# Targets: quickstart (the customer's command, from nothing), test, check, chaos, cluster, bench.
+# Targets: quickstart (the customer's command, from nothing), test, check, and those below.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: quickstart setup test unit ray check bench chaos cluster clean
+.PHONY: quickstart setup test unit ray check bench chaos cluster gpu clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -24,7 +24,7 @@ test: unit ray
 
 # Each process has half of the files, and who is done takes from the other: both end together.
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu"
 
 ray: setup
 	$(BIN)/python -m pytest -m "ray and not cluster"
@@ -45,6 +45,10 @@ chaos: setup
 # Two hosts on this machine, and faults of the network between them: Linux, as root.
 cluster: setup
 	$(BIN)/python -m pytest tests/cluster
+
+# On a machine with a CUDA device: docs/performance.md, "On a GPU".
+gpu: setup
+	$(BIN)/python -m pytest tests/gpu
 
 clean:
 	rm -rf $(VENV) build *.egg-info
