@@ -61,18 +61,20 @@ def run(
             folder is left behind.
     """
     from search_spaces.errors import UserError
+    from tuning.controller.events import Interrupt
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.folder import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
 
     check_cluster_auth(address, insecure)
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
-    paths = create(loaded, name=name, storage=storage, address=address)
-    try:
-        return _run(paths, choose_scheduler(loaded.spec), address, tuple(observers), interrupt)
-    except UserError:
-        discard_empty_sweep(paths)
-        raise
+    with interrupt or Interrupt() as stop:
+        paths = create(loaded, name=name, storage=storage, address=address)
+        try:
+            return _run(paths, choose_scheduler(loaded.spec), address, tuple(observers), stop)
+        except UserError:
+            discard_empty_sweep(paths)
+            raise
 
 
 def create(
@@ -145,7 +147,7 @@ def resume(
         DamagedRecordsError: records are damaged or incomplete beyond repair.
     """
     from results.records.spec_file import read_spec
-    from tuning.controller.events import Observers
+    from tuning.controller.events import Interrupt, Observers
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.search.auto_scheduler import choose_scheduler
 
@@ -155,7 +157,8 @@ def resume(
     if changed:
         Observers(observers).message(changed)
     scheduler, accepted = choose_scheduler(read_spec(paths)), changes.get("accept_damage", False)
-    return _run(paths, scheduler, address, observers, interrupt, accepted)
+    with interrupt or Interrupt() as stop:
+        return _run(paths, scheduler, address, observers, stop, accepted)
 
 
 def amend(sweep: str, **changes: Unpack[Changes]) -> tuple[SweepPaths, str]:
@@ -198,18 +201,14 @@ def _run(
     scheduler: AutoChoice,
     address: str | None,
     observers: Sequence[SweepEvents],
-    interrupt: Interrupt | None,
+    interrupt: Interrupt,
     accept_damage: bool = False,
 ) -> SweepController:
     from results.records.spec_file import read_spec
-    from tuning.controller.events import Observers
     from tuning.controller.session import run_session
     from tuning.search.auto_searcher import choose_searcher
 
-    spec, notify = read_spec(paths), Observers(observers)
-    notify.message(f"sweep {spec.name} in {paths.root}")
-    notify.message(f"search {choose_searcher(spec)}")
-    notify.message(f"scheduler {scheduler}")
+    spec = read_spec(paths)
     return run_session(
         paths,
         spec,
@@ -217,4 +216,9 @@ def _run(
         observers=observers,
         interrupt=interrupt,
         accept_damage=accept_damage,
+        introduction=[
+            f"sweep {spec.name} in {paths.root}",
+            f"search {choose_searcher(spec)}",
+            f"scheduler {scheduler}",
+        ],
     )

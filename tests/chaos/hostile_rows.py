@@ -52,8 +52,9 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/cli/run/test_last_word.py::test_line_after_a_kill_only",
     ),
     "B3": row_of_tests(
-        "the terminal gone (SIGHUP), with and without nohup",
+        "the terminal gone (SIGHUP), with and without nohup; a signal before the session starts",
         "tests/cli/run/test_signals.py::test_hangup_stops_a_session_unless_ignored",
+        "tests/cli/run/test_signals.py::test_signal_before_the_session_starts_stops_it",
     ),
     "B9": Row(
         "any process killed, stopped or told to end, in any phase; resumed",

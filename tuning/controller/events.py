@@ -120,7 +120,7 @@ class Observers(SweepEvents):
 class Interrupt:
     """A request to end a session, which may come before the session can be interrupted.
 
-    It is entered while a session runs: a subclass can connect it to signals meanwhile.
+    It is entered before a session starts: a subclass can connect it to signals meanwhile.
     """
 
     def __init__(self) -> None:

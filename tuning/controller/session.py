@@ -34,8 +34,9 @@ def run_session(
     *,
     address: str | None = None,
     observers: Iterable[SweepEvents] = (),
-    interrupt: Interrupt | None = None,
+    interrupt: Interrupt,
     accept_damage: bool = False,
+    introduction: Sequence[str] = (),
 ) -> SweepController:
     """Run the remaining trials of a sweep, from a new folder or an interrupted one.
 
@@ -43,8 +44,9 @@ def run_session(
         paths, spec: of the sweep.
         address: of the Ray cluster to join; None starts one on this machine.
         observers: are notified of events.
-        interrupt: ends the session when it is called.
+        interrupt: ends the session when it is called; the caller has entered it.
         accept_damage: see `open_sweep`.
+        introduction: the first messages to the observers.
 
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
@@ -53,22 +55,21 @@ def run_session(
 
     with (
         no_core_dumps(),
-        interrupt or Interrupt() as stop,
-        Watchdog(stop, paths) as watchdog,
+        Watchdog(interrupt, paths) as watchdog,
         open_sweep(paths, spec, observers, accept_damage) as run,
     ):
         run.on_progress = watchdog.progress
         endings: list[Ending] = []
         with afterwards(lambda: _end_session(run, watchdog, endings)):
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
-            _report_changes(run)
-            stop.watch(run.interrupt, watchdog.release)
+            _report_changes(run, introduction)
+            interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
             with _placed(run, address) as placement:
                 run.observers.add(tracking)
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog))):
-                    if placement is not None and not stop.requested:
+                    if placement is not None and not interrupt.requested:
                         _run_trials(run, placement, commands)
         if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
@@ -185,25 +186,25 @@ def _start(
     run.observers.session_started(SessionStart(run.paths, run.spec, spent_s, history))
 
 
-def _report_changes(run: SweepController) -> None:
-    """Notify observers of repairs, and of libraries with another version."""
+def _report_changes(run: SweepController, introduction: Sequence[str]) -> None:
+    """Notify observers of the sweep, of repairs, and of libraries with another version."""
     from tuning.controller.sweep_dir.repair import version_changes
 
     changed = [] if run.finished else version_changes(run.paths, run.records)
-    for line in [*run.repaired, *changed]:
+    for line in [*introduction, *run.repaired, *changed]:
         run.observers.message(line)
 
 
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
-    """Join or start a Ray cluster while the block runs; None if no trial is left to run."""
+    """Join or start a Ray cluster while the block runs; None if no trial is to run."""
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.ray_tune.messages import ray_messages_to
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
 
-    if run.finished:
+    if run.finished or run.interrupted:
         yield None
         return
     with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,12 @@ with StopOnSignal() as stop:
         time.sleep(0.01)
     print("summary", flush=True)
     (folder / "asked").write_text(str(stop.requested))
+"""
+RUN = """
+import signal
+from tuning.cli.app import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+main()
 """
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
@@ -63,3 +70,30 @@ def test_hangup_stops_a_session_unless_ignored(
         (tmp_path / "go").touch()
         assert process.wait(60) == 0  # the summary is written, but not to the terminal
     assert (tmp_path / "asked").read_text() == asked
+
+
+SWEEP = """
+name: digits
+trainable: digits
+metric: accuracy
+mode: max
+space: {learning_rate: {loguniform: [1.0e-4, 1.0e-1]}}
+scheduler: {name: none}
+budget: {trials: 1}
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signal_before_the_session_starts_stops_it(tmp_path: Path, signum: signal.Signals) -> None:
+    (tmp_path / "digits.yaml").write_text(SWEEP)
+    command = [sys.executable, "-c", RUN, "run", "digits.yaml"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=tmp_path, env=ENV, text=True, **streams) as process:
+        while not (tmp_path / "sweeps/digits/sweep.yaml").exists():
+            assert process.poll() is None
+            time.sleep(0.002)
+        process.send_signal(signum)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "tune resume digits" in said
+    assert "starting Ray" not in said

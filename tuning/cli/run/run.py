@@ -103,7 +103,7 @@ def _run_session(start: Callable[..., SweepController]) -> None:
     from tuning.cli.summary import print_summary
 
     view, word = make_view(make_console()), LastWord()
-    outcome = start(observers=[view, word], interrupt=StopOnSignal(word.withdraw))
+    outcome = start(observers=[word, view], interrupt=StopOnSignal(word.withdraw))
     print_summary(outcome, view.console)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)
