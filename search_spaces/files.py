@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-def read_regular(path: Path, start: int = 0, size: int = -1) -> bytes:
+def read_regular(path: Path | str, start: int = 0, size: int = -1) -> bytes:
     """The content of a file from a byte on; never waits, as opening a named pipe would.
 
     Args:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from results.paths import SweepPaths, TrialPaths
-from results.records.record_log import RecordLog, read_record_log
-from results.records.reports import ReportChain, read_chain
+from results.records.record_log import RecordLog, logged_name, read_record_log
+from results.records.reports import Report, ReportChain, read_chain
 from results.records.trial import TrialRecord, parse_trial
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import read_regular
@@ -33,12 +32,19 @@ class Integrity:
         problems: one line each, by file.
         unreadable: trials whose record cannot be read.
         unchecked: whether the records are of a version that did not count them.
+        read: the trials that can be read, by id; empty unless they are kept.
     """
 
     paths: SweepPaths
     problems: tuple[str, ...] = ()
     unreadable: frozenset[str] = frozenset()
     unchecked: bool = False
+    read: Mapping[str, tuple[TrialRecord, ReportChain]] = field(default_factory=dict, repr=False)
+
+    def trials(self) -> Iterator[tuple[TrialRecord, list[Report]]]:
+        """Every trial that was kept, and its reports, as `read_trials_with_reports` does."""
+        for _, (record, chain) in sorted(self.read.items()):
+            yield record, chain.reports(record.end_step)
 
     @property
     def readable(self) -> SweepPaths:
@@ -64,18 +70,24 @@ class Integrity:
             raise DamagedRecordsError(*self.words, f"{self.paths.name}: {how}")
 
 
-def check_records(paths: SweepPaths) -> Integrity:
+def check_records(paths: SweepPaths, *, keep: bool = False) -> Integrity:
     """Hold the records and reports of a sweep against each other.
 
     The sweep may be running: what differs is read again, because its driver may have written in
     between.
+
+    Args:
+        keep: for a caller that needs all trials, which are then read only once.
     """
-    found = _check(paths, None)
-    unchecked = found.unchecked
+    found = _check(paths, None, keep)
+    unchecked, read = found.unchecked, found.read
     for _ in range(_ROUNDS - 1):
         if found.problems:
-            found = _check(paths, found.suspects - {_LOG} or None)
-    return Integrity(paths, tuple(found.problems), frozenset(found.unreadable), unchecked)
+            found = _check(paths, found.suspects - {_LOG} or None, keep)
+            read |= found.read
+    unreadable = frozenset(found.unreadable)
+    kept = {name: trial for name, trial in read.items() if name not in unreadable}
+    return Integrity(paths, tuple(found.problems), unreadable, unchecked, kept)
 
 
 class _Findings:
@@ -86,41 +98,42 @@ class _Findings:
         self.suspects: set[str] = set()
         self.unreadable: set[str] = set()
         self.unchecked = False
+        self.read: dict[str, tuple[TrialRecord, ReportChain]] = {}
 
     def add(self, name: str, problem: str) -> None:
         self.problems.append(problem)
         self.suspects.add(name)
 
 
-def _check(paths: SweepPaths, only: Collection[str] | None) -> _Findings:
+def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Findings:
     """Check all files, or only some: paths in the sweep folder."""
     found = _Findings()
     # before the log: it has at least the lines of these contents
-    contents = {name: _content(paths.root / name) for name in only or _record_names(paths)}
+    root, template = f"{paths.root}/", logged_name(paths, paths.trial("{}").record)
+    contents = {name: _content(root + name) for name in only or _record_names(paths, template)}
     log = _read_log(paths, found)
     if only is None and log is not None:
         later = log.writes.keys() - contents.keys()
-        contents |= {name: _content(paths.root / name) for name in later}
-    counted = False
+        contents |= {name: _content(root + name) for name in later}
+    counted, trials, spec = False, paths.trials, logged_name(paths, paths.spec)
     for name, data in sorted(contents.items()):
-        if log is not None and not log.is_current(name, data):
+        if log is not None and _is_stale(log, name, data, edited=name == spec):
             found.add(name, _not_current(name, data))
-        trial = paths.trial(Path(name).parent.name)
+        trial = TrialPaths(trials / os.path.basename(os.path.dirname(name)))
         if log is None and data is None and trial.reports.exists():
             found.add(name, f"missing: {name.removeprefix('trials/')}")
-        if data is not None and trial.record == paths.root / name:
-            counted |= _check_trial(trial, data, name, found)
+        if data is not None and name == template.format(trial.root.name):
+            counted |= _check_trial(trial, data, name, found, keep)
     if log is None and counted:
         found.add(_LOG, f"missing: {paths.record_log.name}, which lists the records")
     found.unchecked = log is None and not counted and bool(contents)
     return found
 
 
-def _record_names(paths: SweepPaths) -> Iterable[str]:
+def _record_names(paths: SweepPaths, template: str) -> Iterable[str]:
     """Path of each trial's record in the sweep folder, also of one that is lost."""
     folders = os.listdir(paths.trials) if paths.trials.is_dir() else ()
-    known = (paths.trial(name) for name in folders if _TRIAL.fullmatch(name))
-    return [trial.record.relative_to(paths.root).as_posix() for trial in known]
+    return [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
 
 
 def _read_log(paths: SweepPaths, found: _Findings) -> RecordLog | None:
@@ -131,7 +144,7 @@ def _read_log(paths: SweepPaths, found: _Findings) -> RecordLog | None:
         return None
 
 
-def _content(file: Path) -> bytes | None:
+def _content(file: str) -> bytes | None:
     """The content of a file; empty if it cannot be read, None if it is missing."""
     try:
         return read_regular(file)
@@ -141,6 +154,13 @@ def _content(file: Path) -> bytes | None:
         return b""
 
 
+def _is_stale(log: RecordLog, name: str, data: bytes | None, *, edited: bool) -> bool:
+    """Whether a file is not as it was written last; if users may have edited it: an older one."""
+    if edited:
+        return data is not None and log.is_older(name, data)
+    return not log.is_current(name, data)
+
+
 def _not_current(name: str, data: bytes | None) -> str:
     short = name.removeprefix("trials/")
     if data is None:
@@ -148,7 +168,7 @@ def _not_current(name: str, data: bytes | None) -> str:
     return f"changed: {short} is not what records.jsonl lists last; damaged, older, or foreign"
 
 
-def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings) -> bool:
+def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings, keep: bool) -> bool:
     """Check a trial's record and reports; returns whether a version wrote it that counts them."""
     try:
         record = parse_trial(trial, data)
@@ -157,20 +177,23 @@ def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings) ->
         if name not in found.suspects:
             found.add(name, f"damaged: {e.problems[0]}")
         return False
-    for problem in _report_problems(trial, record):
+    chain = ReportChain()
+    try:
+        chain = read_chain(trial)
+        problems = _report_problems(trial, record, chain)
+    except UserError as e:
+        problems = iter([f"damaged: {e.problems[0]}"])
+    if keep:
+        found.read[record.id] = record, chain
+    for problem in problems:
         found.add(name, problem)
         break
     return any(a.reports is not None for a in record.attempts)
 
 
-def _report_problems(trial: TrialPaths, record: TrialRecord) -> Iterator[str]:
+def _report_problems(trial: TrialPaths, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
     """What is wrong with a trial's reports, the clearest first."""
     name = f"{trial.root.name}/{trial.reports.name}"
-    try:
-        chain = read_chain(trial)
-    except UserError as e:
-        yield f"damaged: {e.problems[0]}"
-        return
     last, end = chain.last_step, record.end_step
     if end is not None and (last is None or last < end):
         is_at = "has no report" if last is None else f"ends at step {last}"

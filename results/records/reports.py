@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -21,8 +21,13 @@ from search_spaces.files import read_regular
 
 FIRST = "0" * 8
 """Stands for the line before the first one of an attempt."""
+_PLACE = re.compile(rb'{"step":(-?\d+),.*"attempt":(\d+),"time":', re.DOTALL)
 _TAIL = re.compile(rb',"previous":"([0-9a-f]{8})","chain":"([0-9a-f]{8})"}\s*\Z')
-_PLACE = re.compile(rb'\A{"step":(-?\d+),.*"attempt":(\d+),"time":', re.DOTALL)
+_LINE = re.compile(
+    rb'({"step":(-?\d+),.*"attempt":(\d+),"time":.*,"previous":"([0-9a-f]{8})"),'
+    rb'"chain":"([0-9a-f]{8})"}\s*\Z',
+    re.DOTALL,
+)
 _TAIL_BYTES = 64
 
 
@@ -72,18 +77,8 @@ def dump_reports(paths: TrialPaths, reports: list[Report]) -> bytes:
 
 
 def read_reports(paths: TrialPaths, end_step: int | None = None) -> list[Report]:
-    """The trial's reports by ascending step, one per step: that of the newest attempt.
-
-    Reports after `end_step` are left out: they came after the decision to stop. Lines that are
-    damaged, or of another trial, are left out too.
-    """
-    by_step: dict[int, Report] = {}
-    for report in parse_reports(_content(paths), paths.root.name):
-        known = by_step.get(report.step)
-        if known is None or report.attempt >= known.attempt:
-            by_step[report.step] = report
-    steps = sorted(s for s in by_step if end_step is None or s <= end_step)
-    return [by_step[s] for s in steps]
+    """The trial's reports; see `ReportChain.reports`."""
+    return read_chain(paths).reports(end_step)
 
 
 def read_new_reports(
@@ -98,29 +93,37 @@ def read_new_reports(
 
 def parse_reports(data: bytes, trial_id: str) -> Iterator[Report]:
     """The reports of lines that are intact."""
-    for line in data.split(b"\n"):
-        tail = _tail(line)
-        if not (_is_unchained(line) if tail is None else _matches(line, tail, trial_id)):
-            continue
-        try:
-            yield Report.model_validate_json(line)
-        except ValidationError:  # torn, or from another version
-            continue
+    return _parse(_check(data, trial_id).lines)
 
 
 @dataclass
 class ReportChain:
-    """What a `reports.jsonl` holds, without the metrics.
+    """What a `reports.jsonl` holds.
 
     Attributes:
         links: per attempt, the checksums of its lines in order.
         last_step: the largest step of all lines; None without any.
         problem: the first line that no writer left there like this; None if there is none.
+        lines: those that are intact, and of this trial.
     """
 
     links: dict[int, list[str]] = field(default_factory=dict)
     last_step: int | None = None
     problem: str | None = None
+    lines: list[bytes] = field(default_factory=list)
+
+    def reports(self, end_step: int | None = None) -> list[Report]:
+        """The reports by ascending step, one per step: that of the newest attempt.
+
+        Those after `end_step` are left out: they came after the decision to stop.
+        """
+        by_step: dict[int, Report] = {}
+        for report in _parse(self.lines):
+            known = by_step.get(report.step)
+            if known is None or report.attempt >= known.attempt:
+                by_step[report.step] = report
+        steps = sorted(s for s in by_step if end_step is None or s <= end_step)
+        return [by_step[s] for s in steps]
 
 
 def read_chain(paths: TrialPaths) -> ReportChain:
@@ -129,31 +132,50 @@ def read_chain(paths: TrialPaths) -> ReportChain:
     A line may be torn, because its writer was killed, and may be there twice, because its write was
     repeated.
     """
-    chain = ReportChain()
-    for number, line in enumerate(_content(paths).split(b"\n"), 1):
-        problem = _follow(chain, line, paths.root.name) if line else None
+    return _check(_content(paths), paths.root.name)
+
+
+def _parse(lines: Iterable[bytes]) -> Iterator[Report]:
+    for line in lines:
+        try:
+            yield Report.model_validate_json(line)
+        except ValidationError:  # from another version
+            continue
+
+
+def _check(data: bytes, trial_id: str) -> ReportChain:
+    chain, start = ReportChain(), zlib.crc32(trial_id.encode())
+    for number, line in enumerate(data.split(b"\n"), 1):
+        problem = _follow(chain, line, start) if line else None
         if problem and not chain.problem:
             chain.problem = f"line {number} {problem}"
     return chain
 
 
-def _follow(chain: ReportChain, line: bytes, trial_id: str) -> str | None:
+def _follow(chain: ReportChain, line: bytes, start: int) -> str | None:
     """Add a line to the chain of its attempt; returns what is wrong with it."""
-    tail, place = _tail(line), _PLACE.match(line)
-    if tail is not None and not (place and _matches(line, tail, trial_id)):
-        return "is damaged, or of another trial"
-    if place is None or (tail is None and not _is_unchained(line)):
-        return None  # torn
-    step = int(place[1])
+    found = _LINE.match(line)
+    if found is None or zlib.crc32(found[1], start) != int(found[5], 16):
+        return _follow_unchained(chain, line)
+    chain.lines.append(line)
+    step, previous, checksum = int(found[2]), found[4].decode(), found[5].decode()
     chain.last_step = step if chain.last_step is None else max(step, chain.last_step)
-    if tail is None:
-        return None
-    previous, checksum = tail[1].decode(), tail[2].decode()
-    links = chain.links.setdefault(int(place[2]), [])
+    links = chain.links.setdefault(int(found[3]), [])
     if previous == (links[-1] if links else FIRST):
         links.append(checksum)
     elif checksum not in links:
         return "does not follow the line before it: lines are missing or damaged"
+    return None
+
+
+def _follow_unchained(chain: ReportChain, line: bytes) -> str | None:
+    """Add a line of a version without chains, unless it is torn."""
+    if _TAIL.search(line, max(0, len(line) - _TAIL_BYTES)):
+        return "is damaged, or of another trial"
+    if line.endswith(b"}") and json_is_intact(line):
+        chain.lines.append(line)
+        if place := _PLACE.match(line):
+            chain.last_step = max(int(place[1]), chain.last_step or int(place[1]))
     return None
 
 
@@ -162,19 +184,6 @@ def _chained(report: Report, trial_id: str, previous: str) -> tuple[str, str]:
     body = f'{report.model_dump_json()[:-1]},"previous":"{previous}"'
     checksum = _checksum(body.encode(), trial_id)
     return f'{body},"chain":"{checksum}"}}', checksum
-
-
-def _tail(line: bytes) -> re.Match[bytes] | None:
-    return _TAIL.search(line, max(0, len(line) - _TAIL_BYTES))
-
-
-def _matches(line: bytes, tail: re.Match[bytes], trial_id: str) -> bool:
-    return _checksum(line[: tail.end(1) + 1], trial_id) == tail[2].decode()
-
-
-def _is_unchained(line: bytes) -> bool:
-    """Whether a whole line is of a version without chains, and not damaged."""
-    return line.endswith(b"}") and json_is_intact(line)
 
 
 def _checksum(body: bytes, trial_id: str) -> str:

@@ -17,6 +17,8 @@ from results.records.integrity import UNCHECKED
 from search_spaces.errors import DamagedRecordsError
 from tests.cli.conftest import ROOT, Tune
 from tests.results.written import remeasured
+from tuning.controller.sweep_dir.amend import amend_sweep
+from tuning.controller.sweep_dir.repair import repair_spec
 
 COMMANDS = (
     ("show", "mine"),
@@ -108,6 +110,25 @@ def test_lost_confirmation_is_named(tune: Tune) -> None:
     assert words in tune("best", "mine", code=3).err
     paths.confirmation.unlink()
     assert "mine: missing: results/confirmation.json" in tune("best", "mine", code=3).err
+
+
+def test_older_sweep_file_that_is_put_back_is_named(tune: Tune) -> None:
+    tune.write("loop.py", "def train(config): ...\n")
+    paths = tune.sweep("mine", trainable="loop.py:train")
+    older = paths.spec.read_bytes()
+    assert amend_sweep(paths, "8", None, ())
+    assert repair_spec(paths) == []
+    newer = paths.spec.read_bytes()
+    paths.spec.write_bytes(older)
+    words = "mine: changed: sweep.yaml is not what records.jsonl lists last"
+    for command in (("best", "mine"), ("ls",), ("resume", "mine"), ("best", "mine")):
+        assert words in tune(*command, code=3).err, command
+    assert paths.spec_copy.read_bytes() == newer
+    paths.spec.write_bytes(newer.split(b"\n", 1)[1] + b"# edited\n")
+    assert tune("best", "mine").err == ""
+    paths.spec.write_bytes(older)
+    assert words in tune("resume", "mine", "--accept-damage").out
+    assert tune("best", "mine").err == ""
 
 
 def test_sweep_of_an_older_version_is_read_and_said_to_be_unchecked(tune: Tune) -> None:

@@ -29,7 +29,7 @@ from tuning.cli.look.show import show
 from tuning.cli.results.best import best
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.commands import CommandHandler, send
-from tuning.controller.sweep_dir.repair import version_changes
+from tuning.controller.sweep_dir.versions import version_changes
 
 
 def make_sweep(storage: Path) -> SweepPaths:

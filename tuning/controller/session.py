@@ -188,7 +188,7 @@ def _start(
 
 def _report_changes(run: SweepController, introduction: Sequence[str]) -> None:
     """Notify observers of the sweep, of repairs, and of libraries with another version."""
-    from tuning.controller.sweep_dir.repair import version_changes
+    from tuning.controller.sweep_dir.versions import version_changes
 
     changed = [] if run.finished else version_changes(run.paths, run.records)
     for line in [*introduction, *run.repaired, *changed]:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import sqlite3
 
 import pytest
@@ -33,6 +34,17 @@ def test_sync_delivers_once(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None
     assert runs == [("simulated",), ("t0000",), ("t0001",)]
     reports = [paths.trial(t).reports.read_text() for t in paths.trial_ids()]
     assert sent == sum(text.count("\n") for text in reports)
+
+
+def test_sync_and_ui_name_damage(tune: Tune) -> None:
+    paths = tune.sweep(tracking={"name": "mlflow"}, budget={"trials": 2})
+    paths.trial("t0001").reports.unlink()
+    words = "simulated: incomplete: t0001/reports.jsonl has no report"
+    assert words in tune("sync", "simulated", code=3).err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert words in tune("ui", "simulated", "--port", str(taken.getsockname()[1]), code=2).err
 
 
 def test_sync_refuses_an_untracked_or_a_running_sweep(tune: Tune) -> None:

@@ -27,7 +27,8 @@ from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.repair import open_study, repair_spec, version_changes
+from tuning.controller.sweep_dir.repair import open_study, repair_spec
+from tuning.controller.sweep_dir.versions import version_changes
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ import typer
 from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import duration, make_console, number, print_lines
-from tuning.cli.look.ls import sweep_state
+from tuning.cli.look.ls import no_garbage_collection, sweep_state
 from tuning.cli.options import StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.paths import SweepPaths, TrialPaths
+    from results.records.integrity import Integrity
     from results.records.trial import Attempt, Report, TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
@@ -39,26 +40,25 @@ def show(
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
-    found = check_records(find_sweep(sweep, storage))
-    paths, spec = found.readable, read_spec(found.paths)
-    console = make_console()
-    if trial is None:
-        _show_sweep(paths, spec, console)
-    else:
-        _show_trial(found.paths, spec, trial, console)
+    paths, console = find_sweep(sweep, storage), make_console()
+    with no_garbage_collection():
+        found, spec = check_records(paths, keep=trial is None), read_spec(paths)
+        if trial is None:
+            _show_sweep(found, spec, console)
+        else:
+            _show_trial(paths, spec, trial, console)
     if print_damage(found):
         raise typer.Exit(DamagedRecordsError.exit_code)
 
 
-def _show_sweep(paths: SweepPaths, spec: SweepSpec, console: Any) -> None:
+def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import rank_trials, summarize
-    from results.records.trial import read_trials_with_reports
     from tuning.cli.look.family_tree import family_tree
     from tuning.cli.summary import failure_lines, leaderboard_table, leaders
     from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.failure_policy import count_remedies
 
-    trials = list(read_trials_with_reports(paths))
+    paths, trials = found.readable, list(found.trials())
     board = rank_trials([summarize(*trial, spec.metric, spec.mode) for trial in trials], spec.mode)
     silent_since = _silent_since(paths, (e.record for e in board))
     board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tuning.cli.damage import print_damage
 from tuning.cli.options import StorageDir, Trust, sweep_names, trusted_sweep
 
 
@@ -27,7 +28,9 @@ def ui(
 
     Example: tune ui llm
     """
+    from results.records.integrity import check_records
     from tuning.cli.look.mlflow_server import serve
 
     paths = [trusted_sweep(sweep, storage, trust) for sweep in sweeps or []]
+    print_damage(*map(check_records, paths))
     serve(paths, storage, port, browser)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
+from tuning.cli.damage import print_damage
 from tuning.cli.formatting import echo
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 
@@ -18,6 +19,7 @@ def sync(sweep: Sweep, trust: Trust = False, storage: StorageDir = None) -> None
 
     Example: tune sync llm
     """
+    from results.records.integrity import check_records
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
@@ -26,9 +28,12 @@ def sync(sweep: Sweep, trust: Trust = False, storage: StorageDir = None) -> None
     spec = read_spec(paths)
     if spec.tracking.name == "none":
         raise UserError(f"{paths.name}: its sweep.yaml says tracking: {{name: none}}")
+    damaged = print_damage(check_records(paths))
     if undelivered := deliver(spec, paths, DELIVERY_TIMEOUT_S):
         raise UserError(f"{undelivered}; try again: tune sync {sweep_argument(paths)}")
     echo(f"{paths.name} is delivered; look at it: tune ui {sweep_argument(paths)}")
+    if damaged:
+        raise typer.Exit(DamagedRecordsError.exit_code)
 
 
 def fetch(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from results.paths import SweepPaths
-from results.records.integrity import check_records
+from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
@@ -25,6 +25,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.preflight import preflight
 from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.sweep_dir.repair import verify_records
 from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 from tuning.search.compatibility import compatible_params
@@ -111,13 +112,14 @@ def amend_sweep(
                 f"tune resume {paths.name}"
             )
         if not accept_damage:
-            check_records(paths).require()
+            verify_records(paths)
         old = read_spec(paths)
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
         loaded = load_sweep(paths.spec, texts, begun=True)
         _check_immutable_keys(old, loaded.spec)
         preflight(loaded)
-        source_sweeps(loaded.spec, str(paths.root.parent))
+        if old.search.warm_start != loaded.spec.search.warm_start:
+            source_sweeps(loaded.spec, str(paths.root.parent))
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
         failed = [r for r in records if r.may_be_retried and r.id not in excluded]
@@ -201,4 +203,4 @@ def _replace_spec(
     text = add_yaml_checksum("\n".join([*header, dump_sweep(with_scheduler(loaded.spec))])).encode()
     with contextlib.suppress(UserError):  # a lost state.json; the session writes and signs another
         sign_state(paths, text)
-    write_atomic(paths.spec, text)
+    write_logged(paths, paths.spec, text)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from results.paths import SweepPaths, TrialPaths
 from results.records import environment
-from results.records.environment import Environment
 from results.records.integrity import check_records
 from results.records.record_log import RecordLog, log_current, logged_name, read_record_log
 from results.records.reports import read_chain
@@ -34,7 +33,6 @@ from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
-from trainables.runtime.provenance import library_versions
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.search.study import SweepStudy, derive_seed
 
@@ -71,9 +69,17 @@ def repair_spec(paths: SweepPaths) -> list[str]:
     data, copy = read_regular(paths.spec), None
     with suppress(OSError):
         copy = read_regular(paths.spec_copy)
-    if copy != data:
+    if copy != data and not _is_older(paths, data):
         write_atomic(paths.spec_copy, data)
     return []
+
+
+def _is_older(paths: SweepPaths, spec: bytes) -> bool:
+    """Whether an earlier `sweep.yaml` was put back, which `verify_records` names."""
+    with suppress(OSError):
+        log = read_record_log(paths)
+        return log is not None and log.is_older(logged_name(paths, paths.spec), spec)
+    return False
 
 
 def repair_state(paths: SweepPaths) -> list[str]:
@@ -147,7 +153,7 @@ def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list
     return done
 
 
-def verify_records(paths: SweepPaths, accept_damage: bool) -> list[str]:
+def verify_records(paths: SweepPaths, accept_damage: bool = False) -> list[str]:
     """Check the records after their repair. Their present content counts from then on.
 
     Returns:
@@ -160,9 +166,9 @@ def verify_records(paths: SweepPaths, accept_damage: bool) -> list[str]:
     if not accept_damage:
         found.require()
     log = read_record_log(paths) or RecordLog()
-    records = (paths.trial(trial_id).record for trial_id in paths.trial_ids())
+    files = [paths.spec, *(paths.trial(trial_id).record for trial_id in paths.trial_ids())]
     log_current(
-        paths, [r for r in records if not log.is_last(logged_name(paths, r), read_regular(r))]
+        paths, [f for f in files if not log.is_last(logged_name(paths, f), read_regular(f))]
     )
     return found.words
 
@@ -272,27 +278,3 @@ def _time_span(paths: SweepPaths) -> tuple[float, float]:
 def _message(problem: object, kept: Path | None, done: str) -> str:
     where = f" (kept as {kept.name})" if kept else ""
     return f"repaired: {problem}{where}; {done}"
-
-
-def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[str]:
-    """Lines about libraries that changed their version since the newest recorded environment.
-
-    A resume works with any version, because it reads files and no pickles. But under another
-    version of PyTorch the rest of a curve may differ in its last bits.
-    """
-    ran = _newest_environment(paths, records)
-    if ran is None:
-        return []
-    now = ran.model_copy(update={"versions": dict(library_versions())})
-    return [
-        f"other {line}; trials continue, and may differ in the last bits"
-        for line in environment.differences(ran, now)
-    ]
-
-
-def _newest_environment(paths: SweepPaths, records: dict[str, TrialRecord]) -> Environment | None:
-    attempts = [(a.started, r.id, a.number) for r in records.values() for a in r.attempts]
-    for _, trial_id, number in sorted(attempts, reverse=True):
-        if (found := environment.read(paths.trial(trial_id), number)) is not None:
-            return found
-    return None

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from results.analysis.replicates import Curve
 from results.paths import SweepPaths
+from results.records.integrity import check_records
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
 from results.storage.atomic import write_atomic
@@ -32,12 +33,15 @@ def source_sweeps(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
     """The folders of the sweeps in `search.warm_start`.
 
     Raises:
-        UserError: a sweep does not exist.
+        UserError: a sweep does not exist, or its records are damaged or incomplete.
     """
     try:
-        return [find_sweep(name, storage) for name in spec.search.warm_start]
+        found = [find_sweep(name, storage) for name in spec.search.warm_start]
+        for source in found:
+            check_records(source).require()
     except UserError as e:
         raise UserError(*(f"search.warm_start: {line}" for line in e.problems)) from e
+    return found
 
 
 def load_evidence(paths: SweepPaths, spec: SweepSpec) -> list[Finding]:

@@ -147,6 +147,14 @@ def test_warm_start_sources_are_found_or_refused(tmp_path):
         make_spec(search={"reuse": True})
 
 
+def test_damaged_source_is_named(tmp_path):
+    paths = sweep(tmp_path, "first")
+    paths.trial("t0001").reports.unlink()
+    words = r"search\.warm_start: first: incomplete: t0001/reports\.jsonl has no report"
+    with pytest.raises(UserError, match=words):
+        source_sweeps(make_spec(**warm_start("first")), str(tmp_path))
+
+
 def test_relative_source_folder_is_stored_as_absolute(tmp_path, monkeypatch):
     sweep(tmp_path / "there", "first")
     monkeypatch.chdir(tmp_path)
