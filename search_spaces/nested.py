@@ -28,13 +28,17 @@ def dotted(path: KeyPath) -> str:
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """A deep copy of `base`, updated with `extra` mapping by mapping."""
     merged = copy.deepcopy(dict(base))
-    for key, value in extra.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, Mapping):
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = copy.deepcopy(value)
+    _update(merged, extra)
     return merged
+
+
+def _update(tree: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        old = tree.get(key)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            _update(old, value)
+        else:
+            tree[key] = copy.deepcopy(value)
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Hostile sweep files: each loads or is refused within two seconds of processor time."""
+"""Hostile sweep files: each loads or is refused within a limit of processor time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from tests.fuzz import files
 from tests.search_spaces.examples import SHIPPED
 
-LOAD_SECONDS, USE_SECONDS = 2.0, 4.0
-"""Limits of processor time: of reading the file, and of writing, reading and planning it."""
+LOAD_SECONDS, USE_SECONDS = 3.0, 8.0
+"""Limits of processor time: of reading the file, and of writing, reading and planning it.
+
+On an idle machine the largest files that are accepted take half as long.
+"""
 NUMBERS = [
     *["1e308", "-1e308", "1e-320", "1e160", "9007199254740993", "-9223372036854775809", "1e400"],
     *["18446744073709551616", "0x" + "f" * 2000, "9" * 400, "9" * 5000, "-0.0", "1.0000000000001"],

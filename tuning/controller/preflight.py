@@ -25,7 +25,7 @@ from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
 
 SAMPLES = 64
-_MAX_DRAWS, _MAX_WORK = 1000, 500_000
+_MAX_DRAWS, _MAX_WORK = 1000, 250_000
 """Draws until the search for a configuration that satisfies the constraints ends; draws of all such
 searches, times the steps of each.
 """
@@ -164,6 +164,7 @@ def sample(spec: SweepSpec, count: int) -> list[dict[str, Any]]:
     """
     rng = random.Random(spec.seed)
     size = steps([parse(text) for text in spec.constraints], spec.space, spec.fixed)
+    size = max(size, sum(1 for _ in walk(spec.fixed)))  # each configuration has a copy
     draws = iter(range(max(count, _MAX_WORK // size)))
     given = [*spec.points, *({} for _ in range(count))]
     sampled = [p for point in given if (p := _draw_with(spec, rng, point, draws)) is not None]
