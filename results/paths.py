@@ -196,6 +196,11 @@ class SweepPaths:
         return self.root / "delivered.json"
 
     @property
+    def code(self) -> Path:
+        """Folder of training code that is stored by value: a function of a notebook."""
+        return self.root / "code"
+
+    @property
     def trials(self) -> Path:
         """Folder of the trials."""
         return self.root / "trials"

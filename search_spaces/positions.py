@@ -62,3 +62,12 @@ class Source:
         while path and path not in self.overrides and path not in self.lines:
             path = path[:-1]
         return path
+
+
+@dataclass(frozen=True)
+class Arguments(Source):
+    """The arguments of a Python call in place of a file: messages name the argument."""
+
+    def where(self, path: KeyPath) -> str:
+        """`Sweep(budget)`, or `Sweep()` for a mistake of the whole."""
+        return f"{self.name}({path[0] if path else ''})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 
 from results.paths import SweepPaths
@@ -10,6 +12,8 @@ from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
+
+_BY_VALUE = re.compile(r"-([0-9a-f]{64})\.py$")
 
 
 def read_spec(paths: SweepPaths) -> SweepSpec:
@@ -21,9 +25,24 @@ def read_spec(paths: SweepPaths) -> SweepSpec:
         UserError: neither file is readable; each line begins with the sweep's folder.
     """
     try:
-        return load_sweep(spec_file(paths), frozen=True).spec
+        spec = load_sweep(spec_file(paths), frozen=True).spec
     except UserError as e:
         raise UserError(*(f"{paths.root}/{line}" for line in e.problems)) from e
+    return _with_own_code(paths, spec)
+
+
+def _with_own_code(paths: SweepPaths, spec: SweepSpec) -> SweepSpec:
+    """The spec with the path of code that is stored by value in this folder, which may have moved.
+
+    The name of the file has its digest: whoever trusts `sweep.yaml` trusts this content.
+    """
+    where, _, name = spec.trainable.rpartition(":")
+    own = paths.code / Path(where).name
+    if (stored := _BY_VALUE.search(own.name)) is None or not own.is_file():
+        return spec
+    if hashlib.sha256(read_regular(own)).hexdigest() != stored[1]:
+        raise UserError(f"{own}: does not match its checksum: the file is damaged, or was edited")
+    return spec.model_copy(update={"trainable": f"{own}:{name}"})
 
 
 def spec_file(paths: SweepPaths) -> Path:

@@ -27,7 +27,15 @@ from search_spaces.redaction import also_redact
 from search_spaces.spec.base import FROZEN
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
-__all__ = ["LoadedSweep", "Source", "dump_sweep", "json_schema", "json_schema_text", "load_sweep"]
+__all__ = [
+    "LoadedSweep",
+    "Source",
+    "check_sweep",
+    "dump_sweep",
+    "json_schema",
+    "json_schema_text",
+    "load_sweep",
+]
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,14 @@ class LoadedSweep:
         source: file and line of every key.
         path: path of the file.
         overrides: the `--set` texts, as given.
+        code: a file of training code to keep in the sweep folder; the trainable is in it.
     """
 
     spec: SweepSpec
     source: Source
     path: Path
     overrides: tuple[str, ...]
+    code: Path | None = None
 
 
 def load_sweep(
@@ -70,6 +80,21 @@ def load_sweep(
     except RecursionError:
         raise UserError(f"{path.name}: nested too deeply") from None
     return LoadedSweep(spec, document.source, path, tuple(overrides))
+
+
+def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) -> LoadedSweep:
+    """Validate a sweep that is plain data, as a file of the same content is.
+
+    Args:
+        data: the keys of a sweep file.
+        source: names the places of its values in messages.
+        code: see `LoadedSweep`.
+
+    Raises:
+        UserError: all mistakes at once, one line each.
+    """
+    spec = _validate(Document(data, source), None)
+    return LoadedSweep(spec, source, Path(source.name), (), code)
 
 
 def _validate(document: Document, context: str | None) -> SweepSpec:

@@ -24,11 +24,6 @@ def test_unknown_name_is_no_attribute() -> None:
     assert not hasattr(tuning, "walk")
 
 
-def test_load_applies_overrides(tmp_path: Path) -> None:
-    paths = sweep(tmp_path, run=False)
-    assert tuning.load(paths.spec, ["budget.trials=4"]).spec.budget.trials == 4
-
-
 def test_run_leaves_no_folder_after_a_mistake(tmp_path: Path) -> None:
     paths = sweep(tmp_path, run=False)
     with pytest.raises(UserError, match="unknown hyperparameter"):

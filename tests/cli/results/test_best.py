@@ -13,8 +13,8 @@ from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
 from tuning.cli.results.best import one_per_configuration
-from tuning.cli.results.soup_request import ModelChoice
 from tuning.evaluation.load_model import select_model
+from tuning.evaluation.soup_request import ModelChoice
 
 
 def test_best_prints_the_winner(tune: Tune) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from results.averaging.soup import Soup
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
-    from tuning.cli.results.soup_request import ModelChoice, SoupRequest
 
 _DELIVERY_S = 20.0
 
@@ -105,36 +104,18 @@ def average(
 
     Example: tune average llm --top 5
     """
-    from tuning.cli.results.soup_request import ModelChoice, SoupRequest, method_of
+    from results.records.spec_file import read_spec
+    from tuning.controller.sweep_dir.folder import sweep_argument
+    from tuning.evaluation.average_models import average_models
+    from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
 
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     made = method_of(method, options or [], base)
     choice = ModelChoice(top, trials, last, trial, clients)
     request = SoupRequest(made, weights, base, dtype, max_memory, max_shard_size, force)
-    _average(paths, choice, request, name)
-
-
-def _average(
-    paths: SweepPaths, choice: ModelChoice, request: SoupRequest, name: str | None
-) -> None:
-    from results.averaging.soup import make_soup
-    from results.records.spec_file import read_spec
-    from results.records.trial import read_trial
-    from tuning.cli.results.soup_request import soup_name
-    from tuning.controller.sweep_dir.folder import sweep_argument
-    from tuning.evaluation.load_model import config_of, trainable_of
-    from tuning.evaluation.test_split import make_soup_evaluator
-
     spec = read_spec(paths)
-    trainable = trainable_of(spec, "average")
-    models, label = choice.candidates(paths, spec)
-    config = config_of(spec, trainable, read_trial(paths.trial(models[0].trial_id)))
-    cache = paths.storage.cache
-    recipe = request.recipe(models, spec, trainable, config, cache)
-    name = soup_name(name or f"{request.method.name()}-{label}")
-    evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
-    soup = make_soup(paths, name, models, evaluator, recipe)
-    _print_soup(soup, spec, sweep_argument(paths), paths.soup(name))
+    soup, folder = average_models(paths, spec, choice, request, name)
+    _print_soup(soup, spec, sweep_argument(paths), folder)
     _track(paths, spec)
 
 

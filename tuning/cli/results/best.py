@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -65,6 +65,7 @@ def best(
     Example: tune best llm --confirm 3 --seeds 3
     """
     from results.analysis.selection import select_winner, winner_by_rule
+    from results.analysis.winner import describe_winner
     from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
@@ -85,7 +86,7 @@ def best(
     else:
         choice = select_winner(paths, spec)
     if json_:
-        echo(json.dumps(_as_json(paths, spec, choice), indent=2))
+        echo(json.dumps(describe_winner(paths, spec, choice), indent=2))
     else:
         _print(paths, spec, choice)
 
@@ -178,9 +179,10 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
 
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
+    from results.analysis.winner import describe_winner
     from tuning.controller.sweep_dir.folder import sweep_argument
 
-    found = _as_json(paths, spec, choice)
+    found = describe_winner(paths, spec, choice)
     echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
     for name, value in found["params"].items():
         echo(f"  {name}: {setting(value)}")
@@ -195,43 +197,3 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
 
 def _in_words(values: Mapping[str, float | None]) -> str:
     return "  ".join(f"{name} {number(value)}" for name, value in values.items())
-
-
-def _as_json(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str, Any]:
-    line = choice.line
-    checkpoint = paths.trial(line.record.id).newest_checkpoint()
-    return {
-        "sweep": paths.name,
-        "trial": line.record.id,
-        "metric": spec.metric,
-        "mode": spec.mode,
-        "value": line.value,
-        "values": _values(spec, line),
-        "step": line.step,
-        "why": choice.why,
-        "confirmed": choice.confirmed,
-        "params": line.record.params,
-        "config": line.record.config,
-        "seed": line.record.seed,
-        "checkpoint": str(checkpoint) if checkpoint else None,
-        **({"front": _front(paths, spec)} if spec.select.objectives else {}),
-    }
-
-
-def _values(spec: SweepSpec, line: TrialSummary) -> dict[str, float | None]:
-    """The value of every objective; the metric of the sweep comes first."""
-    from results.analysis.selection import selection_objectives
-
-    others = {name: line.values.get(name) for name in selection_objectives(spec, spec.select)}
-    return {spec.metric: line.value} | {k: v for k, v in others.items() if k != spec.metric}
-
-
-def _front(paths: SweepPaths, spec: SweepSpec) -> list[dict[str, Any]]:
-    """The trials on the Pareto front, ordered by the selection rule."""
-    from results.analysis.selection import rank_candidates, selection_objectives
-
-    names = selection_objectives(spec, spec.select)
-    return [
-        {"trial": line.record.id, "values": {name: line.values[name] for name in names}}
-        for line in rank_candidates(paths, spec, spec.select)
-    ]

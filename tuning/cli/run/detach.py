@@ -1,20 +1,13 @@
-"""Runs a session in the background, in a session of processes of its own: it survives a logout."""
+"""`--detach`: starts a session in the background, and says how to watch and end it."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import typer
 
 from results.paths import SweepPaths
-from results.storage.atomic import open_private
 from tuning.cli.formatting import echo
-
-_POLL_S = 0.1
 
 
 def run_detached(
@@ -35,35 +28,15 @@ def run_detached(
     """
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.folder import sweep_argument
-    from tuning.controller.sweep_dir.lock import current_driver
+    from tuning.watch.background import BackgroundSession
 
     check_cluster_auth(address, insecure)
     paths = prepare()
-    options = [*(["--address", address] if address else []), *["--insecure"] * insecure]
-    process, said = _start(paths, [*options, *["--accept-damage"] * accept_damage])
-    while not (driver := current_driver(paths.lock)) and process.poll() is None:
-        time.sleep(_POLL_S)
+    session = BackgroundSession(paths, address, insecure, accept_damage)
+    if (driver := session.wait_for_driver()) is None:
+        code = session.process.returncode
+        echo(session.output, err=code != 0, nl=False)
+        raise typer.Exit(code)
     name = sweep_argument(paths)
-    if driver is None:
-        echo(_text_from(paths.log, said), err=process.returncode != 0, nl=False)
-        raise typer.Exit(process.returncode)
     echo(f"{driver} runs sweep {paths.name}; its output goes to {paths.log}")
-    echo(f"watch with: tail -f {paths.log}, or tune show {name}; end with: tune pause {name}")
-
-
-def _start(paths: SweepPaths, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the process; returns it, and the size of the log before."""
-    with open(paths.log, "ab", opener=open_private) as log:
-        said = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tuning", "resume", str(paths.root), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process, said
-
-
-def _text_from(file: Path, start: int) -> str:
-    return file.read_bytes()[start:].decode(errors="replace")
+    echo(f"watch with: tune attach {name}; end with: tune pause {name}")

@@ -75,12 +75,20 @@ def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
         UserError: the configuration is not in the space.
     """
     parsed = [parse(text, text, "lr=3e-4") for text in assignments]
-    params = {".".join(p.path).removeprefix("space."): p.value for p in parsed}
-    check_params(read_spec(paths), params)
-    send(paths, "add", params=params)
+    add_params(paths, {".".join(p.path).removeprefix("space."): p.value for p in parsed})
     if owner := current_driver(paths.lock):
         return f"queued: it is the next trial that {owner} starts"
     return f"queued; run it with: tune resume {sweep_argument(paths)}"
+
+
+def add_params(paths: SweepPaths, params: dict[str, Any]) -> None:
+    """Queue a configuration, by dotted names; the searcher proposes the other parameters.
+
+    Raises:
+        UserError: the configuration is not in the space.
+    """
+    check_params(read_spec(paths), params)
+    send(paths, "add", params=params)
 
 
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:

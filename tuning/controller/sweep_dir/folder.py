@@ -71,6 +71,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
         paths = root.sweep(candidate)
         if _make_folder(paths.root):
             named = _with_absolute_paths(loaded.spec).model_copy(update={"name": candidate})
+            named = _with_code(named, paths, loaded.code)
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
             header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
@@ -127,6 +128,16 @@ def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
     named = [_absolute(sweep) for sweep in spec.search.warm_start]
     update["search"] = spec.search.model_copy(update={"warm_start": named})
     return spec.model_copy(update=update)
+
+
+def _with_code(spec: SweepSpec, paths: SweepPaths, code: Path | None) -> SweepSpec:
+    """Copy the file of training code into the folder, if there is one."""
+    if code is None:
+        return spec
+    paths.code.mkdir()
+    write_atomic(paths.code / code.name, code.read_bytes())
+    name = spec.trainable.rpartition(":")[2]
+    return spec.model_copy(update={"trainable": f"{paths.code / code.name}:{name}"})
 
 
 def _absolute(sweep: str) -> str:

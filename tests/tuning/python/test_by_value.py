@@ -1,0 +1,136 @@
+"""Functions and classes that no module has are stored by value in the sweep folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from results.paths import SweepPaths
+from results.records.spec_file import read_spec
+from search_spaces.errors import UserError
+from trainables.digits.trainable import Digits
+from trainables.registry import resolve
+from tuning.python.by_value import name_of, store
+
+NOTEBOOK = """
+import json, sys
+import tuning
+from trainables import Trainable, TrainableConfig
+
+FACTOR = 3
+
+class Config(TrainableConfig):
+    learning_rate: float = 0.1
+    init_seed: int = 0
+
+class Mine(Trainable[Config]):
+    Config = Config
+
+    def train(self, config, worker):
+        for step in range(1, 4):
+            worker.report(step=step, metrics={"loss": FACTOR * config.learning_rate / step})
+
+    def evaluate(self, config, checkpoint, split, cache):
+        return {}
+
+def loop(config):
+    return FACTOR * config["x"]
+
+storage, which = sys.argv[1:]
+from tuning.api import create
+sweep = tuning.Sweep(
+    {"Mine": Mine, "loop": loop}[which], "loss", {"learning_rate": tuning.uniform(0.1, 0.2)},
+    budget=tuning.Budget(trials=2), storage=storage, tracking={"name": "none"},
+)
+print(create(sweep._loaded).root)
+"""
+
+
+def made(tmp_path: Path, which: str) -> SweepPaths:
+    """A sweep that a main script made."""
+    script = tmp_path / "notebook.py"
+    script.write_text(dedent(NOTEBOOK))
+    command = [sys.executable, script, tmp_path / "sweeps", which]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return SweepPaths(Path(done.stdout.strip()))
+
+
+def call(paths: SweepPaths, expression: str) -> object:
+    """Evaluate with the stored `code`, in a process that never saw the script."""
+    name = read_spec(paths).trainable
+    program = f"from trainables.user_code.loader import load\ncode = load({name!r})\n"
+    program += f"import json; print(json.dumps({expression}))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_function_of_a_main_script_runs_elsewhere(tmp_path: Path) -> None:
+    paths = made(tmp_path, "loop")
+    (tmp_path / "notebook.py").unlink()
+    assert call(paths, "code({'x': 2})") == 6
+    assert [p.name for p in paths.code.iterdir()] == [
+        Path(read_spec(paths).trainable.rpartition(":")[0]).name
+    ]
+    assert 'return FACTOR * config["x"]' in next(paths.code.iterdir()).read_text()
+
+
+def test_class_of_a_main_script_is_a_trainable(tmp_path: Path) -> None:
+    paths = made(tmp_path, "Mine")
+    trainable = resolve(read_spec(paths).trainable)
+    assert trainable.Config.problems({"learning_rate": "x"})
+    assert trainable.source()  # its digest is part of a trial's identity
+
+
+def test_folder_may_be_moved(tmp_path: Path) -> None:
+    paths = made(tmp_path, "loop")
+    moved = SweepPaths(Path(shutil.move(paths.root, tmp_path / "elsewhere")))
+    assert read_spec(moved).trainable.startswith(str(moved.code))
+    assert call(moved, "code({'x': 2})") == 6
+
+
+def test_changed_code_is_refused(tmp_path: Path) -> None:
+    paths = made(tmp_path, "loop")
+    script = next(paths.code.iterdir())
+    script.write_text(script.read_text() + "\nprint('changed')\n")
+    with pytest.raises(UserError, match="does not match its checksum"):
+        read_spec(paths)
+
+
+def test_another_python_is_refused(tmp_path: Path) -> None:
+    script = store(lambda_of_two(), tmp_path)
+    here = f"!= {sys.version_info[:2]}"
+    text = script.read_text()
+    assert here in text
+    script.write_text(text.replace(here, "!= (3, 9)"))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert "ImportError: two is stored by value, by Python" in done.stderr
+
+
+def test_code_that_cannot_be_pickled_is_refused(tmp_path: Path) -> None:
+    with open(tmp_path / "open.txt", "w") as file:
+
+        def writes() -> None:
+            file.write("x")
+
+        with pytest.raises(UserError, match=r"writes cannot be stored by value: .*let it open"):
+            store(writes, tmp_path)
+
+
+def test_names_of_modules_are_used_where_there_are_any() -> None:
+    assert name_of(Digits) == "trainables.digits.trainable:Digits"
+
+    assert name_of(lambda_of_two()) is None
+
+
+def lambda_of_two():
+    def two(config):
+        return 2
+
+    return two

@@ -1,0 +1,43 @@
+"""Average models of a sweep, and compare the average with the best of them on the test split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results.averaging.soup import Soup, make_soup
+from results.paths import SweepPaths
+from results.records.trial import read_trial
+from search_spaces.spec.sweep import SweepSpec
+from tuning.evaluation.load_model import config_of, trainable_of
+from tuning.evaluation.soup_request import ModelChoice, SoupRequest, soup_name
+from tuning.evaluation.test_split import make_soup_evaluator
+
+
+def average_models(
+    paths: SweepPaths,
+    spec: SweepSpec,
+    choice: ModelChoice,
+    request: SoupRequest,
+    name: str | None = None,
+) -> tuple[Soup, Path]:
+    """Average the chosen models.
+
+    Args:
+        paths, spec: of the sweep.
+        choice, request: the models, and the settings.
+        name: of the soup; default: from the method and the choice.
+
+    Returns:
+        The soup, and its folder.
+
+    Raises:
+        UserError: too few models, or settings that do not fit them.
+    """
+    trainable = trainable_of(spec, "average")
+    models, label = choice.candidates(paths, spec)
+    config = config_of(spec, trainable, read_trial(paths.trial(models[0].trial_id)))
+    cache = paths.storage.cache
+    recipe = request.recipe(models, spec, trainable, config, cache)
+    name = soup_name(name or f"{request.method.name()}-{label}")
+    evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
+    return make_soup(paths, name, models, evaluator, recipe), paths.soup(name)

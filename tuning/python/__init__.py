@@ -1,0 +1,1 @@
+"""Sweeps from Python: `tuning.Sweep` and what it takes. The counterpart of the command line."""

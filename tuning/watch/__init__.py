@@ -1,0 +1,1 @@
+"""Follows a sweep that another process drives, and starts such processes."""

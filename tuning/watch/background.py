@@ -1,0 +1,73 @@
+"""Runs a session in the background, in a session of processes of its own: it survives a logout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from results.paths import SweepPaths
+from results.storage.atomic import open_private
+from tuning.controller.sweep_dir.lock import current_driver
+
+_POLL_S = 0.1
+
+
+class BackgroundSession:
+    """A `tune resume` of a sweep in a process of its own, whose output goes to `driver.log`.
+
+    Args:
+        paths: of the sweep.
+        address, insecure, accept_damage: see `tuning.api.resume`.
+
+    Attributes:
+        process: the driver's.
+    """
+
+    def __init__(
+        self,
+        paths: SweepPaths,
+        address: str | None = None,
+        insecure: bool = False,
+        accept_damage: bool = False,
+    ) -> None:
+        options = [*(["--address", address] if address else []), *["--insecure"] * insecure]
+        options += ["--accept-damage"] * accept_damage
+        self._paths = paths
+        self.process, self._said = _start(paths, options)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def wait_for_driver(self) -> str | None:
+        """Wait until it drives the sweep; returns the driver in words, None if it ended before."""
+        while not (driver := current_driver(self._paths.lock)) and self.running:
+            time.sleep(_POLL_S)
+        return driver
+
+    @property
+    def output(self) -> str:
+        """What it has printed."""
+        return _text_from(self._paths.log, self._said)
+
+
+def _start(paths: SweepPaths, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the process; returns it, and the size of the log before."""
+    with open(paths.log, "ab", opener=open_private) as log:
+        said = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tuning", "resume", str(paths.root), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return process, said
+
+
+def _text_from(file: Path, start: int) -> str:
+    return file.read_bytes()[start:].decode(errors="replace")
