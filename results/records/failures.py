@@ -58,7 +58,7 @@ class Failure:
 
 _OOM = (
     r"OutOfMemoryError|\bMemoryError\b|out of memory|[Cc]an(no|')t allocate memory|std::bad_alloc"
-    r"|low on memory"
+    r"|low on memory|_STATUS_ALLOC_FAILED"
 )
 _DIED = (
     r"ActorDiedError|ActorUnavailableError|WorkerCrashedError|NodeDiedError|OwnerDiedError"
@@ -119,6 +119,7 @@ def classify(
             The first match wins, before all other rules.
         on_oom: the remedy for exhausted memory.
     """
+    error = _with_assertion(error, log)
     for pattern, remedy in (patterns or {}).items():
         if matches(pattern, f"{error}\n{log}"):
             elsewhere = remedy is Remedy.RETRY_ELSEWHERE
@@ -130,6 +131,13 @@ def classify(
     if re.search(_DIED, error):
         return _died(error, log, on_oom)
     return Failure(error, Remedy.RETRY, Cause.BUG)
+
+
+def _with_assertion(error: str, log: str) -> str:
+    """The error with the assertion that failed on the GPU, which CUDA prints to the log only."""
+    found = re.search(r"Assertion `.*` failed", log)
+    text = "device-side assert triggered"
+    return error.replace(text, f"{text}: {found[0]}") if found else error
 
 
 def _died(error: str, log: str, on_oom: Remedy) -> Failure:

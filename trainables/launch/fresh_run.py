@@ -26,6 +26,7 @@ from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
     checkpoint_snapshot,
+    claim_device,
     describe_failure,
     fit,
     run_config,
@@ -57,7 +58,6 @@ _NOT_RESTORED = (
 def user_loop_worker(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
     import ray.train
-    import torch
     from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
@@ -65,8 +65,8 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     also_redact(job.redact)
     context = ray.train.get_context()
     rank = context.get_world_rank()
+    device = claim_device(config["gpus_per_worker"])
     if rank == 0:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         recorder = ProvenanceRecorder(job.paths, job.attempt, device, context.get_world_size())
         recorder.begin(resolve(job.trainable).source())
     config["broker"].register_worker.remote(
@@ -198,7 +198,8 @@ class FreshRun:
             callbacks=[ForwardReports(job, broker, restored)],
         )
         try:
-            fit(user_loop_worker, {"job": job, "broker": broker}, spec, run)
+            task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
+            fit(user_loop_worker, task, spec, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             add_missing_manifests(job.paths, job.attempt, last)

@@ -17,9 +17,9 @@ from search_spaces.redaction import also_redact
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
-from trainables.launch.ray_train import error_line, this_machine, without_secrets
+from trainables.launch.ray_train import claim_device, error_line, this_machine, without_secrets
 from trainables.launch.run_trial import output_to, run_trial
-from trainables.runtime.gpu_share import limit_compute, limit_memory
+from trainables.runtime.gpu_share import wait_for_device
 from trainables.runtime.memory import LeakDetector
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
@@ -62,14 +62,11 @@ class BrokerChannel:
 def lane_loop(config: dict[str, Any]) -> None:
     """The train loop of every worker of a lane: run trials from the broker until it sends None."""
     import ray.train
-    from ray.train.torch import get_device
     from ray.util.placement_group import get_current_placement_group
 
     task: LaneTask = config["task"]
     start_log_filter()
-    limit_compute(task.gpus_per_worker)
-    device, context = get_device(), ray.train.get_context()
-    limit_memory(task.gpus_per_worker, device)
+    device, context = claim_device(task.gpus_per_worker), ray.train.get_context()
     rank, world_size, number = context.get_world_rank(), context.get_world_size(), 0
     task.broker.register_lane_worker.remote(
         task.lane_id, rank, this_machine(), get_current_placement_group()
@@ -79,10 +76,11 @@ def lane_loop(config: dict[str, Any]) -> None:
     while (job := _take_job(task, number)) is not None:
         channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world_size, context.get_local_rank())
+        fatal = _is_fatal(error, device)
         outcome = RankOutcome(
             None if error is None else error_line(error),
-            fatal=_is_fatal(error),
-            leak=leak_detector.after_trial(failed=error is not None),
+            fatal=fatal,
+            leak=None if fatal else leak_detector.after_trial(failed=error is not None),
         )
         action = _ask(
             task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
@@ -127,16 +125,30 @@ def _run(
     try:
         with output_to(job.paths.log(job.attempt, rank)):
             run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
+            wait_for_device(device)  # an error of its last kernels is this trial's
     except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
         e.__cause__ = e.__context__ = None
         return e.with_traceback(None)
     return None
 
 
-def _is_fatal(error: Exception | None) -> bool:
-    """Out of memory, a device error, after which the device may be in any state, or a SIGTERM."""
-    import torch
+def _is_fatal(error: Exception | None, device: torch.device) -> bool:
+    """Whether no other trial may run here: out of memory, a SIGTERM, or a device that fails.
 
+    After an error of a kernel every later call fails, also where the trial raised another error.
+    A collective of NCCL that a rank has left unfinished blocks its device.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if error is None:
+        return False
+    if dist.get_world_size() > 1 and dist.get_backend() == dist.Backend.NCCL:
+        return True
+    try:
+        wait_for_device(device)
+    except RuntimeError:
+        return True
     fatal = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | Preempted
     return isinstance(error, fatal)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import traceback
 from collections.abc import Callable
@@ -11,16 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from results.records.machines import Machine
 from search_spaces.redaction import redact
-from trainables.runtime.gpu_share import BACKEND, is_shared
+from trainables.runtime.gpu_share import (
+    BACKEND,
+    hide_devices,
+    is_shared,
+    limit_compute,
+    limit_memory,
+)
 from trainables.user_code.frames import user_lines
 
 if TYPE_CHECKING:
+    import torch
     from ray.train import RunConfig
     from ray.train.torch import TorchTrainer
 
 
 _MAX_ERROR_CHARS = 1_000
 """Characters of an error that a trial's record keeps."""
+_OTHERS = re.compile(r" Process \d+ has [\d.]+ \w+ memory in use\.")
+"""What each other process holds of a GPU, in torch's error."""
 NODE_ID = "ray.io/node-id"
 """The label by which Ray knows a machine."""
 
@@ -130,6 +140,18 @@ def checkpoint_snapshot(names: list[str]) -> str:
     return str(state.model_dump_json())
 
 
+def claim_device(gpus_per_worker: float) -> torch.device:
+    """In a worker, before CUDA starts: its device, of which it can use its share only."""
+    from ray.train.torch import get_device
+
+    if not gpus_per_worker:
+        hide_devices()
+    limit_compute(gpus_per_worker)
+    device = get_device()
+    limit_memory(gpus_per_worker, device)
+    return device
+
+
 def this_machine() -> Machine:
     """The machine that this Ray process runs on."""
     import ray
@@ -155,7 +177,7 @@ def error_line(error: BaseException) -> str:
     """An exception's class, the first line of its message, redacted, and the user's lines; the log
     has the rest.
     """
-    lines = str(error).splitlines()
+    lines = _OTHERS.sub("", str(error)).splitlines()
     message = next((line for line in lines if line.strip()), repr(error)).strip()
     line = redact(f"{type(error).__name__}: {message}")
     line = line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"

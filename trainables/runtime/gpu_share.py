@@ -1,7 +1,8 @@
 """Limits a worker to its share of a GPU: with `gpus_per_worker: 0.25` four share a device.
 
 Ray does not enforce the share. So each process limits its allocator and, if NVIDIA's MPS is
-running, the part of the multiprocessors that its kernels use.
+running, the part of the multiprocessors that its kernels use. From a worker with no GPU, Ray does
+not hide the devices: it would train on the first one, beside the trials that hold it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _PIPES, _THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_CONTEXT = 768 * 2**20
+"""Bytes of a device that a process holds beside its tensors: 0.7 GiB with torch 2.11 on an H100."""
 BACKEND = "gloo"
 """For ranks that may share a device: NCCL refuses two ranks of a group on one GPU."""
 
@@ -22,6 +26,11 @@ BACKEND = "gloo"
 def is_shared(gpus_per_worker: float) -> bool:
     """Whether workers share devices."""
     return 0 < gpus_per_worker < 1
+
+
+def hide_devices() -> None:
+    """Let this process see no GPU. Call it before CUDA starts."""
+    os.environ[_VISIBLE] = ""
 
 
 def limit_compute(gpus_per_worker: float) -> None:
@@ -35,11 +44,33 @@ def limit_compute(gpus_per_worker: float) -> None:
 
 
 def limit_memory(gpus_per_worker: float, device: torch.device) -> None:
-    """Limit this process to its share of the device's memory.
+    """Limit this process to its share of the device's memory, less what it holds beside tensors.
 
     If it allocates more, torch raises `OutOfMemoryError`.
     """
     if is_shared(gpus_per_worker) and device.type == "cuda":
         import torch
 
-        torch.cuda.set_per_process_memory_fraction(gpus_per_worker, device)
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(tensors_share(gpus_per_worker, total), device)
+
+
+def tensors_share(gpus_per_worker: float, total: int) -> float:
+    """The part of a device's memory that the tensors of a process may have.
+
+    Args:
+        total: memory of the device, bytes.
+    """
+    return max(gpus_per_worker - _CONTEXT / total, gpus_per_worker / 2)
+
+
+def wait_for_device(device: torch.device) -> None:
+    """Wait for the kernels that this process started.
+
+    Raises:
+        RuntimeError: one of them failed; the process cannot use the device again.
+    """
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -37,9 +38,8 @@ def current_environment(
     """
     import torch
 
-    cuda = device.type == "cuda"
     hardware = {
-        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        **_device_facts(device),
         "processor": _processor(),
         "workers": str(workers),
         "threads": str(torch.get_num_threads()),
@@ -100,6 +100,28 @@ class ProvenanceRecorder:
         if find_spec("pynvml") is not None:
             values["system/gpu_percent"] = float(torch.cuda.utilization(self._device))
         return values
+
+
+def _device_facts(device: torch.device) -> dict[str, str]:
+    import torch
+
+    if device.type != "cuda":
+        return {"device": "cpu"}
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return {
+        "device": torch.cuda.get_device_name(device),
+        "device_memory": f"{memory / 2**30:.1f} GiB",
+        "driver": driver_version(),
+    }
+
+
+def driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """The version of NVIDIA's driver, such as 580.159.04, from its own file in Linux."""
+    try:
+        found = re.search(r"\s(\d+\.[\d.]+)\s", file.read_text())
+    except OSError:
+        found = None
+    return found[1] if found else "unknown"
 
 
 @cache

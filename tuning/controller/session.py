@@ -202,7 +202,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     from tuning.controller.ray_tune.messages import ray_messages_to
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.placement import compute_placement
+    from tuning.controller.resources.placement import compute_placement, unused_gpus
 
     if run.finished or run.interrupted:
         yield None
@@ -222,6 +222,8 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
             )
         placement = compute_placement(run.spec.resources, nodes)
         check_gpu_budget(run.spec.budget, placement)
+        if note := unused_gpus(placement, nodes):
+            run.observers.message(f"GPUs: {note}")
         run.observers.concurrency_known(placement.concurrency)
         yield placement
 

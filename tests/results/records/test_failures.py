@@ -40,6 +40,7 @@ CASES = [
     ("OSError: [Errno 5] Input/output error: 'x'", Remedy.RETRY, INFRASTRUCTURE),
     ("AcceleratorError: uncorrectable ECC error", Remedy.RETRY_ELSEWHERE, INFRASTRUCTURE),
     ("AcceleratorError: device-side assert triggered", Remedy.RETRY_ELSEWHERE, BUG),
+    ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", Remedy.SHRINK, BUG),
 ]
 
 
@@ -62,6 +63,15 @@ def test_classify_reads_the_log_of_a_process_that_died(
 ) -> None:
     failure = classify(DIED, log)
     assert (failure.remedy, failure.cause) == (remedy, cause)
+
+
+def test_classify_names_the_assertion_that_failed_on_a_gpu() -> None:
+    error = "rank 0: AcceleratorError: CUDA error: device-side assert triggered (train.py:7)"
+    line = "Indexing.cu:1583: f: block: [0,0,0], thread: [3,0,0] Assertion `i < n` failed.\n"
+    found = classify(error, log=2 * line)
+    named = "device-side assert triggered: Assertion `i < n` failed (train.py:7)"
+    assert found.error == f"rank 0: AcceleratorError: CUDA error: {named}"
+    assert found.remedy is Remedy.RETRY_ELSEWHERE
 
 
 def test_classify_names_a_hang() -> None:
@@ -98,6 +108,14 @@ class HealthCheckFailed(Exception):
     """The error of Ray Train for a dead worker."""
 
     health_check_failure = MemoryError("1 worker(s) were killed due to the node running low\n…")
+
+
+def test_error_line_leaves_out_what_other_processes_hold_of_a_gpu() -> None:
+    others = "".join(f" Process {n} has 518.00 MiB memory in use." for n in (7, 8))
+    said = f"CUDA out of memory.{others} 3.96 GiB allowed; Of"
+    assert (
+        error_line(RuntimeError(said)) == "RuntimeError: CUDA out of memory. 3.96 GiB allowed; Of"
+    )
 
 
 def test_describe_prefers_the_rank_that_died() -> None:

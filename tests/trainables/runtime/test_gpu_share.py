@@ -1,4 +1,5 @@
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,9 +34,19 @@ def test_limit_memory_applies_to_shared_devices_only(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *given: limits.append(given)
     )
-    device = torch.device("cuda", 1)
+    device, has = torch.device("cuda", 1), SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: has)
     gpu_share.limit_memory(1.0, device)
     gpu_share.limit_memory(0.25, torch.device("cpu"))
     assert limits == []
     gpu_share.limit_memory(0.25, device)
-    assert limits == [(0.25, device)]
+    assert limits == [(gpu_share.tensors_share(0.25, has.total_memory), device)]
+
+
+@pytest.mark.parametrize("gib", [8, 24, 80])
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.25, 0.5])
+def test_share_of_tensors_leaves_space_for_the_rest_of_the_process(share, gib):
+    tensors = gpu_share.tensors_share(share, gib * 2**30) * gib
+    assert share * gib / 2 <= tensors < share * gib
+    if share * gib > 2:
+        assert share * gib - tensors == pytest.approx(0.75)

@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import ResourcesSpec
-from tuning.controller.resources.placement import Node, compute_placement, workers_per_trial
+from tuning.controller.resources.placement import (
+    Node,
+    compute_placement,
+    unused_gpus,
+    workers_per_trial,
+)
 
 
 def place(nodes, **resources):
@@ -22,6 +27,20 @@ def test_auto_gives_each_worker_a_gpu_if_there_are_enough():
     assert place([Node(8, 2)], workers=2).gpus_per_worker == 1
     assert place([Node(8, 1)], workers=2).gpus_per_worker == 0
     assert place([Node(4, 1), Node(4, 1)], workers=2).concurrency == 1
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "share"), [(1, 2, "0.5"), (2, 3, "0.5"), (1, 3, "0.33")]
+)
+def test_gpus_that_auto_leaves_unused_are_named_with_the_settings_to_use_them(gpus, workers, share):
+    nodes = [Node(8, gpus)]
+    said = unused_gpus(place(nodes, workers=workers), nodes)
+    assert said.startswith(f"unused, because a trial has {workers} workers and the cluster {gpus}")
+    assert f"gpus_per_worker: {share} to" in said
+    assert place(nodes, workers=workers, gpus_per_worker=float(share)).concurrency
+    assert unused_gpus(place(nodes, workers=gpus), nodes) is None
+    assert unused_gpus(place(nodes, workers=workers, gpus_per_worker=0), nodes) is None
+    assert unused_gpus(place([Node(8, 0)], workers=workers), [Node(8, 0)]) is None
 
 
 def test_worker_never_spans_machines():

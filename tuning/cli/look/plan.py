@@ -60,15 +60,15 @@ def plan(
 
 def _placement_lines(placement: Placement, nodes: list[Node]) -> Iterator[str]:
     """What a trial needs, and what the cluster has."""
-    from tuning.controller.resources.placement import describe_nodes
+    from tuning.controller.resources.placement import describe_nodes, unused_gpus
 
     yield f"trial      {placement.request_summary}"
     yield f"cluster    {describe_nodes(nodes)}"
     yield f"at once    {placement.concurrency} of {placement.max_trials} that fit"
     if placement.elastic_summary:
         yield f"workers    {placement.elastic_summary}"
-    if placement.gpu_sharing_summary:
-        yield f"GPUs       {placement.gpu_sharing_summary}"
+    if gpus := placement.gpu_sharing_summary or unused_gpus(placement, nodes):
+        yield f"GPUs       {gpus}"
 
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:

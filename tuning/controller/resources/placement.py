@@ -126,6 +126,19 @@ def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placem
     return placement
 
 
+def unused_gpus(placement: Placement, nodes: Sequence[Node]) -> str | None:
+    """In words, that `auto` found too few GPUs for a trial; None if that is not so."""
+    resources, gpus = placement.resources, sum(math.floor(n.gpus) for n in nodes)
+    if placement.gpus_per_worker or not gpus or resources.gpus_per_worker != "auto":
+        return None
+    share = 1 / math.ceil(resources.min_workers / gpus)
+    return (
+        f"unused, because a trial has {resources.min_workers} workers and the cluster "
+        f"{gpus} GPU{'s' * (gpus != 1)}; set resources.gpus_per_worker: {share:.2g} to share them, "
+        f"or resources.workers: {gpus}"
+    )
+
+
 def default_allocation(resources: ResourcesSpec) -> FindAllocation:
     """Allocations without a cluster: always the most workers, and no GPU."""
     most = resources.max_workers
