@@ -93,7 +93,7 @@ class TrialPaths:
 
     @property
     def work(self) -> Path:
-        """Working directory of user code that was written for Ray Train."""
+        """Working directory of programs, and of user code that was written for Ray Train."""
         return self.root / "work"
 
     def ray_train_manifest(self, folder: Path) -> Path:

@@ -11,6 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Collection
+from typing import Any
 
 from search_spaces.limits import limit
 
@@ -58,13 +59,23 @@ def _fault(pattern: str) -> str | None:
 
 def matches(pattern: str, text: str) -> bool:
     """Whether a checked pattern is found in a text; False, and a warning, if that takes long."""
+    return _search(pattern, text) is not None
+
+
+def first_group(pattern: str, text: str) -> str | None:
+    """What the first group of a checked pattern found in a text; None like False of `matches`."""
+    found = _search(pattern, text)
+    return None if found is None else found[1]
+
+
+def _search(pattern: str, text: str) -> Any:
     import regex
 
     if pattern in _slow:
-        return False
+        return None
     try:
-        return regex.search(pattern, text, timeout=SECONDS) is not None
+        return regex.search(pattern, text, timeout=SECONDS)
     except TimeoutError:
         _slow.add(pattern)
         log.warning("the pattern %r takes longer than %g s: it is ignored", pattern, SECONDS)
-        return False
+        return None

@@ -59,8 +59,8 @@ class Trainable(Generic[C]):
     can_pause: ClassVar[bool] = True
     """Whether a checkpoint can be saved at any report, so that a scheduler may pause the trial."""
     can_evaluate: ClassVar[bool] = True
-    """Whether `evaluate` can read the trial's checkpoints, which averaging, exporting, testing and
-    copying weights to another trial need."""
+    """Whether `evaluate` can read the trial's checkpoints, which averaging, exporting and testing
+    need."""
     uses_ray_train: ClassVar[bool] = False
     """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
     `train` is not called, and nothing runs without Ray."""
@@ -110,6 +110,17 @@ class Trainable(Generic[C]):
             return []
         found = checked.validate_workers(workers)
         return [] if found is None else [((found[0],), found[1])]
+
+    def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
+        """All mistakes in a configuration, of which `Config` knows most.
+
+        Args:
+            files: whether trials run on this machine, which must have the files of their data.
+        """
+        problems = self.Config.problems(config)
+        if files and not problems:
+            problems = self.Config.model_validate(dict(config)).missing_files()
+        return problems
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """`metric_names`, where they depend on the configuration."""

@@ -12,6 +12,7 @@ from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import Report, read_reports
+from search_spaces.spec.command import ReportFromSpec
 
 
 class Answer(StrEnum):
@@ -46,6 +47,8 @@ class TrialJob:
         wait_for_room_s: longest wait of a checkpoint on a full disk.
         mirror: object storage for copies of the checkpoints.
         redact: names of environment variables that are secret, in addition to the usual ones.
+        report_from: where a command's reports come from.
+        stop_grace_s: longest time that a command may take to end after SIGTERM.
     """
 
     trial_id: str
@@ -67,6 +70,8 @@ class TrialJob:
     wait_for_room_s: float = 0.0
     mirror: MirrorLocation | None = None
     redact: tuple[str, ...] = ()
+    report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
+    stop_grace_s: float = 10.0
 
     @property
     def key(self) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
+from search_spaces.spec.command import PREFIX
 from trainables.base import Trainable
 from trainables.user_code import loader
+from trainables.user_code.command.command import Command
 from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.user_loop import UserLoop
 
@@ -20,16 +23,25 @@ TRAINABLES: dict[str, str] = {
 
 
 def resolve(name: str) -> Trainable[Any]:
-    """The trainable of a name in a sweep file: registered, or the user's own class or train loop.
+    """The trainable of a sweep: registered, a command, or the user's own class or train loop.
 
     A user's class is imported; a train loop is not, its file is only parsed.
 
     Raises:
         UserError: there is none.
     """
+    if name.startswith(PREFIX):
+        return Command(name)
     found = _user_code(name) if ":" in name else _registered(name)
     found.name = name
     return found
+
+
+def code_folder(name: str) -> Path:
+    """The folder of a user's own code; the working directory if there is none."""
+    if name.startswith(PREFIX):
+        return next((file.parent for file in Command(name).files()), Path.cwd())
+    return loader.find(name).parent if ":" in name else Path.cwd()
 
 
 def _registered(name: str) -> Trainable[Any]:

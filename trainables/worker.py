@@ -113,6 +113,7 @@ class Worker:
         metrics: Mapping[str, float],
         checkpoint: SaveFn | None = None,
         final: bool = False,
+        save_now: bool = False,
     ) -> Answer:
         """Report the mean of the ranks' metrics; save a checkpoint if one is due.
 
@@ -124,6 +125,7 @@ class Worker:
                 report, and when the answer ends the trial. It may return a function that writes
                 a copy of the state, which runs while training goes on.
             final: whether this is the trial's last report.
+            save_now: whether the checkpoint is saved although none is due.
 
         Returns:
             The same answer on every rank. If it is not CONTINUE, the checkpoint of this step is
@@ -137,7 +139,7 @@ class Worker:
         save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
         last = ends or self._schedule.may_pause(report)
-        due = self._schedule.is_due(report) or last
+        due = self._schedule.is_due(report) or last or save_now
         if due:
             self._save(step, save, wait=last)
         answer, leave = self._ask(report)

@@ -39,6 +39,7 @@ def json_schema() -> dict[str, Any]:
     space.clear()
     field = SweepSpec.model_fields["space"]
     space |= {"$ref": "#/$defs/Space", "description": field.description}
+    schema["oneOf"] = [{"required": ["trainable"]}, {"required": ["command"]}]
     schema["$defs"] |= {
         "Domain": {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in KINDS]},
         "Space": _space(),

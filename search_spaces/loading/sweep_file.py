@@ -25,6 +25,7 @@ from search_spaces.nested import KeyPath, dotted, show, walk
 from search_spaces.positions import Problem, Source
 from search_spaces.redaction import also_redact
 from search_spaces.spec.base import FROZEN
+from search_spaces.spec.command import with_absolute_files
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
 __all__ = [
@@ -79,6 +80,9 @@ def load_sweep(
         raise UserError(f"{path.name}: takes more than {SECONDS:g} s to read") from None
     except RecursionError:
         raise UserError(f"{path.name}: nested too deeply") from None
+    if spec.command and not frozen:
+        command = with_absolute_files(spec.command, path.absolute().parent)
+        spec = spec.model_copy(update={"command": command})
     return LoadedSweep(spec, document.source, path, tuple(overrides))
 
 
@@ -132,6 +136,7 @@ def dump_sweep(spec: SweepSpec) -> str:
     yaml.representer.ignore_aliases = lambda _: True
     text = io.StringIO()
     data = spec.model_dump()
+    del data["trainable" if spec.command else "command"]
     yaml.dump(data | {"space": _one_line_domains(data["space"])}, text)
     return text.getvalue()
 

@@ -46,6 +46,10 @@ class FailureSpec(Section):
     hang_timeout: Seconds = Field(
         600.0, description="Longest time without a report or heartbeat of a rank (or '10m')."
     )
+    stop_grace: Seconds = Field(
+        10.0,
+        description="Longest time that a command may take to end after SIGTERM (seconds, or '2m').",
+    )
     start_timeout: Seconds = Field(
         120.0, description="Longest wait for a trial's workers to start (seconds, or '2m')."
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
-from search_spaces.domains.conditional import domains_by_name
+from search_spaces.domains.conditional import domains_by_name, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.fixed import check_fixed
 from search_spaces.domains.grid import as_grids
@@ -22,9 +22,11 @@ from search_spaces.formulas.feasibility import (
 )
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
+from search_spaces.nested import flattened
 from search_spaces.spec.base import EnvText, Section
 from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
+from search_spaces.spec.command import ReportFromSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.objectives import (
     Metrics,
@@ -66,7 +68,9 @@ class SweepSpec(Section):
         description="The sweep's name and the name of its folder.",
     )
     description: str | None = Field(None, description="Purpose of the sweep, in your words.")
-    trainable: str = Field(
+    named: str | None = Field(
+        None,
+        alias="trainable",
         min_length=1,
         description="Training code: a name (causal_lm, digits), script.py:function or "
         "package.module:function.",
@@ -83,6 +87,13 @@ class SweepSpec(Section):
     fixed: dict[str, Any] = Field(
         default_factory=dict, description="Parameters that are not searched, with plain values."
     )
+    command: Annotated[list[str] | None, Field(validate_default=True)] = Field(
+        None,
+        min_length=1,
+        description="In place of trainable, a program with its arguments: [sh, train.sh, --lr, "
+        "'{learning_rate}']; {args}: all parameters as --name value.",
+    )
+    report_from: ReportFromSpec = Field(default_factory=ReportFromSpec)
     constraints: Annotated[list[str], Field(validate_default=True)] = Field(
         default_factory=list,
         description="Formulas that every configuration satisfies: num_layers * width <= 4096.",
@@ -164,6 +175,16 @@ class SweepSpec(Section):
         check_fixed(fixed, info.data.get("space", {}))
         return fixed
 
+    @field_validator("command")
+    @classmethod
+    def _check_command(cls, command: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        if "named" in info.data and (command is None) == (info.data["named"] is None):
+            raise ValueError("either trainable or command is required, and not both")
+        if command and {"space", "fixed"} <= info.data.keys():
+            named = {leaf.name for leaf in parameters(info.data["space"])}
+            check_command(command, named | flattened(info.data["fixed"]).keys())
+        return command
+
     @field_validator("constraints")
     @classmethod
     def _check_constraints(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
@@ -207,6 +228,11 @@ class SweepSpec(Section):
             raise ValueError(problem)
         points = len(feasible_grid_points(constraints, space, fixed))
         return budget.model_copy(update={"trials": min(points, budget.trials or points)})
+
+    @property
+    def trainable(self) -> str:
+        """The name of the training code, from which `trainables.registry.resolve` makes it."""
+        return name_of(self.command) if self.command else self.named or ""
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

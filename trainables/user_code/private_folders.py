@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from results.paths import TrialPaths
@@ -33,15 +34,33 @@ def enter_private_folders(paths: TrialPaths) -> None:
     """
     paths.work.mkdir(parents=True, exist_ok=True)
     os.chdir(paths.work)
+    own, lock = _new_folder()
+    _held.append(lock)
+    os.environ["TMPDIR"] = own
+    tempfile.tempdir = None  # read TMPDIR again
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A temporary folder for the block. If this process is killed, the next caller deletes it."""
+    own, lock = _new_folder()
+    try:
+        yield Path(own)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        os.close(lock)
+
+
+def _new_folder() -> tuple[str, int]:
+    """A new temporary folder, and its lock; those of processes that have ended are deleted."""
     shared = Path(tempfile.gettempdir())
     for folder in _abandoned(shared):
         shutil.rmtree(folder, ignore_errors=True)
     # A short path: libraries create sockets in it, whose paths may have 107 bytes.
     own = tempfile.mkdtemp(prefix=_PREFIX, dir=shared)
-    _held.append(os.open(Path(own, _LOCK), os.O_CREAT | os.O_WRONLY, 0o600))
-    fcntl.flock(_held[-1], fcntl.LOCK_EX)
-    os.environ["TMPDIR"] = own
-    tempfile.tempdir = None  # read TMPDIR again
+    lock = os.open(Path(own, _LOCK), os.O_CREAT | os.O_WRONLY, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return own, lock
 
 
 def _abandoned(shared: Path) -> Iterator[Path]:

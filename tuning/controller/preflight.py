@@ -56,7 +56,7 @@ def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any
             *_code_problems(spec, configs),
         ]
     except UserError as e:  # of the trainable itself
-        where = loaded.source.where(("trainable",))
+        where = loaded.source.where(_code_key(spec))
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
     if found:
         problems = [loaded.source.problem(path, text) for path, text in found]
@@ -93,7 +93,7 @@ def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
         return []
     found: list[tuple[KeyPath, str]] = []
     trainable = resolve(spec.trainable)
-    if not trainable.can_evaluate:
+    if trainable.uses_ray_train:
         problem = f"copies checkpoints, but only a {trainable.kind} itself can read its own"
         advice = "use asha, or write the loop as a class"
         found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))
@@ -120,7 +120,8 @@ def _worker_problems(
 def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
     """Mistakes in the training code, and metrics that it does not report."""
     trainable = resolve(spec.trainable)
-    found: list[tuple[KeyPath, str]] = [(("trainable",), p) for p in trainable.code_problems()]
+    key = _code_key(spec)
+    found: list[tuple[KeyPath, str]] = [(key, p) for p in trainable.code_problems()]
     reported = {m for config in configs for m in trainable.reported_metrics(config)}
     missing = [o.metric for o in spec.objectives if o.metric not in reported]
     for name in missing if reported else ():
@@ -137,14 +138,11 @@ def _config_problems(
     If a range breaks a rule, the message has one value: the bound, as written in the file.
     """
     seen: dict[tuple[KeyPath, str], str] = {}
-    model = resolve(spec.trainable).Config
+    trainable = resolve(spec.trainable)
     for params, config in reversed(list(zip(sampled, configs, strict=True))):
         if len(seen) >= MAX_PROBLEMS:
             break
-        problems = model.problems(config)
-        if files and not problems:
-            problems = model.model_validate(config).missing_files()
-        for path, problem in problems:
+        for path, problem in trainable.config_problems(config, files=files):
             place, leaf = _locate(spec, path or _first_named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
@@ -216,4 +214,9 @@ def _locate(
             return ("space", *leaf.path), leaf.leaf
     if path:
         return ("fixed", *path), dict(fixed_formulas(spec.fixed)).get(name)
-    return ("trainable",), None
+    return _code_key(spec), None
+
+
+def _code_key(spec: SweepSpec) -> KeyPath:
+    """The key that names the training code."""
+    return ("command",) if spec.command else ("trainable",)

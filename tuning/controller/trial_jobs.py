@@ -64,6 +64,8 @@ def make_job(
         # a rank that waits for disk space is silent, and must not count as hanging
         wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
         redact=tuple(spec.redact),
+        report_from=spec.report_from,
+        stop_grace_s=spec.failure.stop_grace,
     )
 
 
@@ -134,7 +136,12 @@ def make_rerun_job(
         attempt=1,
         cache=cache,
     )
-    return replace(job, checkpoint_every=max(1, until), retention=Retention(newest=1))
+    return replace(
+        job,
+        workers=record.attempts[-1].workers,
+        checkpoint_every=max(1, until),
+        retention=Retention(newest=1),
+    )
 
 
 def _retention(spec: SweepSpec) -> Retention:

@@ -54,8 +54,9 @@ class Confirmer:
         """
         if not self._retrainer.can_evaluate:
             raise UserError(
-                f"trainable {self._spec.trainable}: only the loop can read its checkpoints, so its "
-                "weights cannot be evaluated here; leave --reevaluate out to train again"
+                f"trainable {self._spec.trainable}: only the code itself can read its "
+                "checkpoints, so they cannot be evaluated here; leave --reevaluate out to train "
+                "again"
             )
         measured = []
         for line in lines:

@@ -98,7 +98,10 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     sizes = (model.model_validate(spec.nest(s)).checkpoint_bytes for s in sampled)
     each = [num_bytes for num_bytes in sizes if num_bytes is not None]
     if not each:
-        return [*lines, "disk       unknown: the train loop decides what its checkpoints contain"]
+        return [
+            *lines,
+            "disk       unknown: the training code decides what it saves",
+        ]
     kept = max(each) * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(

@@ -74,7 +74,8 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
         attempt=1,
         cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
     )
-    return replace(job, hang_timeout_s=None)  # a debugger may stop it
+    # a debugger may stop it
+    return replace(job, hang_timeout_s=None, workers=spec.resources.max_workers)
 
 
 class _Printer:

@@ -123,7 +123,7 @@ def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
     model = resolve(spec.trainable).Config
     update: dict[str, Any] = {
         "fixed": model.resolve_paths(spec.fixed, Path.cwd()),
-        "trainable": canonical(spec.trainable),
+        "named": spec.named and canonical(spec.named),
     }
     named = [_absolute(sweep) for sweep in spec.search.warm_start]
     update["search"] = spec.search.model_copy(update={"warm_start": named})

@@ -10,8 +10,8 @@ from results.paths import SweepPaths
 from results.tracking import SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
+from trainables.registry import code_folder
 from trainables.runtime.provenance import library_versions
-from trainables.user_code import loader
 from tuning.controller.sweep_dir.folder import read_state
 
 _GIT_S = 10.0
@@ -19,12 +19,11 @@ _GIT_S = 10.0
 
 def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
     """Collect the facts of a sweep; once per session."""
-    source = loader.find(spec.trainable).parent if ":" in spec.trainable else Path.cwd()
     tags = {
         "folder": str(paths.root),
         "trainable": spec.trainable,
         "goal": ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
-        **git_tags(source),
+        **git_tags(code_folder(spec.trainable)),
         **{f"tune.version.{name}": number for name, number in library_versions()},
     }
     if spec.search.warm_start:

@@ -1,0 +1,123 @@
+"""The keys `command` and `report_from`: any program as the training code of a trial."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from search_spaces.errors import suggest
+from search_spaces.patterns import check_patterns
+from search_spaces.spec.base import Section
+
+PREFIX = "command: "
+"""Beginning of the trainable's name of a sweep with a `command`."""
+ARGS = "args"
+PLACES = ("seed", "workers", "nodes", "node_rank", "master_addr", "master_port")
+"""Names that a template may have in addition to the parameters of the trial."""
+
+_NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
+_TEMPLATE = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+
+
+class ReportFromSpec(Section):
+    """Where the reports of a `command` come from, beside the file that $TUNE_REPORTS names."""
+
+    stdout: dict[str, str] = Field(
+        default_factory=dict,
+        description="Metric to a regular expression with one group, searched in each line of the "
+        "output; a report is complete when each has matched.",
+    )
+    jsonl: str | None = Field(
+        None,
+        min_length=1,
+        description="File of the program with a JSON object per report; relative to the trial's "
+        "working directory.",
+    )
+
+    @model_validator(mode="after")
+    def _check_stdout(self) -> Self:
+        if self.stdout:
+            check_patterns(self.stdout.values())
+        for name, pattern in self.stdout.items():
+            if re.compile(pattern).groups != 1:
+                raise ValueError(
+                    f"stdout.{name}: needs one group around the number, like 'loss=(\\S+)', "
+                    f"got '{pattern}'"
+                )
+        return self
+
+
+def template_names(command: Sequence[str]) -> list[str]:
+    """The names in braces, in order; `{{name}}` stands for the text `{name}`."""
+    return [m[2] for part in command for m in _TEMPLATE.finditer(part) if m[2]]
+
+
+def check_command(command: Sequence[str], parameters: Collection[str]) -> None:
+    """Refuse names that are neither parameters nor places, and `{args}` within an argument.
+
+    Raises:
+        ValueError: the first mistake.
+    """
+    if not command[0].strip():
+        raise ValueError("begins with the name of a program, got an empty text")
+    known = {*parameters, *PLACES, ARGS}
+    for name in template_names(command):
+        if name not in known:
+            raise ValueError(
+                f"{{{name}}} is not a parameter{suggest(name, sorted(known))}; "
+                f"for these braces themselves write {{{{{name}}}}}"
+            )
+    if any(f"{{{ARGS}}}" in part and part != f"{{{ARGS}}}" for part in command):
+        raise ValueError("{args} stands alone: it becomes several arguments")
+
+
+def fill(command: Sequence[str], values: Mapping[str, str], args: Sequence[str]) -> list[str]:
+    """The command with its names replaced; `{args}` becomes several arguments.
+
+    Raises:
+        KeyError: a name has no value.
+    """
+    filled: list[str] = []
+    for part in command:
+        if part == f"{{{ARGS}}}":
+            filled += args
+        else:
+            filled.append(_TEMPLATE.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], part))
+    return filled
+
+
+def name_of(command: Sequence[str]) -> str:
+    """The trainable's name of a command, from which `parse_name` gets it back."""
+    return PREFIX + shlex.join(command)
+
+
+def parse_name(name: str) -> list[str]:
+    """The command of a trainable's name."""
+    return shlex.split(name.removeprefix(PREFIX))
+
+
+def with_absolute_files(command: Sequence[str], folder: Path) -> list[str]:
+    """The command with the paths of existing files made absolute: trials run in other folders.
+
+    A path is relative to `folder`, or else to the working directory. The program itself is a
+    path if it has a slash, as in a shell; `--key=path` is found too.
+    """
+    program, *rest = command
+    found = _absolute(program, folder) if "/" in program else program
+    return [found, *(_absolute(part, folder) for part in rest)]
+
+
+def _absolute(part: str, folder: Path) -> str:
+    key, equals, value = part.partition("=") if part.startswith("-") else ("", "", part)
+    for base in (folder, Path.cwd()):
+        try:
+            if value and (path := (base / value).absolute()).is_file():
+                return f"{key}{equals}{path}"
+        except (OSError, ValueError):  # too long, or a zero byte
+            break
+    return part

@@ -1,0 +1,1 @@
+"""Any program in any language as a trainable: `command` of a sweep file."""

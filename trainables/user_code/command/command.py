@@ -1,0 +1,124 @@
+"""A program in any language as a trainable: `command` of a sweep file."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import UserError
+from search_spaces.nested import flattened
+from search_spaces.spec.command import ARGS, parse_name, template_names
+from trainables.base import Trainable
+from trainables.config import Problem
+from trainables.runtime.source import source_digests
+from trainables.user_code.user_loop import UncheckedConfig
+from trainables.worker import Worker
+
+_MAX_SOURCE = 2**24
+"""Bytes; a larger file is data."""
+_MENTION = b"TUNE_PARAM"
+"""In code that reads its parameters from the environment or the JSON file."""
+
+
+class Command(Trainable[UncheckedConfig]):
+    """A program of its own for each attempt; it reports by a file or by its output.
+
+    Its checkpoints are sealed when it says so, and only the program can read them.
+
+    Args:
+        name: as `search_spaces.spec.command.name_of` makes it.
+    """
+
+    Config = UncheckedConfig
+    can_pause = False
+    can_evaluate = False
+    kind = "command"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.command = parse_name(name)
+
+    def train(self, config: UncheckedConfig, worker: Worker) -> None:
+        """Run the program; see the base class."""
+        from trainables.user_code.command.loop import train
+
+        train(self.command, worker)
+
+    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
+        """A program starts its own workers; see the base class."""
+        problem = "a command cannot change its number of workers; give one number"
+        return [((), problem)] if len(workers) > 1 else []
+
+    def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
+        """A program that is not there, and parameters that do not reach it; see the base class."""
+        problem = _program_problem(self.command[0]) if files else None
+        found: list[Problem] = [((), problem)] if problem else []
+        named = set(template_names(self.command))
+        if ARGS in named or self._reads_environment():
+            return found
+        unused = (name for name in flattened(config) if name not in named)
+        return found + [
+            (tuple(name.split(".")), f"reaches the program in no way; {_advice(name)}")
+            for name in unused
+        ]
+
+    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """The program gets the seed by `{seed}` or as its parameter; see the base class."""
+        if "seed" in config:
+            return {**config, "seed": seed}
+        if "seed" not in template_names(self.command):
+            raise UserError(
+                "command: the program takes no seed, so it cannot be trained again under fresh "
+                "ones; add --seed, '{seed}' in a new sweep"
+            )
+        return config
+
+    def source(self) -> Mapping[str, str]:
+        """The files that the command names, and what they import; see the base class."""
+        found: dict[str, str] = {"command": hashlib.sha256(self.name.encode()).hexdigest()}
+        for file in self.files():
+            if file.suffix == ".py":
+                found |= source_digests(file, file.parent)
+            else:
+                found[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return found
+
+    def files(self) -> Iterator[Path]:
+        """The files that the command names, without large ones."""
+        for part in self.command:
+            path = Path(part.partition("=")[2] if part.startswith("-") else part)
+            if os.sep in part and path.is_file() and path.stat().st_size <= _MAX_SOURCE:
+                yield path
+
+    @functools.cache  # noqa: B019 - `resolve` makes few of them
+    def _reads_environment(self) -> bool:
+        """Whether the code mentions the variables of the parameters."""
+        for file in self.files():
+            imported = self.source() if file.suffix == ".py" else {}
+            paths = [file, *(file.parent / name for name in imported)]
+            if any(_MENTION in path.read_bytes() for path in paths if path.is_file()):
+                return True
+        return False
+
+
+def _program_problem(program: str) -> str | None:
+    """Why a program cannot be executed on this machine; None if it can be."""
+    path = Path(program)
+    if shutil.which(program):
+        return None
+    if "/" not in program:
+        near = f"; ./{program} is a file here" if path.is_file() else ""
+        return f"there is no program '{program}' on PATH{near}"
+    if not path.is_file():
+        return f"there is no program {program}"
+    return f"{program} is not executable; chmod +x it, or write [sh, {path.name}]"
+
+
+def _advice(name: str) -> str:
+    variable = f"TUNE_PARAM_{name.replace('.', '_').upper()}"
+    return f"write --{name}, '{{{name}}}', or '{{args}}' for all, or read ${variable}"

@@ -1,0 +1,145 @@
+"""Follows a trial's program: reports and checkpoints, the driver's answers, and its end.
+
+The first rank of each machine runs the program there; the others only hold their resources. The
+ranks exchange what they know many times a second, so that all of them make the same calls.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from results.checkpoints.commit import Checkpoint
+from results.records.reports import Report
+from search_spaces.errors import UserError
+from trainables.job import Answer
+from trainables.runtime.preemption import Preempted
+from trainables.user_code.command.environment import Node, arguments, environment
+from trainables.user_code.command.local_program import Known, LocalProgram, NoProgram
+from trainables.user_code.command.program import CommandError
+from trainables.user_code.private_folders import temporary_folder
+from trainables.worker import Worker
+
+
+def train(command: Sequence[str], worker: Worker) -> None:
+    """Run a command as one trial, on every rank.
+
+    Raises:
+        UserError: the program cannot be started, or reported nothing, or what is no report.
+        CommandError: it failed.
+        Preempted: a process got SIGTERM.
+    """
+    found = worker.resume()
+    node, local_rank = _node(worker)
+    work = worker.job.paths.work
+    work.mkdir(parents=True, exist_ok=True)
+    with temporary_folder() as temporary:
+        local = NoProgram()
+        if local_rank == 0:
+            env = environment(worker.job, node, temporary, found.folder if found else None)
+            argv = arguments(command, worker.job, node)
+            local = LocalProgram(worker, argv, env, temporary, found.step if found else 0)
+        try:
+            _Follower(worker, local, found).run()
+        finally:
+            local.close()
+
+
+class _Follower:
+    """Follows the programs of a trial, on one rank."""
+
+    def __init__(self, worker: Worker, local: NoProgram, found: Checkpoint | None) -> None:
+        self._worker, self._local = worker, local
+        self._last = found.step if found else 0
+        self._reported = found is not None
+
+    def run(self) -> None:
+        """Report what the program reports, until it ends or is to end."""
+        running = True
+        while running:
+            known = exchange(self._worker, self._local.poll())
+            self._check(known)
+            running = any(each.running for each in known)
+            if (report := known[0].report) is not None and not self._report(*report):
+                return
+        if not self._reported:
+            raise UserError(f"the program ended without a report{self._local.advice()}")
+
+    def _check(self, known: Sequence[Known]) -> None:
+        """Raise what any rank knows to have failed."""
+        if any(each.alive for each in known):
+            self._worker.heartbeat()
+        if failures := [each.failure for each in known if each.failure]:
+            raise CommandError(failures[0])
+        if any(each.preempted for each in known):
+            self._end(at_once=True)
+            raise Preempted(f"a process got SIGTERM; left after step {self._last}")
+
+    def _report(self, step: int, metrics: dict[str, float], folder: str | None) -> bool:
+        """Report, and tell the program the answer; False if it is to end, and has ended."""
+        if not metrics:
+            self._save(step, folder)
+            self._local.answer(Answer.CONTINUE)
+            return True
+        self._last, self._reported = step, True
+        save = self._local.take(folder) if folder else None
+        try:
+            answer = self._worker.report(step=step, metrics=metrics, checkpoint=save, save_now=True)
+        except Preempted:
+            self._end(at_once=True)
+            raise
+        self._local.answer(answer)
+        if answer is Answer.CONTINUE:
+            return True
+        self._end(at_once=not self._is_complete(step, metrics))
+        return False
+
+    def _end(self, *, at_once: bool) -> None:
+        """End the program; the last checkpoint that it reports until then is saved."""
+        self._worker.heartbeat()
+        stopped = Known(report=self._local.stop(self._last, at_once=at_once))
+        last = exchange(self._worker, stopped)[0].report
+        if last is not None:
+            self._save(last[0], last[2])
+        self._worker.saver.drain()
+
+    def _save(self, step: int, folder: str | None) -> None:
+        if folder:
+            self._worker.saver.begin(step, self._local.take(folder), self._worker.barrier)
+
+    def _is_complete(self, step: int, metrics: dict[str, float]) -> bool:
+        """Whether the program has reached the scheduler's `max_t`, so that it may end by itself."""
+        job = self._worker.job
+        report = Report(step=step, metrics=metrics, attempt=job.attempt, time=0.0)
+        return job.max_t is not None and job.retention.time(report) >= job.max_t
+
+
+def exchange(worker: Worker, known: Known) -> list[Known]:
+    """What every rank knows, by rank; the same on all of them."""
+    if worker.world_size == 1:
+        return [known]
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * worker.world_size
+    dist.all_gather_object(found, known)
+    return found
+
+
+def _node(worker: Worker) -> tuple[Node, int]:
+    """The machine of this rank in the trial, and the rank's number on that machine."""
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]  # free now
+    if worker.world_size == 1:
+        return Node(0, 1, worker.job.workers, "127.0.0.1", port), 0
+    import torch.distributed as dist
+
+    places: list[Any] = [None] * worker.world_size
+    dist.all_gather_object(places, (socket.gethostname(), port))
+    hosts = list(dict.fromkeys(host for host, _ in places))
+    mine = [rank for rank, (host, _) in enumerate(places) if host == places[worker.rank][0]]
+    # Ray Train and torchrun give their workers the address of rank 0
+    address = os.environ["MASTER_ADDR"] if len(hosts) > 1 else "127.0.0.1"
+    number = hosts.index(places[worker.rank][0])
+    return Node(number, len(hosts), len(mine), address, places[0][1]), mine.index(worker.rank)
