@@ -121,7 +121,7 @@ def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
     assert "takes no seed, so it cannot be trained again under fresh ones; let the loop" in (
         tune.refused("best", "mine", "--confirm", "1")
     )
-    assert "its weights cannot be evaluated here; leave --reevaluate out" in (
+    assert "they cannot be evaluated here; leave --reevaluate out" in (
         tune.refused("best", "mine", "--confirm", "1", "--reevaluate")
     )
 
