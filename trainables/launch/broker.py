@@ -1,8 +1,8 @@
 """The broker: the actor through which the workers of a sweep and its driver talk.
 
 Workers ask for their lane's next trial and wait for the answer to a report. The driver submits
-trials, waits for their events and answers. The class knows nothing of Ray: `start_broker` makes an
-actor of it, and tests use it directly.
+trials, waits for their events and answers. The class knows nothing of Ray: `start_broker` (in
+`ray_train`) makes an actor of it, and tests use it directly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.records.machines import Machine
 from results.records.trial import Report
@@ -30,10 +30,7 @@ from trainables.launch.events import (
 )
 
 if TYPE_CHECKING:
-    from ray.actor import ActorHandle
     from ray.util.placement_group import PlacementGroup
-
-_PING_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -54,12 +51,15 @@ class _LaneState:
 
 @dataclass
 class _AttemptState:
-    """Messages of one attempt, in both directions; when it was submitted, and when it was taken."""
+    """Messages of one attempt, in both directions; when it was submitted, and when it was taken.
+
+    `reported` is its newest report as text: a NaN equals itself there.
+    """
 
     submitted: float = field(default_factory=time.monotonic)
     taken: float | None = None
     events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    reported: Report | None = None
+    reported: str = ""
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
     is_stopped: bool = False
     is_restored: bool = False
@@ -234,8 +234,9 @@ class Broker:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.is_stopped:
             return Answer.STOP
-        if attempt.reported != report:
-            attempt.reported, attempt.answer = report, asyncio.Future()
+        sent = report.model_dump_json()
+        if attempt.reported != sent:
+            attempt.reported, attempt.answer = sent, asyncio.Future()
             attempt.events.put_nowait(Reported(report))
         if attempt.lane is not None:
             await self._mark_working(attempt.lane)
@@ -294,28 +295,3 @@ class Broker:
         """Driver: the attempt's processes have ended; returns the placement group they held."""
         attempt = self._attempts.pop(key, None)
         return None if attempt is None else attempt.placement_group
-
-
-def start_broker() -> ActorHandle[Broker]:
-    """Start the broker actor on the driver's machine, so that it survives the loss of others.
-
-    It holds no CPU and serves any number of waiting callers.
-    """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(Broker).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
-    return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
-
-
-def is_alive(broker: ActorHandle[Broker]) -> bool:
-    """Whether the broker actor answers; its process may have been killed."""
-    import ray
-
-    lanes: Any = broker.lanes_up.remote()
-    try:
-        ray.get(lanes, timeout=_PING_TIMEOUT_S)
-    except ray.exceptions.RayError:
-        return False
-    return True

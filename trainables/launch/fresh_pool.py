@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker, is_alive
+from trainables.launch.broker import Broker
 from trainables.launch.events import Leak
-from trainables.launch.ray_train import WorkerGroupSpec, error_line
+from trainables.launch.ray_train import WorkerGroupSpec, error_line, is_alive
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Broker, is_alive
+from trainables.launch.broker import Broker
 from trainables.launch.events import Leak
 from trainables.launch.lane import Lane
-from trainables.launch.ray_train import WorkerGroupSpec
+from trainables.launch.ray_train import WorkerGroupSpec, is_alive
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

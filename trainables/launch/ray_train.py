@@ -1,4 +1,4 @@
-"""Ray Train's part of a run: the settings of a `TorchTrainer`, and messages of its failures."""
+"""Ray's part of a run: the broker's actor, settings of a `TorchTrainer`, messages of failures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.records.machines import Machine
 from search_spaces.redaction import redact
+from trainables.launch.broker import Broker
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,
@@ -23,10 +24,12 @@ from trainables.user_code.frames import user_lines
 
 if TYPE_CHECKING:
     import torch
+    from ray.actor import ActorHandle
     from ray.train import RunConfig
     from ray.train.torch import TorchTrainer
 
 
+_PING_TIMEOUT_S = 60.0
 _MAX_ERROR_CHARS = 1_000
 """Characters of an error that a trial's record keeps."""
 _OTHERS = re.compile(r" Process \d+ has [\d.]+ \w+ memory in use\.")
@@ -53,6 +56,31 @@ class WorkerGroupSpec:
     start_timeout_s: float
     folder: str
     avoid: tuple[str, ...] = ()
+
+
+def start_broker() -> ActorHandle[Broker]:
+    """Start the broker actor on the driver's machine, so that it survives the loss of others.
+
+    It holds no CPU and serves any number of waiting callers.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Broker).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
+    return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
+
+
+def is_alive(broker: ActorHandle[Broker]) -> bool:
+    """Whether the broker actor answers; its process may have been killed."""
+    import ray
+
+    lanes: Any = broker.lanes_up.remote()
+    try:
+        ray.get(lanes, timeout=_PING_TIMEOUT_S)
+    except ray.exceptions.RayError:
+        return False
+    return True
 
 
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:

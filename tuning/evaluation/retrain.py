@@ -90,10 +90,9 @@ def run_user_loop(
         placement = compute_placement(spec.resources, nodes)
         import ray
 
-        from trainables.launch.broker import start_broker
         from trainables.launch.events import Failed, Reported
         from trainables.launch.fresh_pool import FreshWorkerPool
-        from trainables.launch.ray_train import WorkerGroupSpec
+        from trainables.launch.ray_train import WorkerGroupSpec, start_broker
 
         timeout = spec.failure.start_timeout
         held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker

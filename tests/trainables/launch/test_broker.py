@@ -12,6 +12,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Failed, LaneAction, Leak, RankOutcome, Reported
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
+DIVERGED = '{"step":1,"metrics":{"loss":NaN},"attempt":1,"time":0.0}'
 A, B, C = (make_job(Path(name)) for name in "abc")
 ALPHA, BETA = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
 
@@ -250,3 +251,16 @@ async def test_report_that_is_sent_again_is_one_report(broker):
     assert await lost is Answer.PAUSE
     assert await broker.report(A.key, REPORT) is Answer.PAUSE
     await blocks(broker.next_event(A.key))
+
+
+@async_test
+async def test_diverged_report_that_is_sent_again_is_one_report(broker):
+    await broker.submit("lane", A)
+    lost, again = (
+        asyncio.ensure_future(broker.report(A.key, Report.model_validate_json(DIVERGED)))
+        for _ in range(2)
+    )
+    await broker.next_event(A.key)
+    await blocks(broker.next_event(A.key))
+    await broker.answer(A.key, Answer.PAUSE)
+    assert (await lost, await again) == (Answer.PAUSE, Answer.PAUSE)

@@ -54,8 +54,7 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
 @contextmanager
 def _start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
     """Start the workers of a sweep in the background, and end them after the block."""
-    from trainables.launch.broker import start_broker
-    from trainables.launch.ray_train import WorkerGroupSpec
+    from trainables.launch.ray_train import WorkerGroupSpec, start_broker
     from trainables.launch.worker_pool import Isolation, launch
     from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
 
