@@ -36,7 +36,7 @@ class SweepSummary:
         trials: number of finished or paused trials.
         winner: None if no trial has a value. With several objectives, by the sweep's own rule.
         front: number of trials on the Pareto front, with several objectives.
-        cost: worker-seconds of all attempts.
+        cost: worker-seconds of all attempts; one that has not ended counts to the newest report.
     """
 
     name: str
@@ -94,7 +94,9 @@ def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
 def _read(paths: SweepPaths, name: str) -> SweepSummary:
     spec = read_spec(paths)
     trials = list(read_trials_with_reports(paths))
-    records = [record for record, _ in trials]
+    reports = [report for _, of_trial in trials for report in of_trial]
+    newest = max((r.time for r in reports), default=0.0)
+    records = [_until(record, newest) for record, _ in trials]
     board = [summarize(*trial, spec.metric, spec.mode) for trial in trials]
     good = [e for e in board if e.value is not None and e.record.eligible]
     best, front = next(iter(rank_trials(good, spec.mode)), None), 1
@@ -107,9 +109,18 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
         sum(not r.state.active for r in records),
         best,
         sum(r.worker_seconds for r in records),
-        progress(records, [report for _, reports in trials for report in reports], spec),
+        progress(records, reports, spec),
         front,
     )
+
+
+def _until(record: TrialRecord, newest: float) -> TrialRecord:
+    """The record with the end of an attempt that has none: its driver may have been killed."""
+    ended = [
+        a if a.ended else a.model_copy(update={"ended": max(a.started, newest)})
+        for a in record.attempts
+    ]
+    return record.model_copy(update={"attempts": tuple(ended)})
 
 
 def progress(

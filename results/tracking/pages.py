@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -26,13 +27,10 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
             the first trials of each sweep are compared.
 
     Raises:
-        UserError: the store has no run of a sweep's trials.
+        UserError: the store has no run of a sweep's trials, or is not one of MLflow.
     """
-    client = connect(uri)
-    experiments = [e.experiment_id for e in client.search_experiments()]
     runs: list[Run] = []
-    for key in sweep_keys:
-        found = [r for r in search(client, experiments, key) if TRIAL_TAG in r.data.tags]
+    for key, found in _trial_runs(uri, sweep_keys):
         if not found:
             raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{key}'")
         found.sort(key=lambda run: run.data.tags[TRIAL_TAG])
@@ -40,6 +38,26 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
     experiment_ids = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
     return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={experiment_ids}"
+
+
+def _trial_runs(uri: str, sweep_keys: Sequence[str]) -> Iterator[tuple[str, list[Run]]]:
+    with _answers(uri):
+        client = connect(uri)
+        experiments = [e.experiment_id for e in client.search_experiments()]
+        for key in sweep_keys:
+            yield key, [r for r in search(client, experiments, key) if TRIAL_TAG in r.data.tags]
+
+
+@contextmanager
+def _answers(uri: str) -> Iterator[None]:
+    """Explain the errors of a server that is not there, or is not one of MLflow."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as e:
+        reason = str(e).splitlines()[0]
+        raise UserError(f"MLflow at {redact(uri)}: {reason}; check tracking.uri") from e
 
 
 def curves_url(comparison: str, metric: str) -> str:
@@ -60,8 +78,13 @@ def curves_url(comparison: str, metric: str) -> str:
 
 
 def experiment_url(base: str, uri: str, experiment: str) -> str:
-    """Address of the page of an experiment; the start page when there is none."""
-    found = connect(uri).get_experiment_by_name(experiment)
+    """Address of the page of an experiment; the start page when there is none.
+
+    Raises:
+        UserError: the server does not answer, or not as one of MLflow.
+    """
+    with _answers(uri):
+        found = connect(uri).get_experiment_by_name(experiment)
     page = f"/experiments/{found.experiment_id}/runs" if found else ""
     return f"{base.rstrip('/')}/#{page}"
 

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from results.storage.atomic import append_line, write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.redaction import NAMES
-from tests.cli.conftest import DIGITS, Tune, add_checkpoint
+from tests.cli.conftest import DIGITS, ROOT, Tune, add_checkpoint
 from tuning.controller.preflight import preflight
 
 CANARY = "canary-b2f1c0de"
@@ -63,6 +65,25 @@ def test_secret_that_the_sweep_file_names_is_refused(
 def test_secret_from_the_environment_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SERVER", "http://me:pa55@host")
     assert preflight(load_sweep(DIGITS, ["tracking.uri=${MLFLOW_SERVER}"]))
+
+
+CRASH = """
+import os
+from tuning.cli.app import app, main
+@app.command()
+def crash():
+    raise RuntimeError(f"the key {os.environ['HF_TOKEN']} is of no use")
+main()
+"""
+
+
+def test_traceback_of_a_bug_holds_no_secret() -> None:
+    env = {**os.environ, "HF_TOKEN": "hf_q8Zr41LmXw", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", CRASH, "crash"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("RuntimeError: the key *** is of no use\n")
 
 
 def test_files_and_folders_are_private(tune: Tune) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from types import TracebackType
 from typing import Annotated
 
 import typer
@@ -85,3 +86,16 @@ def main() -> None:
         for problem in e.problems:
             sys.stderr.write(f"{shown(redact(problem))}\n")
         sys.exit(e.exit_code)
+    finally:
+        sys.excepthook = _print_traceback  # typer has set its own
+
+
+def _print_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print the traceback of a bug without secrets: that of a detached session goes to a log."""
+    import traceback
+
+    from search_spaces.redaction import redact
+
+    sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))

@@ -6,11 +6,11 @@ import pytest
 
 from results.analysis.comparison import compare, differences, equal_costs, progress
 from results.paths import SweepPaths
-from results.records.trial import Attempt, Report, TrialRecord
+from results.records.trial import Attempt, Report, TrialRecord, read_reports, read_trial
 from results.report.comparison_page import table, write_comparison
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep
-from tests.tuning.simulate import finish, make_spec, open_run
+from tests.tuning.simulate import finish, make_spec, open_run, train
 
 
 def record(number: int, *attempts: tuple[float, float | None], workers: int = 1) -> TrialRecord:
@@ -72,6 +72,17 @@ def test_compare_reads_each_sweep_and_writes_the_page(
     write_comparison(summaries, tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
     assert "Differences of the sweep files" in page
+
+
+def test_cost_of_a_killed_sweep_does_not_grow(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "killed", make_spec(budget={"trials": 3}))
+    run.paths.spec.write_text(dump_sweep(run.spec))
+    train(run, run.next_trial(), upto=2)
+    first = read_trial(run.paths.trial("t0000"))
+    assert first.attempts[-1].ended is None
+    newest = max(r.time for r in read_reports(run.paths.trial("t0000")))
+    [summary] = compare([run.paths])
+    assert summary.cost == pytest.approx(max(0.0, newest - first.attempts[-1].started), abs=1e-6)
 
 
 def test_compare_refuses_different_objectives(pair: list[SweepPaths]) -> None:

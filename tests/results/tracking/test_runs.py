@@ -5,6 +5,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -27,6 +29,7 @@ from results.tracking import (
 )
 from results.tracking.extras import Extras, read_extras
 from search_spaces.errors import UserError
+from tests.results.tracking.servers import failing_server, no_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -152,6 +155,17 @@ def test_page_addresses_name_the_runs_and_the_metric(storage: Path, sweep: Sweep
     assert experiment_url("http://h", uri_of(storage), "llm").startswith("http://h/#/experiments/")
     with pytest.raises(UserError, match="no runs of sweep 'other'"):
         comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])
+
+
+@pytest.mark.parametrize("server", [failing_server, no_server])
+def test_server_that_is_not_one_of_mlflow_is_named(
+    server: Callable[[], AbstractContextManager[str]],
+) -> None:
+    with server() as uri:
+        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+            comparison_url(uri, uri, ["s/pages"])
+        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+            experiment_url(uri, uri, "llm")
 
 
 def test_ui_command_does_not_contain_the_password() -> None:
