@@ -8,24 +8,12 @@ from results.records.trial import TrialState
 from results.storage.fault_injection import VARIABLE
 from tests.chaos.cluster import ENV
 from tests.ray.conftest import LONGEST_S, Tune, wait_until
+from tests.search_spaces.examples import DIGITS
 from tuning.controller.sweep_dir.lock import current_driver
-
-SWEEP = """
-name: digits
-trainable: digits
-metric: accuracy
-mode: max
-space: {learning_rate: {uniform: [0.001, 0.1]}}
-fixed: {epochs: 3}
-scheduler: {name: none}
-budget: {trials: 2}
-resources: {workers: 1, concurrency: 1}
-tracking: {name: none}
-"""
 
 
 def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) -> None:
-    (tune.cwd / "digits.yaml").write_text(SWEEP)
+    (tune.cwd / "digits.yaml").write_text(DIGITS)
     paths = tune.paths("digits")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ENV, VARIABLE, "trial.json:written:2=ENOSPC")
@@ -44,7 +32,7 @@ def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) ->
 
 
 def test_detached_run_checks_the_file_in_the_foreground(tune: Tune) -> None:
-    (tune.cwd / "digits.yaml").write_text(SWEEP)
+    (tune.cwd / "digits.yaml").write_text(DIGITS)
     err = tune("run", "digits.yaml", "--set", "fixed.epochs=none", "--detach", code=2)
     assert "epochs" in err
     assert not (tune.cwd / "sweeps").exists()

@@ -56,3 +56,16 @@ DOMAINS: list[dict[str, list[Any]]] = [
     {"grid_search": [1, 2, 3]},
 ]
 """Domains of every kind, with the values that are hard to sample or to store."""
+DIGITS = """\
+name: digits
+trainable: digits
+metric: accuracy
+mode: max
+space: {learning_rate: {uniform: [0.001, 0.1]}}
+fixed: {epochs: 3}
+scheduler: {name: none}
+budget: {trials: 2}
+resources: {workers: 1, concurrency: 1}
+tracking: {name: none}
+"""
+"""A short sweep that runs on any machine."""

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.search_spaces.examples import DIGITS
+
 SESSION = """
 import sys, time
 from pathlib import Path
@@ -72,20 +74,9 @@ def test_hangup_stops_a_session_unless_ignored(
     assert (tmp_path / "asked").read_text() == asked
 
 
-SWEEP = """
-name: digits
-trainable: digits
-metric: accuracy
-mode: max
-space: {learning_rate: {loguniform: [1.0e-4, 1.0e-1]}}
-scheduler: {name: none}
-budget: {trials: 1}
-"""
-
-
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signal_before_the_session_starts_stops_it(tmp_path: Path, signum: signal.Signals) -> None:
-    (tmp_path / "digits.yaml").write_text(SWEEP)
+    (tmp_path / "digits.yaml").write_text(DIGITS)
     command = [sys.executable, "-c", RUN, "run", "digits.yaml"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=tmp_path, env=ENV, text=True, **streams) as process:

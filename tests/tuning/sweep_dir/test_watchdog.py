@@ -12,22 +12,13 @@ import pytest
 
 from results.paths import SweepPaths
 from results.storage.fault_injection import VARIABLE
+from tests.search_spaces.examples import DIGITS
 from tests.tuning.sweep_dir.test_lock import HOLD
 from tuning.controller.events import Interrupt
 from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.controller.sweep_dir.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[3]
-SWEEP = """
-name: digits
-trainable: digits
-metric: accuracy
-mode: max
-space: {learning_rate: {uniform: [0.001, 0.1]}}
-scheduler: {name: none}
-budget: {trials: 1}
-tracking: {name: none}
-"""
 
 
 def hang(watchdog: Watchdog) -> None:
@@ -77,7 +68,7 @@ def test_watchdog_releases_the_sweep_of_its_own_process_only(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_signal_ends_a_session_that_hangs_before_its_first_trial(tmp_path: Path) -> None:
-    (tmp_path / "digits.yaml").write_text(SWEEP)
+    (tmp_path / "digits.yaml").write_text(DIGITS)
     paths = SweepPaths(tmp_path / "sweeps" / "digits")
     with subprocess.Popen(
         [sys.executable, "-m", "tuning", "run", "digits.yaml"],
