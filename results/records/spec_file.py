@@ -42,7 +42,7 @@ def _with_own_code(paths: SweepPaths, spec: SweepSpec) -> SweepSpec:
         return spec
     if hashlib.sha256(read_regular(own)).hexdigest() != stored[1]:
         raise UserError(f"{own}: does not match its checksum: the file is damaged, or was edited")
-    return spec.model_copy(update={"trainable": f"{own}:{name}"})
+    return spec.model_copy(update={"named": f"{own}:{name}"})
 
 
 def spec_file(paths: SweepPaths) -> Path:

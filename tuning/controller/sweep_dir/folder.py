@@ -137,7 +137,7 @@ def _with_code(spec: SweepSpec, paths: SweepPaths, code: Path | None) -> SweepSp
     paths.code.mkdir()
     write_atomic(paths.code / code.name, code.read_bytes())
     name = spec.trainable.rpartition(":")[2]
-    return spec.model_copy(update={"trainable": f"{paths.code / code.name}:{name}"})
+    return spec.model_copy(update={"named": f"{paths.code / code.name}:{name}"})
 
 
 def _absolute(sweep: str) -> str:
