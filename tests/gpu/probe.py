@@ -21,6 +21,8 @@ from trainables.runtime.gpu_share import tensors_share
 from trainables.worker import Worker
 
 MIB = 2**20
+PATIENCE_S = 60.0
+"""Seconds for which a trial waits for the others."""
 CROWD = 4
 """Trials that share a device at once."""
 DIGITS, LLM = (Path(__file__).parents[2] / "search_spaces" / f"{n}.yaml" for n in ("digits", "llm"))
@@ -117,7 +119,10 @@ class Probe(Stepping):
 
     def _together(self, when: str, config: Any, trials: int = CROWD) -> None:
         (Path(config.marks) / f"{when}-{os.getpid()}.mark").touch()
+        deadline = time.monotonic() + PATIENCE_S
         while len(list(Path(config.marks).glob(f"{when}-*.mark"))) < trials:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{when}: the other trials did not come")
             threading.Event().wait(0.05)
 
 

@@ -27,7 +27,7 @@ KINDS = (
 FAILED = {
     "out_of_memory": "OutOfMemoryError: CUDA out of memory",
     "out_of_range": "device-side assert triggered: Assertion `",
-    "hides_an_error": "device-side assert triggered: Assertion `",
+    "hides_an_error": "ValueError: something else",
     "leaves_an_error": "device-side assert triggered: Assertion `",
 }
 
@@ -61,6 +61,7 @@ def test_only_faulty_trials_fail_each_with_its_reason_in_one_line(tune: Tune) ->
         record = trial(tune, kind)
         assert reason in record.reason, record.reason
         assert "\n" not in record.reason
+        assert kind == "leaves_an_error" or "probe.py:" in record.reason
         shown = tune("show", "faults", record.id)
         assert reason in shown
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 _PIPES, _THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_CONTEXT = 768 * 2**20
-"""Bytes of a device that a process holds beside its tensors: 0.7 GiB with torch 2.11 on an H100."""
+_CONTEXT = 1.3 * 2**30
+"""Bytes of a device that a process holds beside its tensors: CUDA's context and libraries 0.7 GiB,
+a communicator of NCCL 0.5 GiB (torch 2.11, H100)."""
 BACKEND = "gloo"
 """For ranks that may share a device: NCCL refuses two ranks of a group on one GPU."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -61,4 +61,5 @@ def isolated_rng(seed: int, rank: int, device: torch.device) -> Iterator[None]:
         try:
             yield
         finally:
-            set_rng_state(before, device)
+            with suppress(RuntimeError):  # a device that failed must not replace the trial's error
+                set_rng_state(before, device)
