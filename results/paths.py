@@ -65,6 +65,12 @@ class TrialPaths:
         """What one rank of one attempt printed."""
         return self.attempt(attempt) / f"rank_{rank}.log"
 
+    def rank_logs(self) -> list[tuple[int, Path]]:
+        """Rank and log of each worker of the newest attempt, by rank."""
+        newest = max(self.logs.glob("attempt_*/"), key=lambda folder: folder.name, default=None)
+        logs = newest.glob("rank_*.log") if newest else ()
+        return sorted((int(log.stem.removeprefix("rank_")), log) for log in logs)
+
     def environment(self, attempt: int) -> Path:
         """Code, data, versions and hardware of one attempt."""
         return self.attempt(attempt) / "environment.json"

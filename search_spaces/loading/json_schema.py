@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from search_spaces.domains.domain import KINDS, LISTS, arguments, optional_arguments
@@ -46,11 +45,6 @@ def json_schema() -> dict[str, Any]:
         **{kind: _domain(kind) for kind in KINDS},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def json_schema_text() -> str:
-    """The content of the shipped `sweep.schema.json`."""
-    return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def _space() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from search_spaces.domains.domain import is_domain_form
 from search_spaces.errors import UserError
 from search_spaces.limits import SECONDS, TooSlowError, wide_limits
 from search_spaces.loading.explain import explain
-from search_spaces.loading.json_schema import json_schema, json_schema_text
+from search_spaces.loading.json_schema import json_schema
 from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file
 from search_spaces.nested import KeyPath, dotted, show, walk
@@ -34,7 +34,6 @@ __all__ = [
     "check_sweep",
     "dump_sweep",
     "json_schema",
-    "json_schema_text",
     "load_sweep",
 ]
 

@@ -35,8 +35,8 @@ def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
 
 def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
-        "run resume add stop pause plan trial ls show best ui report compare reproduce sync fetch "
-        "average export generate predict schema"
+        "run resume add stop pause describe plan trial ls show attach logs best ui report "
+        "compare reproduce sync fetch average export generate predict schema"
     )
     assert list(COMMANDS) == named.split()
     output = tune("--help").out
@@ -95,11 +95,15 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
         ("tune best --js", {"--json"}),
         ("tune average mine --method g", {"greedy"}),
         ("tune show m", {"mine", "mine-2"}),
+        ("tune show mine t0000", {"t0000"}),
+        ("tune resume mine --set budget.tr", {"budget.trials="}),
+        ("tune resume mine --set space.o", {"space.opt.k="}),
+        ("tune describe di", {"digits"}),
     ],
 )
 def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
     for name in ("mine", "mine", "other"):
-        tune.sweep(name, done=False)
+        tune.sweep(name, done=name == "mine" and "t0000" in words)
     index = str(len(words.split()) - 1)
     env = {"_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": index}
     done = run_program(sys.executable, "-m", "tuning", **env)
@@ -110,3 +114,15 @@ def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
 def test_completion_scripts(shell: str) -> None:
     done = run_program(sys.executable, "-m", "tuning", _TUNE_COMPLETE=f"source_{shell}")
     assert f"_TUNE_COMPLETE=complete_{shell}" in done.stdout, done.stderr
+
+
+def test_log_level_and_verbose(tune: Tune) -> None:
+    paths = tune.sweep("mine")
+    command = sys.executable, "-m", "tuning"
+    verbose = run_program(*command, "--verbose", "resume", paths.root)
+    assert " INFO tuning.controller.events: sweep mine in " in verbose.stderr
+    silent = run_program(*command, "resume", paths.root)
+    assert "INFO" not in silent.stderr
+    wrong = run_program(*command, "ls", LOG_LEVEL="loud")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("LOG_LEVEL LOUD: no such level (valid: ")

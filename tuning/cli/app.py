@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
 
 COMMANDS = {
@@ -19,10 +20,13 @@ COMMANDS = {
     "add": "tuning.cli.run.control",
     "stop": "tuning.cli.run.control",
     "pause": "tuning.cli.run.control",
+    "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
     "trial": "tuning.cli.look.trial",
     "ls": "tuning.cli.look.ls",
     "show": "tuning.cli.look.show",
+    "attach": "tuning.cli.look.attach",
+    "logs": "tuning.cli.look.logs",
     "best": "tuning.cli.results.best",
     "ui": "tuning.cli.look.ui",
     "report": "tuning.cli.results.report",
@@ -34,7 +38,7 @@ COMMANDS = {
     "export": "tuning.cli.results.export",
     "generate": "tuning.cli.results.generate",
     "predict": "tuning.cli.results.predict",
-    "schema": "tuning.cli.look.plan",
+    "schema": "tuning.cli.look.describe",
 }
 """The module of each command: it has a function of that name. `tune --help` keeps this order."""
 
@@ -65,8 +69,31 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log to stderr; LOG_LEVEL=DEBUG logs more.")
+    ] = False,
 ) -> None:
-    pass
+    level = os.environ.get("LOG_LEVEL") or ("INFO" if verbose else None)
+    if level is not None:
+        _log_to_stderr(level.upper())
+
+
+def _log_to_stderr(level: str) -> None:
+    """Let this project's loggers write from a level on, those of libraries from WARNING on."""
+    levels = logging.getLevelNamesMapping()
+    if level not in levels:
+        raise UserError(f"LOG_LEVEL {level}: no such level{suggest(level, levels)}")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger().handlers[0].addFilter(_without_secrets)
+    for name in ("search_spaces", "results", "trainables", "tuning"):
+        logging.getLogger(name).setLevel(level)
+
+
+def _without_secrets(record: logging.LogRecord) -> bool:
+    from search_spaces.redaction import redact
+
+    record.msg, record.args = shown(redact(record.getMessage())), None
+    return True
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,32 @@ def sweep_names() -> list[str]:
     return [paths.name for paths in resolve_storage(None).sweeps()]
 
 
+def trial_ids(ctx: typer.Context) -> list[str]:
+    """Ids for the shell's completion: the trials of the sweep that the command line names."""
+    from tuning.controller.sweep_dir.folder import find_sweep
+
+    return find_sweep(ctx.params.get("sweep", ""), ctx.params.get("storage")).trial_ids()
+
+
+def set_keys() -> list[str]:
+    """Keys for the shell's completion of `--set`: of the schema, and of the sweep or its file.
+
+    The words come from the shell: an option without its value keeps click from parsing them.
+    """
+    from search_spaces.errors import UserError
+    from search_spaces.loading.keys import known_keys
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.sweep_dir.folder import find_sweep
+
+    words = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    given = next((w for w in words.split()[2:] if not w.startswith("-")), "")
+    spec = None
+    with suppress(UserError):
+        file = Path(given) if Path(given).is_file() else find_sweep(given, None).spec
+        spec = load_sweep(file, frozen=True).spec
+    return [f"{key}=" for key in known_keys(spec)]
+
+
 Sweep = Annotated[
     str,
     typer.Argument(
@@ -36,6 +64,7 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Override a key of the file, e.g. --set budget.trials=4. May be repeated.",
+        autocompletion=set_keys,
     ),
 ]
 StorageDir = Annotated[
@@ -68,7 +97,16 @@ Detach = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Trial = Annotated[
-    str | None, typer.Option("--trial", help="Use the model of this trial; default: the winner.")
+    str | None,
+    typer.Option(
+        "--trial",
+        help="Use the model of this trial; default: the winner.",
+        autocompletion=trial_ids,
+    ),
+]
+TrialArgument = Annotated[
+    str | None,
+    typer.Argument(help="A trial's id, e.g. t0003.", autocompletion=trial_ids),
 ]
 Soup = Annotated[str | None, typer.Option("--soup", help="Use this average (soup), by its name.")]
 Trust = Annotated[

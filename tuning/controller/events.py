@@ -87,6 +87,7 @@ class Observers(SweepEvents):
 
     def message(self, text: str) -> None:
         """See `SweepEvents`."""
+        log.info("%s", text)
         for observer in self._observers:
             observer.message(text)
 
@@ -97,16 +98,19 @@ class Observers(SweepEvents):
 
     def trial_started(self, record: TrialRecord) -> None:
         """See `SweepEvents`."""
+        log.info("%s: attempt %d starts", record.id, len(record.attempts))
         for observer in self._observers:
             observer.trial_started(record)
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """See `SweepEvents`."""
+        log.debug("%s: step %d %s", record.id, report.step, report.metrics)
         for observer in self._observers:
             observer.trial_reported(record, report)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """See `SweepEvents`."""
+        log.info("%s: %s %s", record.id, record.state, record.reason)
         for observer in self._observers:
             observer.trial_ended(record)
 

@@ -32,10 +32,10 @@ def test_ls(tune: Tune) -> None:
     with acquire_lock(paths.lock):
         output = tune("ls", code=3)
     assert output.lines[:5] == [
-        ["sweep", "state", "trials", "best", "metric", "trainable"],
-        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits"],
-        ["mine", "running", "0/6", newest[1], "min", "loss", "digits"],
-        ["new", "interrupted", "0/6", "-", "min", "loss", "digits"],
+        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"],
+        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", "0.00", "CPU"],
         ["zapped", "damaged"],
     ]
     assert output.err.startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
@@ -80,7 +80,7 @@ def test_failed_trial_is_never_the_best(tune: Tune) -> None:
 def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
     paths = make_sweep(tune.cwd / "sweeps", trials=1000, reports=20)
     row = ["large", "done", "1000/1000", "0.999", "max", "accuracy", "digits"]
-    assert tune("ls").lines[1] == row
+    assert tune("ls").lines[1][: len(row)] == row
     found = tune.best("large")
     assert (found["trial"], found["value"], found["step"]) == ("t0999", 0.999, 20)
     assert found["checkpoint"] == str(paths.trial("t0999").checkpoint(20))

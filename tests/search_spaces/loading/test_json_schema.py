@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from search_spaces.domains.domain import KINDS
-from search_spaces.loading.sweep_file import json_schema, json_schema_text
+from search_spaces.loading.sweep_file import json_schema
 from tests.search_spaces.examples import BAD_FOLDER, SHIPPED
 
 IDS = [path.name for path in SHIPPED]
@@ -24,11 +24,6 @@ def errors_of(text: str) -> list[Any]:
 def test_json_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     assert json_schema()["$defs"].keys() >= set(KINDS)
-
-
-def test_shipped_schema_is_up_to_date() -> None:
-    shipped = SHIPPED[0].with_name("sweep.schema.json").read_text(encoding="utf-8")
-    assert shipped == json_schema_text(), "write it again: tune schema"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=IDS)

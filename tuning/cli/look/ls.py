@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tuning.cli.options import StorageDir
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
+    from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
 
@@ -34,7 +36,7 @@ def ls(storage: StorageDir = None) -> None:
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), []
-    for name in ("sweep", "state", "trials", "best", "metric", "trainable"):
+    for name in ("sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"):
         table.add_column(name, overflow="fold")
     for paths in root.sweeps():
         try:
@@ -87,7 +89,25 @@ def _sweep_row(found: Integrity) -> list[str]:
         ", ".join(map(number, values)),
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         spec.trainable,
+        _started(paths),
+        _hours(e.record for e in board),
     ]
+
+
+def _started(paths: SweepPaths) -> str:
+    """The date of the first session."""
+    from tuning.controller.sweep_dir.folder import read_state
+
+    began = read_state(paths).started
+    return time.strftime("%Y-%m-%d", time.localtime(began[0])) if began else "-"
+
+
+def _hours(records: Iterable[TrialRecord]) -> str:
+    """The CPU-hours and GPU-hours of all attempts, in short."""
+    from tuning.controller.resources.budget import Cost, attempt_cost
+
+    cost = sum((attempt_cost(a) for record in records for a in record.attempts), Cost())
+    return f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:

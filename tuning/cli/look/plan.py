@@ -1,4 +1,4 @@
-"""`tune plan` checks a sweep file and estimates its cost; `tune schema` prints the JSON Schema."""
+"""`tune plan` checks a sweep file and estimates its cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.formatting import duration, echo, make_console, number, print_lines, size
+from tuning.cli.formatting import duration, make_console, number, print_lines, size
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
@@ -143,13 +143,3 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
     return f"forecast   about {duration(left.seconds)} and {left.cost} (from {trials})"
-
-
-def schema() -> None:
-    """Print the JSON Schema of sweep files, for editors.
-
-    Example: tune schema > sweep.schema.json
-    """
-    from search_spaces.loading.sweep_file import json_schema_text
-
-    echo(json_schema_text(), nl=False)

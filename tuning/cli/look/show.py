@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import duration, make_console, number, print_lines
 from tuning.cli.look.ls import no_garbage_collection, sweep_state
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.options import StorageDir, Sweep, TrialArgument
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
@@ -24,31 +25,59 @@ if TYPE_CHECKING:
     from results.records.trial import Attempt, Report, TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
+_WATCH_S = 2.0
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def show(
     sweep: Sweep,
-    trial: Annotated[str | None, typer.Argument(help="A trial's id, e.g. t0003.")] = None,
+    trial: TrialArgument = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every two seconds, while it runs.")
+    ] = False,
     storage: StorageDir = None,
 ) -> None:
     """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
 
     Example: tune show llm t0003
     """
-    from results.records.integrity import check_records
-    from results.records.spec_file import read_spec
     from tuning.controller.sweep_dir.folder import find_sweep
 
     paths, console = find_sweep(sweep, storage), make_console()
+    if watch:
+        _watch(paths, trial, console)
+    if print_damage(_show(paths, trial, console)):
+        raise typer.Exit(DamagedRecordsError.exit_code)
+
+
+def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:
+    from results.records.integrity import check_records
+    from results.records.spec_file import read_spec
+
     with no_garbage_collection():
         found, spec = check_records(paths, keep=trial is None), read_spec(paths)
         if trial is None:
             _show_sweep(found, spec, console)
         else:
             _show_trial(paths, spec, trial, console)
-    if print_damage(found):
-        raise typer.Exit(DamagedRecordsError.exit_code)
+    return found
+
+
+def _watch(paths: SweepPaths, trial: str | None, console: Any) -> None:
+    """Draw the page again and again, until no driver runs the sweep; Ctrl-C ends it too."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from tuning.controller.sweep_dir.lock import current_driver
+
+    page = make_console()  # one of its own: `Live` writes to the other
+    with suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal) as live:
+        while current_driver(paths.lock):
+            with page.capture() as drawn:
+                _show(paths, trial, page)
+            if console.is_terminal:
+                live.update(Text.from_ansi(drawn.get()), refresh=True)
+            time.sleep(_WATCH_S)
 
 
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:

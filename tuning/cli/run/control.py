@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuning.cli.formatting import echo
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.options import StorageDir, Sweep, trial_ids
 
 
 def add(
@@ -35,7 +35,10 @@ def stop(
     sweep: Sweep,
     trial: Annotated[
         str | None,
-        typer.Argument(help="A trial's id, e.g. t0003; default: stop the whole sweep."),
+        typer.Argument(
+            help="A trial's id, e.g. t0003; default: stop the whole sweep.",
+            autocompletion=trial_ids,
+        ),
     ] = None,
     storage: StorageDir = None,
 ) -> None:

@@ -1,0 +1,80 @@
+"""`tune describe`: the hyperparameters of a trainable; `tune schema`: those of sweep files."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.formatting import echo, make_console, print_lines, setting
+from tuning.cli.options import Json
+
+if TYPE_CHECKING:
+    from trainables.base import Trainable
+
+
+def _names() -> list[str]:
+    from trainables.registry import TRAINABLES
+
+    return list(TRAINABLES)
+
+
+def describe(
+    trainable: Annotated[
+        str, typer.Argument(help="A name, or script.py:function.", autocompletion=_names)
+    ],
+    json_: Json = False,
+) -> None:
+    """Describe a trainable: every hyperparameter with its rule, default, unit and meaning.
+
+    Example: tune describe causal_lm
+    """
+    from rich.table import Table
+
+    from trainables.registry import resolve
+    from tuning.controller.hyperparameters import hyperparameters
+
+    found = resolve(trainable)
+    rows = hyperparameters(found)
+    if json_:
+        echo(json.dumps({"trainable": trainable, "hyperparameters": rows}, indent=2))
+        return
+    console = make_console()
+    print_lines(console, *_facts(found))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("name", "default", "must be", "meaning"):
+        table.add_column(name, overflow="fold", ratio=None if name == "name" else 1)
+    for row in rows:
+        default = "required" if row["required"] else setting(row["default"])
+        table.add_row(row["name"], default, row["rule"], row["meaning"])
+    if rows:
+        console.print(table)
+    else:
+        print_lines(console, "its hyperparameters are not declared: any name is accepted")
+
+
+def _facts(trainable: Trainable[Any]) -> list[str]:
+    about = inspect.getdoc(type(trainable)) or ""
+    reports = ", ".join(trainable.metric_names) or "not declared"
+    can = {
+        "pause at a rung": trainable.can_pause,
+        "evaluate checkpoints": trainable.can_evaluate,
+        "change its number of workers": trainable.elastic,
+    }
+    able = ", ".join(name for name, yes in can.items() if yes) or "-"
+    lines = [about.partition("\n")[0], f"reports  {reports}", f"clock    {trainable.clock}"]
+    return [*lines, f"can      {able}", ""]
+
+
+def schema() -> None:
+    """Print the JSON Schema of sweep files, for editors.
+
+    It knows the hyperparameters of every registered trainable.
+
+    Example: tune schema > sweep.schema.json
+    """
+    from tuning.controller.hyperparameters import sweep_schema
+
+    echo(json.dumps(sweep_schema(), indent=2))

@@ -1,0 +1,52 @@
+"""`tune logs`: what the trials of a sweep print."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuning.cli.formatting import echo
+from tuning.cli.options import StorageDir, Sweep, TrialArgument
+
+if TYPE_CHECKING:
+    from tuning.watch.logs import LogTail
+
+
+def logs(
+    sweep: Sweep,
+    trial: TrialArgument = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print what comes, while the sweep runs.")
+    ] = False,
+    rank: Annotated[
+        int | None, typer.Option(min=0, help="Only this rank; default: all ranks.")
+    ] = None,
+    storage: StorageDir = None,
+) -> None:
+    """Print what trials print, of their newest attempts; each line with trial and rank.
+
+    Example: tune logs llm t0003 --follow
+    """
+    from tuning.controller.sweep_dir.folder import find_sweep, find_trial
+    from tuning.controller.sweep_dir.lock import current_driver
+    from tuning.watch.follow import POLL_S
+    from tuning.watch.logs import LogTail
+
+    paths = find_sweep(sweep, storage)
+    if trial is not None:
+        find_trial(paths, trial)
+    tail = LogTail(paths, trial, rank)
+    try:
+        while follow and current_driver(paths.lock):
+            _print(tail)
+            time.sleep(POLL_S)
+        _print(tail, rest=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _print(tail: LogTail, *, rest: bool = False) -> None:
+    for name, line in tail.lines(rest=rest):
+        echo(f"{name} | {line}")
