@@ -79,10 +79,8 @@ def load_sweep(
         raise UserError(f"{path.name}: takes more than {SECONDS:g} s to read") from None
     except RecursionError:
         raise UserError(f"{path.name}: nested too deeply") from None
-    if spec.command and not frozen:
-        command = with_absolute_files(spec.command, path.absolute().parent)
-        spec = spec.model_copy(update={"command": command})
-    return LoadedSweep(spec, document.source, path, tuple(overrides))
+    found = spec if frozen else _with_absolute_files(spec, path.absolute().parent)
+    return LoadedSweep(found, document.source, path, tuple(overrides))
 
 
 def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) -> LoadedSweep:
@@ -96,8 +94,14 @@ def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) 
     Raises:
         UserError: all mistakes at once, one line each.
     """
-    spec = _validate(Document(data, source), None)
+    spec = _with_absolute_files(_validate(Document(data, source), None), Path.cwd())
     return LoadedSweep(spec, source, Path(source.name), (), code)
+
+
+def _with_absolute_files(spec: SweepSpec, folder: Path) -> SweepSpec:
+    if spec.command is None:
+        return spec
+    return spec.model_copy(update={"command": with_absolute_files(spec.command, folder)})
 
 
 def _validate(document: Document, context: str | None) -> SweepSpec:

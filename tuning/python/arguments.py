@@ -50,16 +50,17 @@ def check_arguments(trainable: Any, keys: Mapping[str, Any], folder: Path) -> Lo
     """The sweep that the arguments of `Sweep` describe.
 
     Args:
-        trainable: a name, a function or a class.
+        trainable: a name, a function or a class; None with a `command` among the keys.
         keys: the other keys of a sweep file; None stands for a key that is not given.
         folder: for a file of code that exists in no module.
 
     Raises:
         UserError: all mistakes at once, one line each, with the argument's name.
     """
-    name = trainable if isinstance(trainable, str) else name_of(trainable)
-    code = None if name is not None else store(trainable, folder)
-    given = {"name": getattr(trainable, "__name__", trainable)}
+    named = trainable is None or isinstance(trainable, str)
+    name = trainable if named else name_of(trainable)
+    code = None if named or name is not None else store(trainable, folder)
+    given = {"name": getattr(trainable, "__name__", trainable or "command")}
     given |= {key: _plain(value) for key, value in keys.items() if value is not None}
     given["trainable"] = name if code is None else f"{code}:{trainable.__name__}"
     return check_sweep(given, Arguments("Sweep"), code)

@@ -48,7 +48,7 @@ class Sweep:
 
     Args:
         trainable: a name as in a sweep file, or a function or class. A function of a notebook or of
-            the main script is stored by value in the folder's `code/`.
+            the main script is stored by value in the folder's `code/`. None with a `command`.
         metric: reported metric to optimise, or a list of several.
         space: searched parameters, each with a domain.
         mode: `min` or `max`, or one for each metric.
@@ -64,7 +64,7 @@ class Sweep:
 
     def __init__(
         self,
-        trainable: str | Callable[..., Any] | type,
+        trainable: str | Callable[..., Any] | type | None,
         metric: str | Sequence[str],
         space: Mapping[str, Any],
         *,

@@ -28,8 +28,9 @@ def digits(**changes: Any) -> tuning.Sweep:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_arguments_make_the_spec_of_a_file(file: Path) -> None:
-    keys = read_file(file).data
+def test_arguments_make_the_spec_of_a_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)  # of the files that a command names
+    keys = {"trainable": None, **read_file(file).data}
     assert tuning.Sweep(**keys).spec == load_sweep(file).spec == tuning.load_yaml(file).spec
 
 
