@@ -75,6 +75,8 @@ KINDS = [
     "randn",
     "qrandn",
 ]
+_MOSTLY_FEW = [20] * 8 + [950, 3000]
+"""Numbers of parameters: files at a limit take seconds, and thousands of them hours."""
 Mutation = Callable[[str, random.Random], str]
 
 
@@ -177,9 +179,7 @@ def _grids(text: str, rng: random.Random) -> str:
 
 
 def _parameters(text: str, rng: random.Random) -> str:
-    return _in_space(
-        text, *(f"p{i}: {{uniform: [0, 1]}}" for i in range(rng.choice([50, 950, 3000])))
-    )
+    return _in_space(text, *(f"p{i}: {{uniform: [0, 1]}}" for i in range(rng.choice(_MOSTLY_FEW))))
 
 
 def _computed(text: str, rng: random.Random) -> str:
@@ -197,7 +197,7 @@ def _constraints(text: str, rng: random.Random) -> str:
 
 def _points(text: str, rng: random.Random) -> str:
     point = rng.choice(["{learning_rate: 1.0e-3}", "{x: 1}", "{}", "[]", f"{{a: {_value(rng)}}}"])
-    return _with(text, "points", *([f"- {point}"] * rng.choice([1, 500, 6000])))
+    return _with(text, "points", *([f"- {point}"] * rng.choice([1, 1, 1, 20, 500, 6000])))
 
 
 def _patterns(text: str, rng: random.Random) -> str:
