@@ -85,10 +85,7 @@ class TrialPaths:
         return self.root / "ray_train"
 
     def ray_train_attempt(self, number: int) -> Path:
-        """Ray Train's run folder of one attempt. Its name, that of the run, is unique.
-
-        Ray Train and libraries name folders that all runs of a machine share by the run.
-        """
+        """Ray Train's run folder of one attempt. Runs of a machine share folders by its name."""
         digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
         return self.ray_train / f"{self.root.name}-{digest}-attempt_{number:04d}"
 
@@ -96,6 +93,15 @@ class TrialPaths:
         """Ray Train's run folders, oldest first, those of a moved sweep included."""
         found = self.ray_train.glob("*attempt_*/")
         return sorted(found, key=lambda folder: folder.name.rpartition("_")[2])
+
+    @property
+    def counts_from_zero(self) -> Path:
+        """Empty file: the first epoch that the trial's user code reports is number 0."""
+        return self.ray_train / "counts_from_zero"
+
+    def warning(self, attempt: int) -> Path:
+        """One line about a mistake that an attempt's user code probably makes; absent if none."""
+        return self.attempt(attempt) / "warning.txt"
 
     @property
     def work(self) -> Path:
@@ -110,9 +116,9 @@ class TrialPaths:
         """Folder of the newest checkpoint (not verified): our own, otherwise Ray Train's."""
         if steps := self.checkpoint_steps():
             return self.checkpoint(steps[-1])
-        # Ray Train names them by creation time.
-        kept = self.ray_train.glob("*attempt_*/checkpoint_*/")
-        return max(kept, key=lambda p: p.name, default=None)
+        kept = self.ray_train.glob("*attempt_*/*.manifest.json")
+        newest = max(kept, key=lambda p: p.stat().st_mtime if p.exists() else 0, default=None)
+        return newest and newest.with_name(newest.name.removesuffix(".manifest.json"))
 
 
 @dataclass(frozen=True)

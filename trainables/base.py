@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from results.export.exportable import Exportable
+from search_spaces.spec.sweep import SweepSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import package_root, source_digests
@@ -128,6 +129,14 @@ class Trainable(Generic[C]):
 
     def code_problems(self) -> list[str]:
         """Mistakes that a look at the source of the training code shows, a line each."""
+        return []
+
+    def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """A trial's configuration with its seed, if the training code reads it from there."""
+        return config
+
+    def setting_problems(self, spec: SweepSpec, config: Mapping[str, Any]) -> list[Problem]:
+        """Settings of a sweep file that would have no effect, by their path in the file."""
         return []
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:

@@ -84,9 +84,14 @@ PRIVATE: dict[str, str] = {
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
     ),
-    # launch/fresh_run.py notices that a loop asks for its checkpoint.
+    # launch/fresh_run.py follows a loop's reports, and notices that it asks for its checkpoint.
     "ray.train.v2._internal.execution.train_fn_utils:get_train_fn_utils": "()",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_checkpoint": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.report": (
+        "(self, metrics, checkpoint=None, checkpoint_dir_name=None,"
+        " checkpoint_upload_mode=<CheckpointUploadMode.SYNC: 'SYNC'>,"
+        " delete_local_checkpoint_after_upload=None, checkpoint_upload_fn=None, validation=False)"
+    ),
     # launch/lane_worker.py makes a new process group over the store of the old one.
     "torch.distributed.distributed_c10d:_get_default_store": "()",
     # runtime/global_state.py restores the hooks that a trial registers for all modules and

@@ -99,9 +99,21 @@ def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) 
 
 
 def _with_absolute_files(spec: SweepSpec, folder: Path) -> SweepSpec:
-    if spec.command is None:
-        return spec
-    return spec.model_copy(update={"command": with_absolute_files(spec.command, folder)})
+    update: dict[str, Any] = {"trainable": _script_in(spec.trainable, folder)}
+    if spec.command is not None:
+        update["command"] = with_absolute_files(spec.command, folder)
+    return spec.model_copy(update=update)
+
+
+def _script_in(name: str, folder: Path) -> str:
+    """`path.py:function` with the path in a folder if such a file is there; else unchanged.
+
+    What is not in the folder of the sweep file is looked up in the working directory.
+    """
+    script, _, function = name.rpartition(":")
+    there = folder / script
+    is_elsewhere = script.endswith(".py") and folder.resolve() != Path.cwd()
+    return f"{there.resolve()}:{function}" if is_elsewhere and there.is_file() else name
 
 
 def _validate(document: Document, context: str | None) -> SweepSpec:

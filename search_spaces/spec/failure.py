@@ -44,7 +44,9 @@ class FailureSpec(Section):
         None, description="Value of the metric above which a trial has diverged; nan always does."
     )
     hang_timeout: Seconds = Field(
-        600.0, description="Longest time without a report or heartbeat of a rank (or '10m')."
+        600.0,
+        description="Longest time without a report or heartbeat of a rank; a loop of Ray Train also "
+        "gives a sign of life by printing (seconds, or '10m').",
     )
     stop_grace: Seconds = Field(
         10.0,

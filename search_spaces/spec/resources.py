@@ -77,8 +77,10 @@ class ResourcesSpec(Section):
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="Trials at once (trials); auto: as many as the cluster can place."
     )
-    isolation: Literal["lane", "trial"] = Field(
-        "lane", description="lane: processes run trial after trial; trial: new ones for each."
+    isolation: Literal["auto", "lane", "trial"] = Field(
+        "auto",
+        description="lane: processes run trial after trial; trial: new ones for each; auto: lane, "
+        "but trial for loops of Ray Train.",
     )
     max_trials_per_lane: int | None = Field(
         None,

@@ -8,19 +8,17 @@ Stopping a trial ends its processes without asking the loop.
 from __future__ import annotations
 
 import inspect
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.train import CheckpointConfig, UserCallback
+from ray.train import UserCallback
 
 from results.records.reports import Report, ReportWriter, read_reports
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
-from trainables.job import TrialJob, as_number
+from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
 from trainables.launch.ray_train import (
@@ -37,79 +35,73 @@ from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
+from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import enter_private_folders
 from trainables.user_code.ray_train_checkpoints import (
     add_manifest,
     add_missing_manifests,
     prepare_attempt,
+    prune,
 )
+from trainables.user_code.ray_train_functions import LoopFunctions, refuse_fit
+from trainables.user_code.silence import SilenceWatch
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
-    from ray.train import Checkpoint
 
 
-_NOT_RESTORED = (
-    "warning: this attempt had a checkpoint, and the loop did not ask for it by "
-    "ray.train.get_checkpoint(); it began again\n"
-)
+_CLOSING_S = 60.0
+"""Longest time that a loop has, after its last step, to save its model and return."""
 
 
 def user_loop_worker(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
+    import ray
     import ray.train
+    from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
     from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
+    broker: ActorHandle[Broker] = config["broker"]
     start_log_filter()
     also_redact(job.redact)
     context = ray.train.get_context()
     rank = context.get_world_rank()
     device = claim_device(config["gpus_per_worker"])
-    if rank == 0:
-        recorder = ProvenanceRecorder(job.paths, job.attempt, device, context.get_world_size())
-        recorder.begin(resolve(job.trainable).source())
-    config["broker"].register_worker.remote(
-        job.key, rank, this_machine(), get_current_placement_group()
-    )
+    broker.register_worker.remote(job.key, rank, this_machine(), get_current_placement_group())
     enter_private_folders(job.paths)
-    given = ray.train.get_checkpoint() is not None
-    asked = _watch_get_checkpoint(job.key, config["broker"])
+    log = job.paths.log(job.attempt, rank)
     try:
-        with output_to(job.paths.log(job.attempt, rank)):
-            loop = load(job.trainable)
+        with output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
+            if rank == 0:
+                world_size = context.get_world_size()
+                recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
+                recorder.begin(resolve(job.trainable).source())
+            with refuse_fit():
+                loop = load(job.trainable)
+            functions = LoopFunctions(
+                get_train_fn_utils(),
+                job,
+                rank,
+                # the report that is counted from the checkpoint comes after it
+                on_restore=lambda: ray.get(broker.mark_restored.remote(job.key)),
+                heartbeat=watch.heartbeat,
+            )
             loop(job.config) if inspect.signature(loop).parameters else loop()
-            if given and not asked.is_set():
-                sys.stderr.write(_NOT_RESTORED)
+            functions.check_restored()
     except Exception as e:
         if (shown := without_secrets(e)) is e:
             raise
         raise shown from None
 
 
-def _watch_get_checkpoint(key: str, broker: ActorHandle[Broker]) -> threading.Event:
-    """The event is set, and the broker informed, when this worker asks for its checkpoint."""
-    import ray
-    from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
-
-    functions, asked = get_train_fn_utils(), threading.Event()
-    original = functions.get_checkpoint
-
-    def get_checkpoint() -> Checkpoint | None:
-        if not asked.is_set():
-            asked.set()
-            ray.get(broker.mark_restored.remote(key))  # before the report that is counted from it
-        return original()
-
-    functions.get_checkpoint = get_checkpoint  # type: ignore[method-assign]
-    return asked
-
-
 class ForwardReports(UserCallback):
     """Records rank 0's reports and posts them to the broker, from the Train controller.
 
-    The step is the metric in which the scheduler measures progress (`time_attr`). If the loop does
-    not report it, its reports are counted, from the checkpoint that it asked for.
+    The report of the last step (`max_t`) is posted when the loop reports a later step, at the
+    latest after a minute: the driver ends the trial then, and a loop may still save its model. When
+    the loop returns before, `FreshRun` posts it. A report without numbers, or of the last step
+    again, only brings a checkpoint.
 
     Args:
         restored: step of the checkpoint that Ray Train gives the loop; None if there is none.
@@ -119,26 +111,43 @@ class ForwardReports(UserCallback):
         self._job, self._broker, self._restored = job, broker, restored
         self._reports = ReportWriter(job.paths, job.attempt)
         self._hashing: threading.Thread | None = None
-        self._step: int | None = None
+        self._steps: StepCounter | None = None
+        self._held: threading.Timer | None = None
 
     def after_report(
-        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+        self, run_context: Any, metrics: list[dict[str, float]], checkpoint: Any
     ) -> None:
         """Called by the controller once all ranks have reported."""
         if self._job.superseded:
             return
-        reported = metrics[0]
-        if self._step is None:
-            self._step = self._first_step()
-        self._step = int(reported.get(self._job.time_attr, self._step + 1))
-        numbers = dict(_numbers(reported, self._job.retention.metric))
-        report = Report(
-            step=self._step, metrics=numbers, attempt=self._job.attempt, time=time.time()
-        )
-        self._reports.append(report)
+        if self._steps is None:
+            self._steps = StepCounter(self._job.paths, self._job.time_attr, self._first_step())
+        counter, metric = self._steps, self._job.retention.metric
+        step, numbers = counter.number(metrics[0])
+        if self._held is None:
+            if numbers and (step != counter.last or metric in numbers):
+                counter.last = step
+                self._post(step, numbers)
+        elif metric in numbers and step > counter.last:
+            self._held.cancel()
+            self._held.function()
+            return
         if checkpoint is not None:
-            self._add_manifest(Path(checkpoint.path), self._step)
-        self._broker.post_event.remote(self._job.key, Reported(report))
+            self._add_manifest(Path(checkpoint.path), counter.last)
+
+    def _post(self, step: int, numbers: dict[str, float]) -> None:
+        report = Report(step=step, metrics=numbers, attempt=self._job.attempt, time=time.time())
+        self._reports.append(report)
+
+        def post() -> None:
+            _post_event(self._broker, self._job, Reported(report))
+
+        if not is_last(self._job, step):
+            post()
+            return
+        self._held = threading.Timer(_CLOSING_S, post)
+        self._held.daemon = True
+        self._held.start()
 
     def _first_step(self) -> int:
         """The step at which the loop began: that of its checkpoint, if it asked for it."""
@@ -148,26 +157,30 @@ class ForwardReports(UserCallback):
         return self._restored or 0 if asked else 0
 
     def _add_manifest(self, folder: Path, step: int) -> None:
-        """Hash a checkpoint in the background: one at a time, in order."""
+        """Hash a checkpoint in the background, then delete old ones: one at a time, in order."""
         before = self._hashing
 
         def hash_files() -> None:
             if before is not None:
                 before.join()
             add_manifest(self._job.paths, folder, step)
+            prune(self._job)
 
         self._hashing = threading.Thread(target=hash_files, name="hash", daemon=True)
         self._hashing.start()
 
 
-def _numbers(reported: dict[str, Any], metric: str) -> Iterator[tuple[str, float]]:
-    """The reported numbers; a loop may report other values too, but not as the sweep's metric."""
-    for name, value in reported.items():
-        try:
-            yield name, as_number(name, value)
-        except TypeError:
-            if name == metric:
-                raise
+def _post_event(broker: ActorHandle[Broker], job: TrialJob, event: Event) -> None:
+    """Post an event and wait until it is there: Ray does not keep the order of calls."""
+    import ray
+
+    posted: Any = broker.post_event.remote(job.key, event)
+    ray.get(posted)
+
+
+def is_last(job: TrialJob, step: int) -> bool:
+    """Whether a trial is complete at a step."""
+    return job.max_t is not None and step >= job.max_t
 
 
 class FreshRun:
@@ -184,17 +197,17 @@ class FreshRun:
             self._fit(job, spec, broker)
         except Exception as e:  # noqa: BLE001 - sent to the driver
             failed = describe_failure(e)
-        event: Event = Ended() if failed is None else Failed(failed)
-        broker.post_event.remote(job.key, event)
+        reports = read_reports(job.paths)
+        if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1].step):
+            _post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
+        _post_event(broker, job, Ended() if failed is None else Failed(failed))
         return failed
 
     def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
-        newest = job.retention.newest
-        restored = prepare_attempt(job.paths, job.attempt, newest, checkpoint_snapshot)
+        restored = prepare_attempt(job.paths, job.attempt, checkpoint_snapshot)
         run = run_config(
             job.paths.ray_train_attempt(job.attempt).name,
             str(job.paths.ray_train),
-            checkpoint_config=CheckpointConfig(num_to_keep=newest),
             callbacks=[ForwardReports(job, broker, restored)],
         )
         try:
@@ -203,3 +216,4 @@ class FreshRun:
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             add_missing_manifests(job.paths, job.attempt, last)
+            prune(job)

@@ -46,7 +46,7 @@ class Watchdog:
 
     def _schedule_stacks(self, after_s: float) -> None:
         self._cancel_stacks()
-        self._timer = threading.Timer(after_s, _write_stacks, (after_s,))
+        self._timer = threading.Timer(after_s, write_stacks, (after_s,))
         self._timer.daemon = True
         self._timer.start()
 
@@ -55,6 +55,7 @@ class Watchdog:
             self._timer.cancel()
 
 
-def _write_stacks(silent_s: float) -> None:
+def write_stacks(silent_s: float) -> None:
+    """Write the stacks of all threads to the rank's log."""
     os.write(_STDERR, f"no sign of life for {silent_s:.0f} s; all threads:\n".encode())
     faulthandler.dump_traceback(file=_STDERR)

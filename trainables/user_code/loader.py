@@ -104,9 +104,8 @@ def _script(where: str) -> Path:
     path = Path(where).expanduser().absolute()
     if not path.is_file():
         near = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        raise UserError(
-            f"trainable {where}: no such file{suggest(path.name, near) if near else ''}"
-        )
+        hint = suggest(path.name, near) if near else f" beside the sweep file or in {path.parent}"
+        raise UserError(f"trainable {where}: no such file{hint}")
     return path
 
 

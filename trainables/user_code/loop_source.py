@@ -33,6 +33,24 @@ def loop_problems(name: str) -> list[str]:
     return problems
 
 
+def reads_seed(name: str) -> bool:
+    """Whether the file of a loop reads `config["seed"]`, or `config.get("seed")`."""
+    return any(
+        isinstance(node, ast.Constant) and node.value == "seed"
+        for parent in ast.walk(parse(name)[1])
+        for node in _keys_read(parent)
+    )
+
+
+def _keys_read(node: ast.AST) -> list[ast.expr]:
+    """The key of `mapping[key]` and `mapping.get(key, …)`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return [node.slice]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.args[:1] if node.func.attr == "get" else []
+    return []
+
+
 def _num_required(args: ast.arguments) -> int:
     """Number of arguments without a default."""
     positional = len(args.posonlyargs) + len(args.args) - len(args.defaults)

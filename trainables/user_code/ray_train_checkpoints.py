@@ -12,13 +12,14 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from results.checkpoints.commit import DAMAGED, CheckpointError, Manifest, sync_and_hash, verify
 from results.paths import TrialPaths
 from results.storage.atomic import write_atomic
+from trainables.job import TrialJob
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class KeptCheckpoint:
 def add_manifest(paths: TrialPaths, folder: Path, step: int) -> None:
     """Make a checkpoint durable and write its manifest.
 
-    Does nothing if it has a manifest, or if Ray Train deletes it meanwhile.
+    Does nothing if it has a manifest, or if it is not there any more.
     """
     with _lock:
         target = paths.ray_train_manifest(folder)
@@ -47,7 +48,22 @@ def add_manifest(paths: TrialPaths, folder: Path, step: int) -> None:
             manifest = Manifest(step=step, files=sync_and_hash(folder))
         except FileNotFoundError:
             return
-        write_atomic(target, manifest.model_dump_json(indent=1).encode())
+        if manifest.files:
+            write_atomic(target, manifest.model_dump_json(indent=1).encode())
+
+
+def prune(job: TrialJob) -> None:
+    """Delete the checkpoints of an attempt that its job does not keep, and their manifests.
+
+    Those that have no manifest yet stay.
+    """
+    with _lock:
+        known = _newest_first(job.paths, [job.paths.ray_train_attempt(job.attempt)])
+        protected = job.protected(sorted({found.step for found in known if found.step >= 0}))
+        for found in known[job.retention.newest :]:
+            if found.step not in protected:
+                job.paths.ray_train_manifest(found.folder).unlink(missing_ok=True)
+                shutil.rmtree(found.folder, ignore_errors=True)
 
 
 def add_missing_manifests(paths: TrialPaths, attempt: int, step: int) -> None:
@@ -59,15 +75,14 @@ def add_missing_manifests(paths: TrialPaths, attempt: int, step: int) -> None:
 
 
 def prepare_attempt(
-    paths: TrialPaths, attempt: int, keep: int, snapshot: Callable[[list[str]], str]
+    paths: TrialPaths, attempt: int, snapshot: Callable[[list[str]], str]
 ) -> int | None:
-    """Prepare the folder of an attempt: link the newest intact checkpoints into it.
+    """Prepare the folder of an attempt: link the intact checkpoints into it.
 
     Damaged checkpoints are renamed; the folders of earlier attempts are deleted.
 
     Args:
         paths, attempt: of the new attempt.
-        keep: largest number of checkpoints to link.
         snapshot: makes Ray Train's list of checkpoints from their names, the newest last.
 
     Returns:
@@ -75,10 +90,8 @@ def prepare_attempt(
     """
     here = paths.ray_train_attempt(attempt)
     shutil.rmtree(here, ignore_errors=True)
-    intact: list[KeptCheckpoint] = []
-    for found in _newest_first(paths):
-        if len(intact) < keep and _is_intact(paths, found):
-            intact.append(found)
+    kept = _newest_first(paths, paths.ray_train_attempts())
+    intact = [found for found in kept if _is_intact(paths, found)]
     linked = [_link(paths, found, here) for found in reversed(intact)]
     if linked:
         write_atomic(here / SNAPSHOT, snapshot([folder.name for folder in linked]).encode())
@@ -88,18 +101,20 @@ def prepare_attempt(
     return intact[0].step if intact else None
 
 
-def _newest_first(paths: TrialPaths) -> Iterator[KeptCheckpoint]:
+def _newest_first(paths: TrialPaths, attempts: Iterable[Path]) -> list[KeptCheckpoint]:
+    """The checkpoints that have a manifest; of one step, the one that was written last."""
     found = []
-    for attempt in paths.ray_train_attempts():
-        for folder in attempt.glob("checkpoint_*/"):
-            try:
-                text = paths.ray_train_manifest(folder).read_bytes()
-                found.append(KeptCheckpoint(Manifest.model_validate_json(text).step, folder))
-            except FileNotFoundError:
-                log.warning("%s has no manifest and is ignored", folder)
-            except (OSError, ValueError):
-                found.append(KeptCheckpoint(-1, folder))
-    return iter(sorted(found, key=lambda s: (s.step, s.folder.parent.name[-4:]), reverse=True))
+    for folder in (folder for attempt in attempts for folder in attempt.glob("*/")):
+        try:
+            manifest = paths.ray_train_manifest(folder)
+            written = manifest.stat().st_mtime_ns
+            step = Manifest.model_validate_json(manifest.read_bytes()).step
+        except FileNotFoundError:  # it was not complete, or is being hashed
+            continue
+        except (OSError, ValueError):
+            step = -1
+        found.append((step, folder.parent.name[-4:], written, folder))
+    return [KeptCheckpoint(key[0], key[3]) for key in sorted(found, reverse=True)]
 
 
 def _is_intact(paths: TrialPaths, found: KeptCheckpoint) -> bool:

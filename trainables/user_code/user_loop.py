@@ -8,11 +8,12 @@ from typing import Any
 from pydantic import ConfigDict
 
 from search_spaces.errors import UserError
+from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
-from trainables.user_code.loop_source import loop_problems
+from trainables.user_code.loop_source import loop_problems, reads_seed
 
 
 class UncheckedConfig(TrainableConfig):
@@ -55,13 +56,39 @@ class UserLoop(Trainable[UncheckedConfig]):
         """A wrong signature, and reports to Ray Tune; see the base class."""
         return loop_problems(self.name)
 
+    def setting_problems(self, spec: SweepSpec, config: Mapping[str, Any]) -> list[Problem]:
+        """What only trainables have that save themselves; see the base class."""
+        fresh = f"has no effect: each attempt of a {self.kind} has fresh processes; remove it"
+        saves = f"has no effect: a {self.kind} decides itself when it saves; remove it"
+        found: list[Problem] = []
+        if spec.resources.isolation == "lane":
+            found.append((("resources", "isolation"), f"lane {fresh}"))
+        if spec.resources.max_trials_per_lane is not None:
+            found.append((("resources", "max_trials_per_lane"), fresh))
+        if spec.checkpoint.every > 1:
+            found.append((("checkpoint", "every"), saves))
+        if spec.checkpoint.mirror is not None:
+            problem = f"copies no checkpoint of a {self.kind}; let the loop copy it, or remove this"
+            found.append((("checkpoint", "mirror"), problem))
+        if spec.replicates > 1 and "seed" in config:
+            problem = "gives every replicate this seed; remove it, the loop gets one as config"
+            found.append((("fixed", "seed"), f"{problem}['seed']"))
+        elif spec.replicates > 1 and not reads_seed(self.name):
+            problem = "would repeat one trial: the loop's file does not read config['seed']"
+            found.append((("replicates",), problem))
+        return found
+
+    def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Loops read `config["seed"]`; see the base class."""
+        wanted = "seed" not in config and reads_seed(self.name)
+        return {**config, "seed": seed} if wanted else config
+
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The loop reads `config["seed"]`; see the base class."""
-        if "seed" not in config:
+        if "seed" not in config and not reads_seed(self.name):
             raise UserError(
                 f"trainable {self.name}: takes no seed, so it cannot be trained again "
-                "under fresh ones; let the loop seed itself with config['seed'], and give it "
-                "fixed: {seed: 0} in a new sweep"
+                "under fresh ones; let the loop seed itself with config['seed']"
             )
         return {**config, "seed": seed}
 

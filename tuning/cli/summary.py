@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -112,6 +112,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
         yield Text(f"memory leak, lane replaced: {leaks[0]}{more}", style="yellow")
+    yield from warning_lines(run.paths, run.records.values())
     yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:
         yield Text(run.problem, style="yellow")
@@ -129,11 +130,25 @@ def failure_lines(paths: SweepPaths, board: Sequence[TrialSummary]) -> Iterator[
         first, names = group[0], ", ".join(r.id for r in group[:5]) + ", …" * (len(group) > 5)
         which = f"{len(group)} trials ({names})" if len(group) > 1 else first.id
         log = paths.trial(first.id).log(len(first.attempts), 0)
-        yield Text.assemble(("failed", "red"), f" {which}: {first.reason}; log {log}")
+        where = f"; log {log}" if log.exists() else ""  # its workers may never have started
+        yield Text.assemble(("failed", "red"), f" {which}: {first.reason}{where}")
     if gaps := [e for e in board if 0 < e.without_metric < e.reports]:
         gap, more = gaps[0], f" (also {len(gaps) - 1} other trials)" * (len(gaps) > 1)
         detail = f"{gap.without_metric} of {gap.reports} reports of {gap.record.id}"
         yield Text(f"{detail} lack the metric, and do not count{more}", style="yellow")
+
+
+def warning_lines(paths: SweepPaths, records: Iterable[TrialRecord]) -> Iterator[Text]:
+    """One line for each warning about user code, with the trials that it is about."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        for attempt in record.attempts:
+            file = paths.trial(record.id).warning(attempt.number)
+            if file.exists():
+                found.setdefault(file.read_text(), []).append(f"{record.id}.{attempt.number}")
+    for text, attempts in found.items():
+        names = ", ".join(attempts[:5]) + ", …" * (len(attempts) > 5)
+        yield Text(f"warning: attempt {names} {text}", style="yellow")
 
 
 def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:

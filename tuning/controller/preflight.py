@@ -54,6 +54,7 @@ def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any
             *_worker_problems(spec, sampled, configs),
             *_config_problems(spec, sampled, configs, files),
             *_code_problems(spec, configs),
+            *_setting_problems(spec, configs),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(_code_key(spec))
@@ -128,6 +129,12 @@ def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple
         problem = f"{spec.trainable} does not report '{name}'{suggest(name, reported)}"
         found.append((("metric",), problem))
     return found
+
+
+def _setting_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Settings that the trainable would ignore."""
+    trainable = resolve(spec.trainable)
+    return list(dict(p for c in configs for p in trainable.setting_problems(spec, c)).items())
 
 
 def _config_problems(

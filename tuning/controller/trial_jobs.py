@@ -102,9 +102,13 @@ def make_attempt_job(
 
 
 def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A trial's configuration with the seed of its initial weights; see `search.shared_init`."""
-    shared = spec.search.shared_init
-    return resolve(spec.trainable).Config.with_init_seed(config, spec.seed if shared else seed)
+    """A trial's configuration with the seeds that its code reads from there.
+
+    That of the initial weights is shared with `search.shared_init`.
+    """
+    shared, trainable = spec.search.shared_init, resolve(spec.trainable)
+    found = trainable.Config.with_init_seed(config, spec.seed if shared else seed)
+    return trainable.seeded(found, seed)
 
 
 def make_rerun_job(

@@ -80,6 +80,49 @@ def test_mistakes_of_a_ray_train_loop_show_in_its_source(
         assert line.startswith(f"{file}:{problem}")
 
 
+IGNORED = """
+name: t
+trainable: loops.py:fine
+metric: loss
+space: {lr: {uniform: [0, 1]}}
+scheduler: {name: none}
+budget: {trials: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("resources.isolation=lane", "resources.isolation: lane has no effect: each attempt of a"),
+        ("resources.max_trials_per_lane=2", "resources.max_trials_per_lane: has no effect"),
+        ("checkpoint.every=5", "checkpoint.every: has no effect: a Ray Train loop decides itself"),
+        ("checkpoint.mirror=s3://b/x", "checkpoint.mirror: copies no checkpoint of a Ray Train"),
+        ("replicates=2", "replicates: would repeat one trial: the loop's file does not read"),
+    ],
+)
+def test_settings_that_a_loop_ignores_are_refused(tune: Tune, change: str, problem: str) -> None:
+    tune.write("loops.py", LOOPS)
+    output = tune.refused("plan", tune.write("t.yaml", IGNORED), "--set", change)
+    assert f"--set {change}: {problem}" in output
+
+
+def test_replicates_need_seeds_of_their_own(tune: Tune) -> None:
+    tune.write("loops.py", "def fine(config):\n    print(config['seed'])\n")
+    file = tune.write("t.yaml", f"{IGNORED}replicates: 2\nfixed: {{seed: 0}}\n")
+    assert "t.yaml:9: fixed.seed: gives every replicate this seed" in tune.refused("plan", file)
+    tune("plan", file, "--set", "fixed={}")
+
+
+def test_script_is_found_beside_the_sweep_file_first(tune: Tune) -> None:
+    (beside := tune.cwd / "folder").mkdir()
+    tune.write("folder/loops.py", LOOPS)
+    file = tune.write("folder/t.yaml", IGNORED)
+    assert load_sweep(file).spec.trainable == f"{beside}/loops.py:fine"
+    (beside / "loops.py").rename(tune.write("loops.py", ""))
+    assert load_sweep(file).spec.trainable == "loops.py:fine"
+    assert "no such file" in tune.refused("plan", file, "--set", "trainable=nowhere.py:loop")
+
+
 def test_class_that_cannot_be_imported_is_one_line(tune: Tune) -> None:
     tune.write("loops.py", LOOPS)
     output = tune.refused("plan", DIGITS, "--set", "trainable=loops.py:Mine")

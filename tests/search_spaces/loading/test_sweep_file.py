@@ -29,7 +29,7 @@ def test_spec_has_defaults(tmp_path: Path) -> None:
     assert (spec.scheduler.grace_period, spec.scheduler.reduction_factor) == (1, 3)
     assert (spec.resources.workers, spec.resources.cpus_per_worker) == (1, 1)
     assert (spec.resources.gpus_per_worker, spec.resources.concurrency) == ("auto", "auto")
-    assert spec.resources.isolation == "lane"
+    assert spec.resources.isolation == "auto"
     assert (spec.checkpoint.every, spec.checkpoint.keep) == (1, 2)
     assert (spec.failure.max_retries, spec.failure.start_timeout) == (2, 120)
     assert (spec.tracking.name, spec.tracking.uri) == ("mlflow", None)

@@ -4,6 +4,7 @@ import pytest
 
 from search_spaces.errors import UserError
 from trainables.user_code.loader import canonical, find, load, locate
+from trainables.user_code.ray_train_functions import refuse_fit
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,20 @@ def test_load_imports_a_script_and_its_neighbours(
     assert load(name)({"x": 2}) == 6
     with pytest.raises(UserError, match="is neither a function nor a class"):
         load(f"{project / 'train.py'}:LIMIT")
+
+
+UNGUARDED = """
+from ray.train.torch import TorchTrainer
+
+
+def loop(config): ...
+
+
+TorchTrainer(loop).fit()
+"""
+
+
+def test_fit_on_import_is_an_error_instead_of_a_wait_for_ever(project: Path) -> None:
+    (project / "unguarded.py").write_text(UNGUARDED)
+    with pytest.raises(ImportError, match="under if __name__ == '__main__'"), refuse_fit():
+        load("unguarded.py:loop")

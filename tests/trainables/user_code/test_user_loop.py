@@ -35,6 +35,14 @@ def test_seed_is_read_from_the_configuration(project: Path) -> None:
         loop.with_seed({"lr": 1}, 7)
 
 
+def test_trial_gets_its_seed_if_the_loop_reads_one(project: Path) -> None:
+    (project / "seeded.py").write_text("def loop(config):\n    seed(config.get('seed', 0))\n")
+    reads, ignores = resolve("seeded.py:loop"), resolve("train.py:train_loop")
+    assert reads.seeded({"lr": 1}, 7) == reads.with_seed({"lr": 1}, 7) == {"lr": 1, "seed": 7}
+    assert reads.seeded({"seed": 3}, 7) == {"seed": 3}
+    assert ignores.seeded({"lr": 1}, 7) == {"lr": 1}
+
+
 def test_source_is_the_script_and_what_it_imports(project: Path) -> None:
     assert set(resolve("train.py:train_loop").source()) == {"train.py", "my_helper.py"}
     assert set(resolve("my_package.loops:loop").source()) == {"loops.py"}

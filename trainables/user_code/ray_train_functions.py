@@ -1,0 +1,99 @@
+"""Follows a user's loop through the functions of Ray Train that it calls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from trainables.job import TrialJob
+from trainables.user_code.metrics import flat_numbers
+
+if TYPE_CHECKING:
+    from ray.train import Checkpoint
+
+_NOT_RESTORED = (
+    "had a checkpoint, and the loop did not ask for it by ray.train.get_checkpoint(); it began "
+    "again"
+)
+_FIT = (
+    "the script calls fit() when it is imported, which would start workers within workers; put "
+    "that call under if __name__ == '__main__':"
+)
+
+
+class LoopFunctions:
+    """Replaces `ray.train.report` and `ray.train.get_checkpoint` in this worker.
+
+    Args:
+        functions: Ray Train's, of this worker.
+        job: the attempt.
+        rank: of this worker.
+        on_restore: called when the loop first asks for its checkpoint.
+        heartbeat: called when a report begins and when it ends.
+    """
+
+    def __init__(
+        self,
+        functions: Any,
+        job: TrialJob,
+        rank: int,
+        on_restore: Callable[[], None],
+        heartbeat: Callable[[], None],
+    ) -> None:
+        self._job, self._rank = job, rank
+        self._on_restore, self._heartbeat = on_restore, heartbeat
+        self._report, self._get_checkpoint = functions.report, functions.get_checkpoint
+        self._given = self._get_checkpoint() is not None
+        self._asked = threading.Event()
+        functions.report = self.report
+        functions.get_checkpoint = self.get_checkpoint
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        """See `ray.train.get_checkpoint`."""
+        if not self._asked.is_set():
+            self._asked.set()
+            self._on_restore()
+        found: Checkpoint | None = self._get_checkpoint()
+        return found
+
+    def report(self, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
+        """See `ray.train.report`. Sends numbers only.
+
+        A checkpoint that lies elsewhere, such as in object storage, is copied to the trial's
+        folder, where it is verified and from where the loop resumes.
+        """
+        from ray.train import CheckpointUploadMode
+
+        if options.get("checkpoint_upload_mode") is CheckpointUploadMode.NO_UPLOAD:
+            options["checkpoint_upload_mode"] = CheckpointUploadMode.SYNC
+        self._heartbeat()
+        self.check_restored()
+        self._report(flat_numbers(metrics, self._job.retention.metric), *args, **options)
+        self._heartbeat()
+
+    def check_restored(self) -> None:
+        """Warn, in the log and by a file, if the loop goes on without its checkpoint."""
+        warning = self._job.paths.warning(self._job.attempt)
+        if self._given and not self._asked.is_set() and not self._rank and not warning.exists():
+            sys.stderr.write(f"warning: this attempt {_NOT_RESTORED}\n")
+            warning.write_text(_NOT_RESTORED)
+
+
+@contextmanager
+def refuse_fit() -> Iterator[None]:
+    """Within the block, `fit()` of a trainer raises an error instead of waiting for ever."""
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    original = DataParallelTrainer.fit
+
+    def fit(self: DataParallelTrainer) -> Any:
+        raise ImportError(_FIT)
+
+    DataParallelTrainer.fit = fit  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        DataParallelTrainer.fit = original  # type: ignore[method-assign]
