@@ -135,8 +135,15 @@ class Trainable(Generic[C]):
         """A trial's configuration with its seed, if the training code reads it from there."""
         return config
 
-    def setting_problems(self, spec: SweepSpec, config: Mapping[str, Any]) -> list[Problem]:
-        """Settings of a sweep file that would have no effect, by their path in the file."""
+    def setting_problems(
+        self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
+    ) -> list[Problem]:
+        """Settings of a sweep file without effect, and what it lacks, by their path in the file.
+
+        Args:
+            spec: of the sweep.
+            configs: sampled configurations.
+        """
         return []
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:

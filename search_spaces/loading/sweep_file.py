@@ -99,7 +99,7 @@ def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) 
 
 
 def _with_absolute_files(spec: SweepSpec, folder: Path) -> SweepSpec:
-    update: dict[str, Any] = {"trainable": _script_in(spec.trainable, folder)}
+    update: dict[str, Any] = {"named": spec.named and _script_in(spec.named, folder)}
     if spec.command is not None:
         update["command"] = with_absolute_files(spec.command, folder)
     return spec.model_copy(update=update)

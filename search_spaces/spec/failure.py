@@ -45,8 +45,8 @@ class FailureSpec(Section):
     )
     hang_timeout: Seconds = Field(
         600.0,
-        description="Longest time without a report or heartbeat of a rank; a loop of Ray Train also "
-        "gives a sign of life by printing (seconds, or '10m').",
+        description="Longest time without a report or heartbeat of a rank; output of a loop of Ray "
+        "Train counts too (seconds, or '10m').",
     )
     stop_grace: Seconds = Field(
         10.0,

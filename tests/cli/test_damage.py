@@ -113,7 +113,7 @@ def test_lost_confirmation_is_named(tune: Tune) -> None:
 
 
 def test_older_sweep_file_that_is_put_back_is_named(tune: Tune) -> None:
-    tune.write("loop.py", "def train(config): ...\n")
+    tune.write("loop.py", "def train(config): report(config)\n")
     paths = tune.sweep("mine", trainable="loop.py:train")
     older = paths.spec.read_bytes()
     assert amend_sweep(paths, "8", None, ())

@@ -107,7 +107,7 @@ def test_trainable_checks_the_file(
     (old, new), expected = IN_FILE[case]
     assert SWEEP.count(old) == 1
     tune.write("mine.yaml", SWEEP.replace(old, new))
-    tune.write("my_loop.py", "def train(config): ...\n")
+    tune.write("my_loop.py", "def train(config): report(config)\n")
     tune.write("broken.py", "def train(config: ...\n")
     before = listing()
     assert tune.refused(command, "mine.yaml") == expected.format(cwd=tune.cwd)
@@ -144,7 +144,7 @@ def test_incompatible_values_are_reported_once(tune: Tune) -> None:
 
 
 def test_pbt_refuses_a_ray_train_loop(tune: Tune) -> None:
-    tune.write("my_loop.py", "def train(config): ...\n")
+    tune.write("my_loop.py", "def train(config): report(config)\n")
     tune.write(
         "mine.yaml",
         "name: mine\ntrainable: my_loop.py:train\nmetric: loss\n"

@@ -100,7 +100,7 @@ def test_average_with_too_few_models(tune: Tune) -> None:
 
 
 def test_models_of_a_ray_train_loop_cannot_be_read(tune: Tune) -> None:
-    script = tune.write("my_loop.py", "def train(config): ...\n")
+    script = tune.write("my_loop.py", "def train(config): report(config)\n")
     tune.sweep("mine", trainable="my_loop.py:train")
     for verb in ("average", "export"):
         assert tune.refused(verb, "mine") == (

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from trainables.user_code.loader import parse
 
 
 def loop_problems(name: str) -> list[str]:
-    """One line for each mistake in the function of a name: its signature, a call of Ray Tune."""
+    """One line for each mistake in the function of a name or in its file."""
     path, tree = parse(name)
     target = name.rpartition(":")[2]
     loops = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
+    found = [problem for loop in loops[-1:] for problem in _mistakes(loop, tree)]
+    found += [(line, _UNGUARDED) for line in _unguarded_fits(tree)]
+    return [f"{path}:{line}: {problem}" for line, problem in found]
+
+
+_UNGUARDED = "calls fit() when a worker imports the file; put it under if __name__ == '__main__':"
+
+
+def _mistakes(loop: ast.FunctionDef, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The signature, and calls of Ray Tune."""
     renamed = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -19,18 +31,43 @@ def loop_problems(name: str) -> list[str]:
         for alias in node.names
         if alias.name == "report"
     }
-    problems = []
-    for loop in loops[-1:]:
-        if _num_required(loop.args) > 1:
-            problem = "takes more than one argument; Ray Train calls it with the configuration"
-            problems.append(f"{path}:{loop.lineno}: {target}() {problem}")
-        problems += [
-            f"{path}:{node.lineno}: ray.tune.report has no effect in a Ray Train loop; "
-            "call ray.train.report"
-            for node in ast.walk(loop)
-            if isinstance(node, ast.Call) and _is_tune_report(node.func, renamed)
-        ]
-    return problems
+    if _num_required(loop.args) > 1:
+        problem = "takes more than one argument; Ray Train calls it with the configuration"
+        yield loop.lineno, f"{loop.name}() {problem}"
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and _is_tune_report(node.func, renamed):
+            problem = "ray.tune.report has no effect in a Ray Train loop; call ray.train.report"
+            yield node.lineno, problem
+
+
+def never_reports(files: Iterable[Path]) -> bool:
+    """Whether no name in these files says `report`, as those of Ray Train and its callbacks do."""
+    return not any(b"report" in file.read_bytes().lower() for file in files)
+
+
+def _unguarded_fits(tree: ast.Module) -> list[int]:
+    """Lines at the top level that call `fit()` without arguments, as trainers and tuners have it,
+    or a function of the file that does.
+    """
+    fitting = {
+        f.name for f in tree.body if isinstance(f, ast.FunctionDef) and any(map(_is_fit, _calls(f)))
+    }
+    top = [n for n in tree.body if isinstance(n, ast.Expr | ast.Assign | ast.For | ast.With)]
+    return [
+        call.lineno
+        for statement in top
+        for call in _calls(statement)
+        if _is_fit(call) or (isinstance(call.func, ast.Name) and call.func.id in fitting)
+    ]
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [found for found in ast.walk(node) if isinstance(found, ast.Call)]
+
+
+def _is_fit(call: ast.Call) -> bool:
+    is_fit = isinstance(call.func, ast.Attribute) and call.func.attr == "fit"
+    return is_fit and not call.args and not call.keywords
 
 
 def reads_seed(name: str) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ConfigDict
 
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
-from trainables.user_code.loop_source import loop_problems, reads_seed
+from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
+from trainables.user_code.parameters import parameter_use
 
 
 class UncheckedConfig(TrainableConfig):
@@ -53,11 +54,21 @@ class UserLoop(Trainable[UncheckedConfig]):
         return [((), problem)] if len(workers) > 1 else []
 
     def code_problems(self) -> list[str]:
-        """A wrong signature, and reports to Ray Tune; see the base class."""
-        return loop_problems(self.name)
+        """A wrong signature, no report, reports to Ray Tune, an unguarded `fit()`; see the base
+        class.
+        """
+        path, root = loader.find(self.name), loader.root_of(self.name)
+        silent = never_reports([path, *(root / file for file in self.source())])
+        problem = f"{path}: never calls ray.train.report, so no trial would have a value"
+        return [*loop_problems(self.name), *([problem] if silent else [])]
 
-    def setting_problems(self, spec: SweepSpec, config: Mapping[str, Any]) -> list[Problem]:
-        """What only trainables have that save themselves; see the base class."""
+    def setting_problems(
+        self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
+    ) -> list[Problem]:
+        """What only other trainables have, and names that the loop does not know; see the base
+        class.
+        """
+        given = {name for config in configs for name in config}
         fresh = f"has no effect: each attempt of a {self.kind} has fresh processes; remove it"
         saves = f"has no effect: a {self.kind} decides itself when it saves; remove it"
         found: list[Problem] = []
@@ -70,13 +81,26 @@ class UserLoop(Trainable[UncheckedConfig]):
         if spec.checkpoint.mirror is not None:
             problem = f"copies no checkpoint of a {self.kind}; let the loop copy it, or remove this"
             found.append((("checkpoint", "mirror"), problem))
-        if spec.replicates > 1 and "seed" in config:
+        if spec.replicates > 1 and "seed" in given:
             problem = "gives every replicate this seed; remove it, the loop gets one as config"
             found.append((("fixed", "seed"), f"{problem}['seed']"))
         elif spec.replicates > 1 and not reads_seed(self.name):
             problem = "would repeat one trial: the loop's file does not read config['seed']"
             found.append((("replicates",), problem))
-        return found
+        return [*found, *self._parameter_problems(spec, given)]
+
+    def _parameter_problems(self, spec: SweepSpec, given: set[str]) -> Iterator[Problem]:
+        """Hyperparameters that the loop does not read, and those that it lacks."""
+        use = parameter_use(self.name)
+        if use is None:
+            return
+        for name in sorted(given - use.read) if not use.whole else ():
+            problem = f"{use.function}() ({use.place}) does not read config['{name}']"
+            section = "fixed" if name in spec.fixed else "space"
+            yield (section, name), problem + (suggest(name, use.read) if use.read else "")
+        for name in sorted(use.needed - given - {"seed"}):
+            problem = f"{use.place}: {use.function}() reads config['{name}'], which is neither in"
+            yield ("trainable",), f"{problem} space nor in fixed"
 
     def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Loops read `config["seed"]`; see the base class."""

@@ -31,12 +31,16 @@ searches, times the steps of each.
 """
 
 
-def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any]]:
+def preflight(
+    loaded: LoadedSweep, *, files: bool = False, begun: bool = False
+) -> list[dict[str, Any]]:
     """Sample configurations and check each against the trainable.
 
     Args:
         loaded: the sweep file.
         files: whether the trials run on this machine, which must have the files of their data.
+        begun: whether the sweep has begun, perhaps with another version: settings without effect
+            are no mistake then.
 
     Returns:
         The sampled parameters.
@@ -54,7 +58,7 @@ def preflight(loaded: LoadedSweep, *, files: bool = False) -> list[dict[str, Any
             *_worker_problems(spec, sampled, configs),
             *_config_problems(spec, sampled, configs, files),
             *_code_problems(spec, configs),
-            *_setting_problems(spec, configs),
+            *(() if begun else resolve(spec.trainable).setting_problems(spec, configs)),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(_code_key(spec))
@@ -129,12 +133,6 @@ def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple
         problem = f"{spec.trainable} does not report '{name}'{suggest(name, reported)}"
         found.append((("metric",), problem))
     return found
-
-
-def _setting_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
-    """Settings that the trainable would ignore."""
-    trainable = resolve(spec.trainable)
-    return list(dict(p for c in configs for p in trainable.setting_problems(spec, c)).items())
 
 
 def _config_problems(

@@ -49,7 +49,8 @@ def tuned(config):
     say({"loss": 1})
 
 
-def fine(config, *, seed=0): ...
+def fine(config, *, seed=0):
+    ray.train.report({"loss": config["lr"]})
 
 
 import no_such_module
@@ -106,8 +107,60 @@ def test_settings_that_a_loop_ignores_are_refused(tune: Tune, change: str, probl
     assert f"--set {change}: {problem}" in output
 
 
+def test_names_that_the_loop_does_not_know_are_refused(tune: Tune) -> None:
+    file = tune.write("t.yaml", IGNORED.replace("fine", "loop") + "fixed: {epoch: 3}\n")
+    tune.write(
+        "loops.py",
+        "def loop(config):\n"
+        "    for _ in range(config.get('epochs', 3)):\n"
+        "        report({'loss': config['rate'], 'm': config['m'] if 'm' in config else 0})\n",
+    )
+    where = f"loop() ({tune.cwd}/loops.py:1) does not read"
+    assert tune.refused("plan", file, "--set", "fixed={epoch: 3}").splitlines() == [
+        f"t.yaml:3: trainable: {tune.cwd}/loops.py:1: loop() reads config['rate'], which is "
+        "neither in space nor in fixed",
+        f"t.yaml:5: space.lr: {where} config['lr'] (valid: epochs, m, rate)",
+        f"--set fixed={{epoch: 3}}: fixed.epoch: {where} config['epoch'] (did you mean 'epochs'?)",
+    ]
+    for whole in ("train(config)", "use(**config)", "[config[name] for name in names]"):
+        tune.write("loops.py", f"def loop(config):\n    report({whole})\n")
+        tune("plan", file)
+
+
+UNGUARDED = """
+from ray.train.torch import TorchTrainer
+
+
+def loop(config):
+    train(**config)
+
+
+def main():
+    TorchTrainer(loop).fit()
+
+
+if __name__ == "__main__":
+    main()
+CALL
+"""
+
+
+@pytest.mark.parametrize("call", ["main()", "result = TorchTrainer(loop).fit()"])
+def test_unguarded_fit_and_a_missing_report_are_refused(tune: Tune, call: str) -> None:
+    tune.write("loops.py", UNGUARDED.replace("CALL", call))
+    file = tune.write("t.yaml", IGNORED.replace("fine", "loop"))
+    output = tune.refused("plan", file)
+    assert (
+        f"t.yaml:3: trainable: {tune.cwd}/loops.py:15: calls fit() when a worker imports the file"
+        in output
+    )
+    assert f"t.yaml:3: trainable: {tune.cwd}/loops.py: never calls ray.train.report" in output
+    tune.write("loops.py", UNGUARDED.replace("CALL", "# report"))
+    tune("plan", file)
+
+
 def test_replicates_need_seeds_of_their_own(tune: Tune) -> None:
-    tune.write("loops.py", "def fine(config):\n    print(config['seed'])\n")
+    tune.write("loops.py", "def fine(config):\n    report(config['seed'], config['lr'])\n")
     file = tune.write("t.yaml", f"{IGNORED}replicates: 2\nfixed: {{seed: 0}}\n")
     assert "t.yaml:9: fixed.seed: gives every replicate this seed" in tune.refused("plan", file)
     tune("plan", file, "--set", "fixed={}")
@@ -128,7 +181,7 @@ def test_class_that_cannot_be_imported_is_one_line(tune: Tune) -> None:
     output = tune.refused("plan", DIGITS, "--set", "trainable=loops.py:Mine")
     assert output == (
         "--set trainable=loops.py:Mine: trainable loops.py:Mine: cannot be imported: "
-        "ModuleNotFoundError: No module named 'no_such_module' (loops.py:17)\n"
+        "ModuleNotFoundError: No module named 'no_such_module' (loops.py:18)\n"
     )
 
 

@@ -116,7 +116,7 @@ def test_confirm_measures_every_objective(tune: Tune) -> None:
 
 
 def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
-    tune.write("loop.py", "def train(config): ...\n")
+    tune.write("loop.py", "def train(config): report(config)\n")
     tune.sweep("mine", trainable="loop.py:train")
     assert "takes no seed, so it cannot be trained again under fresh ones; let the loop" in (
         tune.refused("best", "mine", "--confirm", "1")

@@ -22,7 +22,7 @@ from tuning.search.compatibility import compatible_params
 @pytest.fixture
 def mine(tune: Tune) -> Callable[..., SweepPaths]:
     """Creates a sweep whose training code accepts any configuration."""
-    tune.write("loop.py", "def train(config): ...\n")
+    tune.write("loop.py", "def train(config): report(config)\n")
 
     def make(name: str = "mine", **changes: Any) -> SweepPaths:
         return tune.sweep(name, trainable="loop.py:train", **changes)
@@ -217,7 +217,7 @@ def test_exit_code_is_1_if_no_trial_has_a_value(tune: Tune, mine: Mine) -> None:
     for _ in range(2):
         run.on_failed(next_job(run).trial_id, "rank 0: NameError: x (loop.py:1)")
     said = tune("resume", "mine", code=1)
-    assert "failed 2 trials (t0000, t0001): rank 0: NameError: x (loop.py:1); log " in said.out
+    assert "failed 2 trials (t0000, t0001): rank 0: NameError: x (loop.py:1)" in said.out
     assert "try again  tune resume mine --retry-failed  (2 failed trials" in said.out
     assert "failed 2 trials (t0000, t0001)" in tune("show", "mine").out
     mine("well")

@@ -40,7 +40,8 @@ class Mine(Trainable[Config]):
         return {}
 
 def loop(config):
-    return FACTOR * config["x"]
+    reported = FACTOR * config["learning_rate"]
+    return reported
 
 storage, which = sys.argv[1:]
 from tuning.api import create

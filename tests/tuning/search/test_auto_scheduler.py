@@ -7,7 +7,7 @@ from tuning.controller.sweep_dir.amend import amend_sweep
 from tuning.search.auto_scheduler import choose_scheduler
 
 AUTO = {"grace_period": 1, "max_t": 9}
-LOOP = "def train(config): ...\n"
+LOOP = "def train(config): report(config)\n"
 
 OWN = """
 from trainables.base import Trainable

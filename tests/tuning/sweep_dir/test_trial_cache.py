@@ -117,7 +117,7 @@ def test_trial_runs_if_its_source_is_gone(tmp_path, first):
 
 def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     script = tmp_path / "loop.py"
-    script.write_text("def train(config): ...\n")
+    script.write_text("def train(config): report(config)\n")
     data = tmp_path / "data"
     data.mkdir()
     (data / "a.txt").write_text("a")

@@ -117,7 +117,7 @@ def amend_sweep(
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
         loaded = load_sweep(paths.spec, texts, begun=True)
         _check_immutable_keys(old, loaded.spec)
-        preflight(loaded)
+        preflight(loaded, begun=True)
         if old.search.warm_start != loaded.spec.search.warm_start:
             source_sweeps(loaded.spec, str(paths.root.parent))
         records = read_trials(paths)

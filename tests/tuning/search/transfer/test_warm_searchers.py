@@ -121,7 +121,7 @@ def test_searcher_learns_from_compatible_trials_of_a_changed_space(
     """Also from trials of another searcher: `auto` may choose another for a larger budget."""
     several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
     loop = tmp_path / "loop.py"
-    loop.write_text("def train(config): ...\n")
+    loop.write_text("def train(config): report(config)\n")
     paths = explored(tmp_path, trainable=f"{loop}:train", **several)
     narrower = "space.x={uniform: [-0.8, 1.0]}"
     changed = amend_sweep(paths, "+5", None, [narrower, f"search.name={name}"])
