@@ -75,11 +75,11 @@ def call(paths: SweepPaths, expression: str) -> object:
 def test_function_of_a_main_script_runs_elsewhere(tmp_path: Path) -> None:
     paths = made(tmp_path, "loop")
     (tmp_path / "notebook.py").unlink()
-    assert call(paths, "code({'x': 2})") == 6
+    assert call(paths, "code({'learning_rate': 2})") == 6
     assert [p.name for p in paths.code.iterdir()] == [
         Path(read_spec(paths).trainable.rpartition(":")[0]).name
     ]
-    assert 'return FACTOR * config["x"]' in next(paths.code.iterdir()).read_text()
+    assert 'FACTOR * config["learning_rate"]' in next(paths.code.iterdir()).read_text()
 
 
 def test_class_of_a_main_script_is_a_trainable(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_folder_may_be_moved(tmp_path: Path) -> None:
     paths = made(tmp_path, "loop")
     moved = SweepPaths(Path(shutil.move(paths.root, tmp_path / "elsewhere")))
     assert read_spec(moved).trainable.startswith(str(moved.code))
-    assert call(moved, "code({'x': 2})") == 6
+    assert call(moved, "code({'learning_rate': 2})") == 6
 
 
 def test_changed_code_is_refused(tmp_path: Path) -> None:
