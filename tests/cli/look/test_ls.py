@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+
+import pytest
 
 from benchmarks.cli_speed import make_sweep
 from results.records.trial import TrialState, read_trial, write_trial
@@ -75,6 +78,14 @@ def test_failed_trial_is_never_the_best(tune: Tune) -> None:
     assert tune("ls").lines[1][3] == "-"
     assert "*" not in tune("show", "mine").out
     assert "none of 2 trials has a finite 'loss' yet" in tune.refused("best", "mine")
+
+
+def test_hours_of_a_killed_sweep_stand_still(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    tune.unfinished()
+    day_later = time.time() + 86_400
+    monkeypatch.setattr(time, "time", lambda: day_later)
+    [row] = [words for words in tune("ls").lines if words[:1] == ["mine"]]
+    assert (row[1], *row[-2:]) == ("interrupted", "0.00", "CPU")
 
 
 def test_sweep_with_a_thousand_trials(tune: Tune) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from tuning.cli.options import StorageDir
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
+    from results.records.reports import Report
     from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
@@ -73,7 +74,8 @@ def _sweep_row(found: Integrity) -> list[str]:
     from tuning.cli.summary import winner
 
     paths, spec = found.readable, read_spec(found.paths)
-    lines = [summarize(*trial, spec.metric, spec.mode) for trial in found.trials()]
+    trials = list(found.trials())
+    lines = [summarize(*trial, spec.metric, spec.mode) for trial in trials]
     board = rank_trials(lines, spec.mode)
     finished = sum(e.record.state.finished for e in board)
     tried = sum(not e.record.state.active for e in board)
@@ -83,14 +85,15 @@ def _sweep_row(found: Integrity) -> list[str]:
         best = winner(paths, spec)
     values = [best.value if best else None]
     values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
+    state = sweep_state(paths, spec, finished)
     return [
-        sweep_state(paths, spec, finished),
+        state,
         f"{tried}/{total}" if total else str(tried),
         ", ".join(map(number, values)),
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         spec.trainable,
         _started(paths),
-        _hours(e.record for e in board),
+        _hours(trials, running=state == "running"),
     ]
 
 
@@ -102,11 +105,21 @@ def _started(paths: SweepPaths) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(began[0])) if began else "-"
 
 
-def _hours(records: Iterable[TrialRecord]) -> str:
-    """The CPU-hours and GPU-hours of all attempts, in short."""
-    from tuning.controller.resources.budget import Cost, attempt_cost
+def _hours(trials: Iterable[tuple[TrialRecord, Sequence[Report]]], *, running: bool) -> str:
+    """The CPU-hours and GPU-hours of all attempts, in short.
 
-    cost = sum((attempt_cost(a) for record in records for a in record.attempts), Cost())
+    Attempts that a killed driver left open end at the trial's last report.
+    """
+    from tuning.controller.attempts import end_attempt, last_activity
+    from tuning.controller.resources.budget import total_cost
+
+    records = (
+        record
+        if running or not record.state.active
+        else end_attempt(record, ended=last_activity(record, reports))
+        for record, reports in trials
+    )
+    cost = total_cost(records)
     return f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
 
 
