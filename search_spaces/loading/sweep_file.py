@@ -26,6 +26,7 @@ from search_spaces.positions import Problem, Source
 from search_spaces.redaction import also_redact
 from search_spaces.spec.base import FROZEN
 from search_spaces.spec.command import with_absolute_files
+from search_spaces.spec.env_vars import original, references
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
 __all__ = [
@@ -127,7 +128,7 @@ def _validate(document: Document, context: str | None) -> SweepSpec:
         problems += [problem for path, problem in found if path not in reported]
     if problems:
         raise UserError(*(problem.message for problem in sorted(problems, key=lambda p: p.order)))
-    also_redact(spec.redact)
+    also_redact([*spec.redact, *references(original(spec.notify.webhook) or "")])
     return spec
 
 

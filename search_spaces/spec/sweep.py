@@ -28,6 +28,7 @@ from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.command import ReportFromSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
+from search_spaces.spec.notify import NotifySpec
 from search_spaces.spec.objectives import (
     Metrics,
     Mode,
@@ -55,7 +56,9 @@ __all__ = [
     "TrackingSpec",
 ]
 
-ENV_FIELDS = frozenset({("storage",), ("tracking", "uri"), ("checkpoint", "mirror")})
+ENV_FIELDS = frozenset(
+    {("storage",), ("tracking", "uri"), ("checkpoint", "mirror"), ("notify", "webhook")}
+)
 """The only fields in which `${ENV}` is expanded."""
 
 
@@ -117,6 +120,7 @@ class SweepSpec(Section):
     failure: FailureSpec = Field(default_factory=FailureSpec)
     select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
+    notify: NotifySpec = Field(default_factory=NotifySpec)
     redact: list[str] = Field(
         default_factory=list,
         description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",

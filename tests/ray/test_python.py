@@ -42,6 +42,7 @@ async def notebook():
     sweep = tuning.Sweep(
         Mine, "loss", {"learning_rate": tuning.uniform(0.1, 0.2)}, name="python",
         budget=tuning.Budget(trials=2), tracking={"name": "none"},
+        notify={"command": ["cp", "/dev/null", "{event}.sent"], "on": ["end", "budget", "failure"]},
     )
     run = sweep.start(callbacks=[seen], address=sys.argv[1])
     while not run.wait(timeout=0):
@@ -71,6 +72,7 @@ def test_python_begins_what_the_command_line_ends(tmp_path: Path, address: str) 
     trials, reports, value, params = json.loads(done.stdout.splitlines()[-1])
     assert (trials, reports) == (2, 6)
     assert value == params["learning_rate"] / 3
+    assert sorted(p.name for p in tmp_path.glob("*.sent")) == ["budget.sent", "end.sent"]
     script.unlink()
     tune("resume", "python", "--trials", "+1")
     assert [r.state.value for r in tune.trials("python")] == ["completed"] * 3

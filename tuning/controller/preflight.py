@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -54,6 +55,7 @@ def preflight(
         found = [
             *_secrets(spec),
             *_search_problems(spec),
+            *_notify_problems(spec),
             *_population_problems(spec),
             *_worker_problems(spec, sampled, configs),
             *_config_problems(spec, sampled, configs, files),
@@ -89,6 +91,14 @@ def _search_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     if name not in ONE_METRIC or len(spec.objectives) == 1:
         return []
     return [(("search", "name"), f"{name} takes one metric; nsga2 and tpe take several")]
+
+
+def _notify_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """A program that is not there would be missed when the sweep has something to say."""
+    program = spec.notify.command[0] if spec.notify.command else None
+    if program is None or shutil.which(program):
+        return []
+    return [(("notify", "command"), f"no such program, or not executable: {program}")]
 
 
 def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:

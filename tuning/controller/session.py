@@ -17,6 +17,7 @@ from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
+from tuning.controller.notify import Notifier
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
@@ -62,6 +63,7 @@ def run_session(
         endings: list[Ending] = []
         with afterwards(lambda: _end_session(run, watchdog, endings)):
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
+            run.observers.add(Notifier(spec))
             _report_changes(run, introduction)
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)

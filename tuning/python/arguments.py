@@ -60,9 +60,10 @@ def check_arguments(trainable: Any, keys: Mapping[str, Any], folder: Path) -> Lo
     named = trainable is None or isinstance(trainable, str)
     name = trainable if named else name_of(trainable)
     code = None if named or name is not None else store(trainable, folder)
-    given = {"name": getattr(trainable, "__name__", trainable or "command")}
+    target: str = getattr(trainable, "__name__", trainable or "command")
+    given: dict[str, Any] = {"name": target.rpartition(":")[2]}
     given |= {key: _plain(value) for key, value in keys.items() if value is not None}
-    given["trainable"] = name if code is None else f"{code}:{trainable.__name__}"
+    given["trainable"] = name if code is None else f"{code}:{target}"
     return check_sweep(given, Arguments("Sweep"), code)
 
 

@@ -64,9 +64,9 @@ class Sweep:
 
     def __init__(
         self,
-        trainable: str | Callable[..., Any] | type | None,
-        metric: str | Sequence[str],
-        space: Mapping[str, Any],
+        trainable: str | Callable[..., Any] | type | None = None,
+        metric: str | Sequence[str] | None = None,
+        space: Mapping[str, Any] | None = None,
         *,
         mode: str | Sequence[str] = "min",
         budget: Mapping[str, Any] | None = None,

@@ -72,6 +72,19 @@ def test_mistakes_name_the_argument(changes: dict[str, Any], message: str) -> No
     assert message in str(caught.value)
 
 
+def test_sweep_of_a_command() -> None:
+    command = ["train", "--lr", "{lr}"]
+    spec = tuning.Sweep(
+        name="program",
+        command=command,
+        metric="loss",
+        space={"lr": tuning.uniform(0, 1)},
+        budget=tuning.Budget(trials=2),
+        report_from={"jsonl": "metrics.jsonl"},
+    ).spec
+    assert spec.command == command
+
+
 def test_all_mistakes_come_at_once() -> None:
     with pytest.raises(UserError) as caught:
         digits(budget=tuning.Budget(trials=0), seed=-1)

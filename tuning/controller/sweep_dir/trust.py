@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,6 +104,10 @@ def _uses(spec: SweepSpec) -> Iterator[str]:
         yield f"contact tracking.uri {_address(spec.tracking.uri)}"
     if spec.checkpoint.mirror:
         yield f"contact checkpoint.mirror {_address(spec.checkpoint.mirror)}"
+    if spec.notify.command:
+        yield f"run notify.command {shlex.join(spec.notify.command)}"
+    if spec.notify.webhook:
+        yield f"contact notify.webhook {_address(spec.notify.webhook)}"
 
 
 def _address(text: str) -> str:
