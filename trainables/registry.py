@@ -12,6 +12,7 @@ from trainables.base import Trainable
 from trainables.user_code import loader
 from trainables.user_code.command.command import Command
 from trainables.user_code.frames import note_user_lines, user_lines
+from trainables.user_code.objective import Objective, is_objective
 from trainables.user_code.user_loop import UserLoop
 
 TRAINABLES: dict[str, str] = {
@@ -59,7 +60,7 @@ def _registered(name: str) -> Trainable[Any]:
 def _user_code(name: str) -> Trainable[Any]:
     _, is_class = loader.locate(name)
     if not is_class:
-        return UserLoop(name)
+        return Objective(name) if is_objective(name) else UserLoop(name)
     own = _load_class(name)
     if not (isinstance(own, type) and issubclass(own, Trainable)):
         raise UserError(f"trainable {name}: the class does not derive from Trainable")
