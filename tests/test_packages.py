@@ -19,3 +19,10 @@ def test_every_package_is_installed() -> None:
         set(find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"]))
         == there
     )
+
+
+def test_packages_are_typed_for_their_users() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for package in PACKAGES:
+        assert (ROOT / package / "py.typed").is_file()
+        assert "py.typed" in told["package-data"][package]
