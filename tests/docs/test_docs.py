@@ -21,8 +21,10 @@ from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
+from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.user_loop import UserLoop
 from tuning.cli.app import app
+from tuning.controller.preflight import preflight
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -131,21 +133,28 @@ def test_every_trainable_searcher_and_scheduler_is_documented() -> None:
         assert f"`{name}`" in everything
 
 
+EXAMPLES = ("line", "my_loop", "my_trainer")
+
+
 class TestOwnCode:
-    """The two examples of docs/trainables.md."""
+    """The examples of docs/trainables.md."""
 
     PAGE = "docs/trainables.md"
 
     @pytest.fixture(autouse=True)
     def _files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("line.py", "line.yaml", "my_loop.py", "my_loop.yaml"):
+        examples = [f"{name}.{kind}" for name in EXAMPLES for kind in ("py", "yaml")]
+        for name in examples:
             (tmp_path / name).write_text(block_named(name, self.PAGE))
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", list(sys.path))
 
-    def test_loop_resolves(self) -> None:
-        spec = load_sweep(Path("my_loop.yaml")).spec
-        assert isinstance(resolve(spec.trainable), UserLoop)
+    @pytest.mark.parametrize("name", ["my_loop", "my_trainer"])
+    def test_loop_is_planned(self, name: str) -> None:
+        loaded = load_sweep(Path(f"{name}.yaml"))
+        assert preflight(loaded)
+        assert isinstance(resolve(loaded.spec.trainable), UserLoop)
+        assert builds_trainer(loaded.spec.trainable) is (name == "my_trainer")
 
     def test_class_checks_its_configuration(self) -> None:
         spec = load_sweep(Path("line.yaml")).spec

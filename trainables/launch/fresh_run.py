@@ -7,9 +7,9 @@ Stopping a trial ends its processes without asking the loop.
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,10 @@ from trainables.launch.ray_train import (
     claim_device,
     describe_failure,
     fit,
+    over_node_network,
     run_config,
+    scaling_config,
+    set_environment,
     this_machine,
     without_secrets,
 )
@@ -35,6 +38,7 @@ from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import load
+from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import enter_private_folders
 from trainables.user_code.ray_train_checkpoints import (
@@ -45,9 +49,11 @@ from trainables.user_code.ray_train_checkpoints import (
 )
 from trainables.user_code.ray_train_functions import LoopFunctions, refuse_fit
 from trainables.user_code.silence import SilenceWatch
+from trainables.user_code.user_trainer import own_loop, trainers_adopted
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
+    from ray.train import RunConfig
 
 
 _CLOSING_S = 60.0
@@ -78,7 +84,7 @@ def user_loop_worker(config: dict[str, Any]) -> None:
                 recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
                 recorder.begin(resolve(job.trainable).source())
             with refuse_fit():
-                loop = load(job.trainable)
+                loop = own_loop(config, load(job.trainable))
             functions = LoopFunctions(
                 get_train_fn_utils(),
                 job,
@@ -87,7 +93,7 @@ def user_loop_worker(config: dict[str, Any]) -> None:
                 on_restore=lambda: ray.get(broker.mark_restored.remote(job.key)),
                 heartbeat=watch.heartbeat,
             )
-            loop(job.config) if inspect.signature(loop).parameters else loop()
+            loop()
             functions.check_restored()
     except Exception as e:
         if (shown := without_secrets(e)) is e:
@@ -212,8 +218,26 @@ class FreshRun:
         )
         try:
             task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
-            fit(user_loop_worker, task, spec, run)
+            if builds_trainer(job.trainable):
+                _call_driver(job, task, spec, run)
+            else:
+                fit(user_loop_worker, task, spec, run)
         finally:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             add_missing_manifests(job.paths, job.attempt, last)
             prune(job)
+
+
+def _call_driver(
+    job: TrialJob, task: dict[str, Any], spec: WorkerGroupSpec, run: RunConfig
+) -> None:
+    """Call the user's function that builds a trainer and calls its `fit()`."""
+    enter_private_folders(job.paths)
+    start_log_filter()
+    with output_to(job.paths.attempt(job.attempt) / "driver.log"):
+        with refuse_fit():
+            driver = load(job.trainable)
+        set_environment(spec, check_s=0.2)
+        scaling, backend = scaling_config(spec), partial(over_node_network, spec=spec)
+        with trainers_adopted(user_loop_worker, task, run, scaling, backend):
+            driver(job.config)

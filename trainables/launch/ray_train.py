@@ -7,7 +7,7 @@ import re
 import socket
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from results.records.machines import Machine
@@ -25,7 +25,7 @@ from trainables.user_code.frames import user_lines
 if TYPE_CHECKING:
     import torch
     from ray.actor import ActorHandle
-    from ray.train import RunConfig
+    from ray.train import BackendConfig, RunConfig
     from ray.train.torch import TorchTrainer
 
 
@@ -116,29 +116,50 @@ def fit(
 
     from trainables.launch.process_group import NodeNetworkConfig
 
-    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(spec.start_timeout_s)
     # Each check calls every worker. Ray's default is 2 s, and reports of loops wait for a check.
-    check_s = "0.2" if trainer is None else "0.5"
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", check_s)
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets included
-    os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process per run
-    shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
+    set_environment(spec, check_s=0.2 if trainer is None else 0.5)
     (trainer or TorchTrainer)(
         loop,
         train_loop_config=config,
-        torch_config=NodeNetworkConfig(backend=BACKEND if shared else None),
-        scaling_config=_scaling_config(spec),
+        torch_config=NodeNetworkConfig(backend=_backend(spec)),
+        scaling_config=scaling_config(spec),
         run_config=run,
     ).fit()
 
 
-def _scaling_config(spec: WorkerGroupSpec) -> Any:
+def set_environment(spec: WorkerGroupSpec, check_s: float) -> None:
+    """Set the variables by which Ray Train is configured, in the process that calls `fit`."""
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(spec.start_timeout_s)
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(check_s))
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets included
+    os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
+    os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process per run
+
+
+def _backend(spec: WorkerGroupSpec) -> str | None:
+    """The backend of the process group, if the GPUs are shared; None: Ray Train's choice."""
+    return BACKEND if spec.workers > 1 and is_shared(spec.gpus_per_worker) else None
+
+
+def over_node_network(backend: BackendConfig, spec: WorkerGroupSpec) -> BackendConfig:
+    """The settings of torch's process group, over the network of the Ray nodes; others stay."""
+    from ray.train.torch import TorchConfig
+
+    from trainables.launch.process_group import NodeNetworkConfig
+
+    if type(backend) is not TorchConfig:
+        return backend
+    found = NodeNetworkConfig(**vars(backend))
+    return found if spec.gpus_per_worker else replace(found, backend="gloo")
+
+
+def scaling_config(spec: WorkerGroupSpec) -> Any:
+    """Number, resources and machines of the workers."""
     from ray.train import ScalingConfig
 
     per_worker = {"CPU": spec.cpus_per_worker, "GPU": spec.gpus_per_worker}
-    scaling_config: Any = ScalingConfig  # typed as Train V1, which has no label selector
-    return scaling_config(
+    make: Any = ScalingConfig  # typed as Train V1, which has no label selector
+    return make(
         num_workers=spec.workers,
         use_gpu=spec.gpus_per_worker > 0,
         resources_per_worker={k: v for k, v in per_worker.items() if v},

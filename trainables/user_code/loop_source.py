@@ -19,6 +19,10 @@ def loop_problems(name: str) -> list[str]:
     return [f"{path}:{line}: {problem}" for line, problem in found]
 
 
+_NO_DATASETS = (
+    "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
+    "trainer with datasets={…} and calls its fit()"
+)
 _UNGUARDED = "calls fit() when a worker imports the file; put it under if __name__ == '__main__':"
 
 
@@ -34,10 +38,20 @@ def _mistakes(loop: ast.FunctionDef, tree: ast.Module) -> Iterator[tuple[int, st
     if _num_required(loop.args) > 1:
         problem = "takes more than one argument; Ray Train calls it with the configuration"
         yield loop.lineno, f"{loop.name}() {problem}"
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and _is_tune_report(node.func, renamed):
+    is_driver = any(map(_is_fit, _calls(loop)))
+    for node in _calls(loop):
+        if not is_driver and ast.unparse(node.func).endswith("get_dataset_shard"):
+            yield node.lineno, _NO_DATASETS
+        if _is_tune_report(node.func, renamed):
             problem = "ray.tune.report has no effect in a Ray Train loop; call ray.train.report"
             yield node.lineno, problem
+
+
+def builds_trainer(name: str) -> bool:
+    """Whether a function builds a trainer and calls its `fit()`, rather than being the loop."""
+    target = name.rpartition(":")[2]
+    found = [n for n in parse(name)[1].body if isinstance(n, ast.FunctionDef) and n.name == target]
+    return any(_is_fit(call) for function in found[-1:] for call in _calls(function))
 
 
 def never_reports(files: Iterable[Path]) -> bool:

@@ -159,6 +159,16 @@ def test_unguarded_fit_and_a_missing_report_are_refused(tune: Tune, call: str) -
     tune("plan", file)
 
 
+def test_data_set_without_a_trainer_is_refused(tune: Tune) -> None:
+    file = tune.write("t.yaml", IGNORED.replace("fine", "loop"))
+    loop = "def loop(config):\n    ray.train.get_dataset_shard(str(config))\n    report()\n"
+    tune.write("loops.py", loop)
+    output = tune.refused("plan", file)
+    assert f"trainable: {tune.cwd}/loops.py:2: get_dataset_shard() finds no data set" in output
+    tune.write("loops.py", f"{loop}\ndef main(config):\n    Trainer(loop, config).fit()\n")
+    tune("plan", file, "--set", "trainable=loops.py:main")
+
+
 def test_replicates_need_seeds_of_their_own(tune: Tune) -> None:
     tune.write("loops.py", "def fine(config):\n    report(config['seed'], config['lr'])\n")
     file = tune.write("t.yaml", f"{IGNORED}replicates: 2\nfixed: {{seed: 0}}\n")

@@ -1,0 +1,85 @@
+"""Runs the trainer that a user's function makes, as an attempt of a trial.
+
+The function builds a `TorchTrainer`, an `XGBoostTrainer` or another one, with data sets of Ray Data
+if it likes, and calls `fit()`. What belongs to the trial is replaced: workers, folders, retries and
+the number of checkpoints. The loop, its configuration, the backend, data sets and callbacks stay.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray.train import BackendConfig, RunConfig, ScalingConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+LOOP = "loop"
+"""Key of the pickled loop, with its configuration, in the configuration of a worker."""
+
+
+@contextmanager
+def trainers_adopted(
+    worker: Callable[..., None],
+    task: dict[str, Any],
+    run: RunConfig,
+    scaling: ScalingConfig,
+    backend: Callable[[BackendConfig], BackendConfig],
+) -> Iterator[None]:
+    """Within the block, `fit()` of a trainer runs it as an attempt.
+
+    Args:
+        worker: run on every worker, with `task` and the trainer's own loop.
+        task: configuration for `worker`.
+        run, scaling: replace those of the trainer; its callbacks stay.
+        backend: changes the settings of its process group.
+    """
+    from ray import cloudpickle
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    original = DataParallelTrainer.fit
+
+    def fit(self: DataParallelTrainer) -> Any:
+        own = cloudpickle.dumps((self.train_loop_per_worker, self.train_loop_config))
+        callbacks = [*(run.callbacks or ()), *(self.run_config.callbacks or ())]
+        _replace(
+            self,
+            train_loop_config={**task, LOOP: own},
+            scaling_config=scaling,
+            run_config=replace(run, callbacks=callbacks),
+            backend_config=backend(self.backend_config),
+        )
+        self.train_loop_per_worker = worker
+        return original(self)
+
+    DataParallelTrainer.fit = fit  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        DataParallelTrainer.fit = original  # type: ignore[method-assign]
+
+
+def own_loop(task: dict[str, Any], script: Callable[..., Any]) -> Callable[[], Any]:
+    """In a worker: the loop to call.
+
+    Args:
+        task: the worker's configuration.
+        script: the trial's function, which is the loop if no trainer was adopted. The script is
+            imported, so that functions in it can be unpickled.
+    """
+    from ray import cloudpickle
+
+    loop, config = script, task["job"].config
+    if LOOP in task:
+        loop, config = cloudpickle.loads(task[LOOP])
+    takes_config = bool(inspect.signature(loop).parameters)
+    return lambda: loop(config or {}) if takes_config else loop()
+
+
+def _replace(trainer: DataParallelTrainer, **settings: Any) -> None:
+    for name, value in settings.items():
+        setattr(trainer, name, value)
+    trainer.train_run_context = replace(trainer.train_run_context, **settings)
