@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ray.conftest import Tune
+if TYPE_CHECKING:
+    from tests.ray.conftest import Tune
 
 LONGEST_S = 240.0
 """Limit for one test (seconds)."""
@@ -32,4 +34,6 @@ def device_name() -> str:
 @pytest.fixture
 def tune(tmp_path: Path) -> Tune:
     """The `tune` program; each of its sessions starts a Ray cluster of its own."""
+    from tests.ray.conftest import Tune  # some tests of this folder need no Ray
+
     return Tune(tmp_path, address="")

@@ -18,9 +18,9 @@ from trainables.causal_lm.loop import (
     eval_loss,
     evaluated_rows,
     lr_schedule,
-    next_token_loss,
 )
 from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.causal_lm.objective import next_token_loss
 from trainables.client import Client, Rows
 from trainables.worker import Worker
 

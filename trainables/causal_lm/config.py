@@ -11,8 +11,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from trainables.config import Problem, TrainableConfig
 
 STDLIB_MAX_BYTES = 3_000_000
-FROM_SCRATCH = ("hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
-HEAD_WIDTH = 16
+FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
+TOY_SIZE = 256
+"""Up to this hidden_size, heads have 16 units; above, 64, and 128 from 2048 on: narrower ones leave
+the tiles of flash attention kernels partly empty."""
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 64, "num_layers": 2},
+    "small": {"hidden_size": 768, "num_layers": 12, "intermediate_size": 2048},
+    "medium": {"hidden_size": 1024, "num_layers": 24, "intermediate_size": 2816},
+    "large": {"hidden_size": 2048, "num_layers": 20, "intermediate_size": 5632},
+}
+"""With 50,304 tokens: 0.1 M (of which 3.2 M tokens' vectors), 124 M, 360 M and 1.13 B weights."""
 
 
 def _as_list(value: object) -> object:
@@ -65,10 +74,18 @@ class DataConfig(BaseModel):
 class CausalLMConfig(TrainableConfig):
     """Hyperparameters of a causal language model."""
 
+    size: Literal["tiny", "small", "medium", "large"] | None = Field(
+        None,
+        description="a shape by name, as hidden_size/num_layers/intermediate_size: tiny 64/2/176,"
+        " small 768/12/2048, medium 1024/24/2816, large 2048/20/5632; keys given beside it win",
+    )
     hidden_size: int = Field(64, gt=0, description="width of the residual stream, in units")
     num_layers: int = Field(2, gt=0, description="transformer blocks")
     num_heads: int | None = Field(
-        None, gt=0, description="attention heads; null: one for each 16 units of hidden_size"
+        None,
+        gt=0,
+        description="attention heads; null: one for each 16 units of hidden_size up to 256, for"
+        " each 64 above, for each 128 from 2048 on",
     )
     intermediate_size: int | None = Field(
         None,
@@ -97,6 +114,14 @@ class CausalLMConfig(TrainableConfig):
         le=1,
         description="fraction of max_steps with a linearly rising learning rate",
     )
+    schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
+        "cosine",
+        description="learning rate after the warmup: cosine or linear decay to a tenth of the peak,"
+        " wsd (constant, then linear decay), or constant",
+    )
+    decay_fraction: float = Field(
+        0.2, ge=0, le=1, description="wsd: fraction of max_steps at the end in which it decays"
+    )
     beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's decay of squared gradients")
     grad_clip: float | None = Field(
         1.0, gt=0, description="largest L2 norm of the gradient; null: not clipped"
@@ -109,10 +134,28 @@ class CausalLMConfig(TrainableConfig):
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of the computation; weights and optimizer stay float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "float32",
+        description="of the computation; weights and optimizer stay float32. auto: bfloat16 on a"
+        " GPU that has it, else float32; each worker looks when an attempt starts",
+    )
+    compile: Literal["auto", True, False] = Field(
+        "auto",
+        description="whether torch.compile compiles the training step (about a minute per attempt)."
+        " auto: on a GPU, from 10 million weights on",
+    )
+    activation_checkpointing: bool = Field(
+        False,
+        description="compute the activations of each block again in the backward pass: about a"
+        " third more computation, and a fraction of the memory",
     )
     data: DataConfig = Field(default_factory=lambda: DataConfig(), description="the text")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shape_of_size(cls, given: Any) -> Any:
+        size = given.get("size") if isinstance(given, dict) else None
+        return {**SIZES[size], **given} if isinstance(size, str) and size in SIZES else given
 
     @model_validator(mode="after")
     def _fits_together(self) -> CausalLMConfig:
@@ -137,7 +180,10 @@ class CausalLMConfig(TrainableConfig):
     @property
     def heads(self) -> int:
         """Attention heads."""
-        return self.num_heads or max(1, self.hidden_size // HEAD_WIDTH)
+        if self.num_heads is not None:
+            return self.num_heads
+        width = 16 if self.hidden_size <= TOY_SIZE else 64 if self.hidden_size < 2048 else 128
+        return max(1, self.hidden_size // width)
 
     @property
     def mlp_size(self) -> int:

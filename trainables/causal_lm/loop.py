@@ -14,16 +14,27 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.causal_lm.objective import (
+    NextTokenLoss,
+    compiles,
+    is_half,
+    next_token_loss,
+    place,
+    recompute_activations,
+    step_flops,
+    to_device,
+)
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler, shares
+from trainables.common.schedules import lr_factor
+from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
     backward,
     copy_progress,
@@ -38,8 +49,6 @@ from trainables.worker import Worker
 
 EVAL_BATCH = 16
 """Sequences per evaluation batch: fixed, so that metrics do not depend on `batch_size`."""
-FINAL_LR = 0.1
-"""Last learning rate of the cosine decay, as a fraction of the peak."""
 DATA_KEY = "data.json"
 
 
@@ -86,7 +95,7 @@ def _trained(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with isolated_rng(0, 0, device):
         dataset = dataset_of(config, weights, cache)
-        model = load_model(config, dataset, weights).to(device).eval()
+        model = place(load_model(config, dataset, weights), device).eval()
         yield model, evaluated_rows(dataset, split, config)
 
 
@@ -120,12 +129,12 @@ def eval_loss(
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     training = model.training
     model.eval()
-    sums = {"total": 0.0, "count": 0.0}
+    parts = shares(len(rows), EVAL_BATCH, rank, world_size)
     with torch.no_grad():
-        for part in shares(len(rows), EVAL_BATCH, rank, world_size):
-            sums["total"] += float(next_token_loss(model, rows[part], config, "sum"))
-            sums["count"] += rows[part, 1:].size
+        totals = [next_token_loss(model, rows[part], config, "sum") for part in parts]
     model.train(training)
+    total = sum(torch.stack(totals).tolist()) if totals else 0.0  # waits for the device once
+    sums = {"total": total, "count": float(sum(rows[part, 1:].size for part in parts))}
     if worker is not None:
         sums = worker.sum(sums)
     return sums["total"] / sums["count"]
@@ -158,21 +167,28 @@ class _Run:
         self.sampler = Sampler(
             len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
         )
-        self.model.to(worker.device).train()
+        place(self.model, worker.device).train()
         self.optimizer = adamw(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
-        self.ddp = data_parallel(self.model, worker)
+        loss = NextTokenLoss(self.model, config)
+        if config.activation_checkpointing:
+            recompute_activations(self.model)
+        if compiles(config, self.model, worker.device):
+            loss.compile(dynamic=False)
+        self.ddp = data_parallel(loss, worker)
+        start_memory_peak(worker.device)
 
     def advance(self, step: int) -> None:
         """One optimizer step."""
 
         def mean_loss(rows: Rows) -> torch.Tensor:
-            return next_token_loss(self.ddp, self.rows[rows], self.config, "mean")
+            mean: torch.Tensor = self.ddp(to_device(self.rows[rows], self.worker.device))
+            return mean
 
         rows = self.sampler.rows(step - 1)
         loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
-        self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)  # does not wait
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
@@ -193,7 +209,19 @@ class _Run:
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
             "tokens_per_second": tokens / seconds,
+            **self._of_device(tokens / seconds),
         }
+
+    def _of_device(self, tokens_per_second: float) -> dict[str, float]:
+        """Metrics of a GPU; MFU is of this rank's device, if its peak is known."""
+        device = self.worker.device
+        if device.type != "cuda":
+            return {}
+        found, peak = {"peak_memory_gib": memory_peak(device)}, peak_flops(device)
+        if peak is not None and is_half(self.config, device):
+            share = tokens_per_second / self.worker.world_size
+            found["mfu"] = share * step_flops(self.model, self.config) / peak
+        return found
 
     def save(self, folder: Path) -> DeferredWrite:
         """Copy this rank's part of a checkpoint; returns the function that writes it."""
@@ -238,19 +266,6 @@ def evaluated_rows(dataset: Dataset, split: Split, config: CausalLMConfig) -> To
     return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
-def next_token_loss(
-    model: nn.Module, rows: Tokens, config: CausalLMConfig, reduction: str
-) -> torch.Tensor:
-    """Negative log-likelihood of each next token; `rows` is [batch, sequence_length + 1]."""
-    device = next(model.parameters()).device
-    tokens = torch.from_numpy(rows.astype(np.int64)).to(device, non_blocking=True)
-    half = config.dtype == "bfloat16"
-    with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=half):
-        logits: torch.Tensor = model(input_ids=tokens[:, :-1], use_cache=False).logits
-    flat = logits.float().reshape(-1, logits.shape[-1])
-    return F.cross_entropy(flat, tokens[:, 1:].reshape(-1), reduction=reduction)
-
-
 def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
     """AdamW with weight decay for matrices only, not for gains and biases (Brown et al. 2020)."""
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -262,13 +277,7 @@ def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
 
 
 def lr_schedule(config: CausalLMConfig) -> Callable[[int], float]:
-    """Linear warmup, then cosine decay to `FINAL_LR`: a factor by the number of steps done."""
+    """The configured factor of the learning rate by the number of steps done."""
     warmup = round(config.warmup_fraction * config.max_steps)
-
-    def factor(done: int) -> float:
-        if done < warmup:
-            return (done + 1) / (warmup + 1)
-        progress = min(1.0, (done - warmup) / max(1, config.max_steps - warmup))
-        return FINAL_LR + (1 - FINAL_LR) * 0.5 * (1 + math.cos(math.pi * progress))
-
-    return factor
+    decay = round(config.decay_fraction * config.max_steps)
+    return lr_factor(config.schedule, warmup, decay, config.max_steps)

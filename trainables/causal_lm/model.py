@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
         UserError: the weights are of another model.
     """
     with quiet_transformers():
-        architecture = _architecture(config, dataset)
+        architecture = _architecture(config, dataset, _saved_heads(weights))
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(architecture) if alone else None
         auto: Any = AutoModelForCausalLM
@@ -92,7 +93,13 @@ def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> No
         load_pretrained(config.model_name_or_path).save_pretrained(folder)
 
 
-def _architecture(config: CausalLMConfig, dataset: Dataset) -> Any:
+def _saved_heads(weights: Path) -> int | None:
+    """Attention heads of a checkpoint: `num_heads: null` had another meaning in older versions."""
+    file = weights / "config.json"
+    return json.loads(file.read_text()).get("num_attention_heads") if file.exists() else None
+
+
+def _architecture(config: CausalLMConfig, dataset: Dataset, saved: int | None = None) -> Any:
     if config.model_name_or_path is not None:
         return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
     meta = dataset.meta
@@ -101,7 +108,7 @@ def _architecture(config: CausalLMConfig, dataset: Dataset) -> Any:
         hidden_size=config.hidden_size,
         intermediate_size=config.mlp_size,
         num_hidden_layers=config.num_layers,
-        num_attention_heads=config.heads,
+        num_attention_heads=config.num_heads or saved or config.heads,
         max_position_embeddings=config.sequence_length,
         initializer_range=INIT_SCALE * config.hidden_size**-0.5,
         tie_word_embeddings=True,

@@ -15,5 +15,13 @@ class CausalLM(Trainable[CausalLMConfig]):
         "trainables.causal_lm.export",
         "trainables.causal_lm.client",
     )
-    metric_names = ("eval_loss", "train_loss", "learning_rate", "grad_norm", "tokens_per_second")
+    metric_names = (
+        "eval_loss",
+        "train_loss",
+        "learning_rate",
+        "grad_norm",
+        "tokens_per_second",
+        "mfu",
+        "peak_memory_gib",
+    )
     elastic = True

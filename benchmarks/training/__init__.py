@@ -1,0 +1,1 @@
+"""Speed of `causal_lm` beside a plain PyTorch loop and `transformers.Trainer`."""

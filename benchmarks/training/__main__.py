@@ -1,0 +1,187 @@
+"""Speed of `causal_lm` beside a plain PyTorch loop and `transformers.Trainer`.
+
+Each has the same model, batch, precision, optimizer and text. Each run is a new process, and the
+contenders take turns. `python -m benchmarks.training --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.training.case import Case, Result, write_text
+
+GPU = (
+    Case(
+        "124M",
+        {"size": "small", "vocab_size": 50304, "sequence_length": 1024, "batch_size": 64}
+        | {"dtype": "bfloat16"},
+        "cuda",
+        every=6,
+        windows=4,
+        words=1_500_000,
+    ),
+    Case(
+        "1.1B",
+        {"size": "large", "vocab_size": 32000, "sequence_length": 2048, "batch_size": 16}
+        | {"dtype": "bfloat16"},
+        "cuda",
+        every=4,
+        windows=4,
+        words=1_500_000,
+    ),
+)
+CPU = Case(
+    "1.3M",
+    {"hidden_size": 128, "num_layers": 4, "vocab_size": 4096, "sequence_length": 128}
+    | {"batch_size": 16},
+    "cpu",
+    every=8,
+    windows=5,
+)
+CONTENDERS = ("ours", "plain", "trainer")
+
+
+def measure(name: str, case: Case, folder: Path, workers: int, timeout_s: float) -> Result:
+    """One run of a contender in new processes, one for each worker."""
+    command = [sys.executable, "-m", "benchmarks.training", "--run", name, case.dumps()]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = []
+    for rank in range(workers):
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "MASTER_PORT": port}
+        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
+        if workers == 1:
+            env = {**os.environ}
+        out = (folder / f"{name}.{rank}.log").open("w+")
+        started.append(
+            (subprocess.Popen([*command, str(folder)], stdout=out, stderr=out, env=env), out)
+        )
+    try:
+        codes = [process.wait(timeout_s) for process, _ in started]
+    except subprocess.TimeoutExpired:
+        codes = [1]
+        for process, _ in started:
+            process.kill()
+    started[0][1].seek(0)
+    lines = started[0][1].read().splitlines()
+    if any(codes):
+        return Result(name, error="\n".join(lines[-12:]) or f"no result in {timeout_s:g} s")
+    found = next(line for line in reversed(lines) if line.startswith("{"))
+    return Result(**json.loads(found))
+
+
+def table(case: Case, runs: dict[str, list[Result]]) -> str:
+    """Medians over the rounds, as Markdown."""
+    head = [case.title, "tokens/s", "to the fastest other", "spread of rounds"]
+    gpu = ["MFU", "peak memory", "first window"] if case.device == "cuda" else []
+    lines = [[*head, *gpu], ["---", *["---:"] * (len(head) + len(gpu) - 1)]]
+    speeds = {name: float(np.median([r.speed for r in found])) for name, found in runs.items()}
+    for name, found in runs.items():
+        others = [speed for other, speed in speeds.items() if other != name]
+        each = [r.speed for r in found]
+        row = [TITLES[name], f"{speeds[name]:,.0f}", _ratio(speeds[name], others)]
+        row.append(f"{min(each):,.0f} to {max(each):,.0f}")
+        if gpu:
+            last = found[-1]
+            memory = f"{last.peak_memory_gib or 0:.1f} GiB"
+            row += [f"{100 * (last.mfu or 0):.1f} %", memory, f"{last.first_s:.0f} s"]
+        lines.append(row)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+TITLES = {
+    "ours": "this platform, `causal_lm`",
+    "plain": "a plain PyTorch loop",
+    "trainer": "`transformers.Trainer`",
+}
+
+
+def _ratio(speed: float, others: Sequence[float]) -> str:
+    known = [other for other in others if other == other]
+    return f"{speed / max(known):.3f}" if known else "-"
+
+
+def _run_one(name: str, case: Case, folder: Path) -> None:
+    from benchmarks.training.contenders import run
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo" if case.device == "cpu" else "nccl")
+    print(json.dumps(asdict(run(name, case, folder))), flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--gpu", action="store_true", help="124M and 1.1B in bfloat16 on one GPU; else on the CPU")
+    add("--sizes", nargs="+", default=[c.title for c in GPU], help="with --gpu: the models")
+    add("--workers", type=int, nargs="+", default=[1, 2], help="on the CPU: DDP workers")
+    add("--rounds", type=int, default=3, help="runs of each contender, which take turns")
+    add("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="contenders")
+    add("--timeout", type=float, default=600, help="seconds for each run")
+    add("--profile", action="store_true", help="print our kernels of one more window")
+    add("--json", type=Path, help="a file for the figures")
+    add("--run", nargs=3, metavar=("NAME", "CASE", "FOLDER"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _machine(gpu: bool) -> str:
+    import torch
+    import transformers
+
+    where = torch.cuda.get_device_name() if gpu else f"{os.cpu_count()} cores"
+    return (
+        f"{where}, Python {platform.python_version()}, torch {torch.__version__},"
+        f" transformers {transformers.__version__}"
+    )
+
+
+def main() -> None:
+    """Measure every case, print a table for each, and write the figures."""
+    given = _arguments()
+    if given.run:
+        name, case, folder = given.run
+        return _run_one(name, Case.loads(case), Path(folder))
+    jobs = [(c, 1) for c in GPU if c.title in given.sizes] if given.gpu else []
+    jobs = jobs or [(CPU, workers) for workers in given.workers]
+    figures = []
+    for shape, workers in jobs:
+        case = replace(shape, profile=given.profile)
+        runs: dict[str, list[Result]] = {name: [] for name in given.only}
+        with tempfile.TemporaryDirectory(prefix="tune-bench-") as folder:
+            write_text(Path(folder), case)
+            for _ in range(given.rounds):
+                for name, found in runs.items():
+                    found.append(measure(name, case, Path(folder), workers, given.timeout))
+                    print(name, found[-1].error or round(found[-1].speed), file=sys.stderr)
+        print(f"\n{workers} worker(s)\n\n{table(case, runs)}\n", flush=True)
+        if given.profile and "ours" in runs:
+            print(runs["ours"][-1].profile)
+        figures.append(
+            {"case": asdict(case), "workers": workers}
+            | {"runs": {name: [asdict(r) for r in found] for name, found in runs.items()}}
+        )
+        if given.json:
+            given.json.write_text(json.dumps(figures, indent=1))
+    print(_machine(given.gpu))
+
+
+if __name__ == "__main__":
+    main()

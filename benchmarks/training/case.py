@@ -1,0 +1,114 @@
+"""What is measured: one model, one batch and one precision for every contender."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and how long it is trained.
+
+    Attributes:
+        title: in the table.
+        config: of `causal_lm`, without data, steps and reports.
+        device: `cpu` or `cuda`.
+        every: optimizer steps of a window that is timed.
+        windows: of a run; the first two do not count (compilation, allocators).
+        words: in the random text.
+        profile: whether ours is profiled in one more window.
+    """
+
+    title: str
+    config: dict[str, Any]
+    device: str
+    every: int = 10
+    windows: int = 5
+    words: int = 200_000
+    profile: bool = False
+
+    def dumps(self) -> str:
+        """The case as text, for a command line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def loads(text: str) -> Case:
+        """The case of a text."""
+        return Case(**json.loads(text))
+
+    def full_config(self, folder: Path) -> dict[str, Any]:
+        """The configuration of the trial, on random text in a folder."""
+        return {
+            "weight_decay": 0.1,
+            "learning_rate": 3e-4,
+            "max_steps": 1_000_000,
+            "eval_every": self.every,
+            "eval_sequences": 4,
+            **self.config,
+            "data": {"source": "files", "paths": [str(folder / "text.jsonl")]},
+        }
+
+
+@dataclass
+class Result:
+    """One run of one contender.
+
+    Attributes:
+        contender: its name.
+        tokens_per_second: of each window, all ranks together.
+        losses: of training, at the end of each window; nats per token.
+        flops_per_token: of a training step; see `flops_per_token`.
+        attention_flops: part of it, which counts as if attention were not causal.
+        weights: of the model.
+        peak: FLOP/s of the device; None on a CPU.
+        peak_memory_gib: of tensors on the GPU.
+        first_s: seconds of the first window: with compilation.
+        error: why it did not run.
+        profile: a table of kernels.
+    """
+
+    contender: str
+    tokens_per_second: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    flops_per_token: float = 0.0
+    attention_flops: float = 0.0
+    weights: int = 0
+    peak: float | None = None
+    peak_memory_gib: float | None = None
+    first_s: float = 0.0
+    error: str = ""
+    profile: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Median tokens per second of the windows that count."""
+        return float(np.median(self.tokens_per_second[2:] or [float("nan")]))
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilisation, 0 to 1."""
+        return self.speed * self.flops_per_token / self.peak if self.peak else None
+
+
+def write_text(folder: Path, case: Case) -> None:
+    """Random words by Zipf's law, from which the BPE makes as many tokens as the case asks for."""
+    rng = np.random.default_rng(0)
+    count = max(200, case.config["vocab_size"])
+    lengths = rng.integers(3, 9, count)
+    letters = rng.integers(0, len(LETTERS), (count, 9))
+    words = np.array(
+        ["".join(LETTERS[i] for i in row[:n]) for row, n in zip(letters, lengths, strict=True)]
+    )
+    chances = 1 / np.arange(10, count + 10)
+    chosen = words[rng.choice(count, case.words, p=chances / chances.sum())]
+    documents = [*np.array_split(words, 20), *np.array_split(chosen, max(20, case.words // 500))]
+    order = rng.permutation(len(documents))
+    lines = (json.dumps({"text": " ".join(documents[i])}) for i in order)
+    (folder / "text.jsonl").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,163 @@
+"""The next-token loss of a model: in `transformers`' own way, or a faster one for Llama on a GPU.
+
+With no mask, `transformers` looks for packed sequences in the position ids. For that it waits for
+the GPU in each forward pass; under `torch.compile` it always builds a mask, with which SDPA takes
+no flash kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import Tokens
+from trainables.common.cross_entropy import linear_cross_entropies, linear_cross_entropy
+from trainables.common.throughput import flops_per_token
+
+CAUSAL = "causal_sdpa"
+"""Our attention's name in `transformers`. It has no function for masks there, so none is built."""
+COMPILED_FROM = 10_000_000
+"""`compile: auto` compiles models with as many weights: it takes about a minute."""
+
+
+class NextTokenLoss(nn.Module):
+    """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
+
+    def __init__(self, model: nn.Module, config: CausalLMConfig) -> None:
+        super().__init__()
+        self.model, self._config = model, config
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Nats per token, a scalar; `tokens` is int64 [batch, sequence_length + 1]."""
+        targets = tokens[:, 1:].reshape(-1)
+        if _is_fast(self.model):
+            hidden = _hidden(self.model, tokens[:, :-1], self._config)
+            return linear_cross_entropy(hidden, _head(self.model), targets)
+        return F.cross_entropy(_logits(self.model, tokens[:, :-1], self._config), targets)
+
+
+def next_token_loss(
+    model: nn.Module, rows: Tokens, config: CausalLMConfig, reduction: str
+) -> torch.Tensor:
+    """Negative log-likelihood of each next token; `rows` is [batch, sequence_length + 1].
+
+    On the fast path it is not differentiable; `NextTokenLoss` is.
+    """
+    tokens = to_device(rows, next(model.parameters()).device)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+    if _is_fast(model) and not torch.is_grad_enabled():
+        losses = linear_cross_entropies(_hidden(model, inputs, config), _head(model), targets)
+        reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
+        return reduce(losses)
+    return F.cross_entropy(_logits(model, inputs, config), targets, reduction=reduction)
+
+
+_REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
+
+
+def to_device(rows: Tokens, device: torch.device) -> torch.Tensor:
+    """Token ids on a device, int64; the copy to a GPU does not wait for it."""
+    tokens = torch.from_numpy(rows.astype(np.int64))
+    if device.type == "cuda":
+        tokens = tokens.pin_memory()
+    return tokens.to(device, non_blocking=True)
+
+
+def place(model: nn.Module, device: torch.device) -> nn.Module:
+    """Move a model to a device. On a GPU, its attention needs no mask if it is plainly causal."""
+    hf: Any = model.to(device)
+    full = set(getattr(hf.config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    if device.type == "cuda" and hf.config.model_type == "llama" and full:
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(CAUSAL, _causal_attention)
+        hf.set_attn_implementation(CAUSAL)
+    return model
+
+
+def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:
+    """Whether to compile the training step."""
+    if config.compile != "auto":
+        return config.compile
+    size = sum(p.numel() for p in model.parameters())
+    return device.type == "cuda" and size >= COMPILED_FROM
+
+
+def recompute_activations(model: nn.Module) -> None:
+    """Keep only each block's input for the backward pass, and compute the block again."""
+    hf: Any = model
+    hf.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+
+
+def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
+    """FLOPs of a training step per token; see `flops_per_token`."""
+    hf: Any = model
+    weights = sum(p.numel() for p in model.parameters())
+    embedding, head = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
+    shape = hf.config
+    return flops_per_token(
+        weights if embedding is head else weights - embedding.numel(),
+        shape.num_hidden_layers,
+        shape.hidden_size,
+        config.sequence_length,
+    )
+
+
+def is_half(config: CausalLMConfig, device: torch.device) -> bool:
+    """Whether to compute in bfloat16 on this device."""
+    if config.dtype != "auto":
+        return config.dtype == "bfloat16"
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _causal_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of [batch, heads, tokens, width] to all tokens before."""
+    shared = query.shape[1] != key.shape[1]
+    out = F.scaled_dot_product_attention(
+        query, key, value, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=shared
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _is_fast(model: nn.Module) -> bool:
+    hf: Any = model
+    return bool(hf.config._attn_implementation == CAUSAL)
+
+
+def _hidden(model: nn.Module, inputs: torch.Tensor, config: CausalLMConfig) -> torch.Tensor:
+    """Outputs of the last layer, [tokens, width], in the dtype of the computation."""
+    hf: Any = model
+    dtype = torch.bfloat16 if is_half(config, inputs.device) else torch.float32
+    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
+        embedded = hf.get_input_embeddings()(inputs).to(dtype)  # the residual stream has its dtype
+        hidden = hf.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
+    flat: torch.Tensor = hidden.reshape(-1, hidden.shape[-1]).to(dtype)
+    return flat
+
+
+def _head(model: nn.Module) -> torch.Tensor:
+    hf: Any = model
+    weight: torch.Tensor = hf.get_output_embeddings().weight
+    return weight
+
+
+def _logits(model: nn.Module, inputs: torch.Tensor, config: CausalLMConfig) -> torch.Tensor:
+    half = is_half(config, inputs.device)
+    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=half):
+        logits: torch.Tensor = model(input_ids=inputs, use_cache=False).logits
+    return logits.float().reshape(-1, logits.shape[-1])

@@ -1,0 +1,52 @@
+"""Arithmetic and memory of a GPU that a training loop uses."""
+
+from __future__ import annotations
+
+import torch
+
+_PEAK = {
+    "H100 80GB HBM3": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H200": 989e12,
+    "GH200": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+}
+"""Dense bfloat16 products with float32 sums, FLOP/s, by a part of the device's name (NVIDIA's data
+sheets); the first match counts."""
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """FLOP/s of the device in bfloat16 by its data sheet; None if it is unknown."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in _PEAK.items() if part in name), None)
+
+
+def flops_per_token(weights: int, layers: int, width: int, length: int) -> float:
+    """FLOPs of a training step per token: 6 N + 12 L W T, as in PaLM (Chowdhery et al. 2022, B).
+
+    Recomputed activations do not count. Attention counts as if it were not causal.
+
+    Args:
+        weights: N, those of matrix products: an embedding counts only as the output's matrix.
+        layers, width: L and W, attention layers and the sum of their heads' widths.
+        length: T, tokens of a sequence.
+    """
+    return 6.0 * weights + 12.0 * layers * width * length
+
+
+def start_memory_peak(device: torch.device) -> None:
+    """Forget the largest use of the device's memory so far."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def memory_peak(device: torch.device) -> float:
+    """Largest memory of tensors on a CUDA device since `start_memory_peak`, GiB."""
+    return float(torch.cuda.max_memory_allocated(device)) / 2**30
