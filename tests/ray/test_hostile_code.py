@@ -182,5 +182,8 @@ def test_mistakes_of_a_ray_train_loop_are_one_line(tune: Tune) -> None:
     assert reports_to_tune.reason == (
         "never reported score; it reported nothing; a Ray Train loop calls ray.train.report"
     )
-    assert text.reason == "TypeError: metric score is 'good' (str), which is not a number"
+    assert text.reason == (
+        "rank 0: TypeError: metric score is 'good' (str), which is not a number "
+        "(loops.py:7, loops.py:12)"
+    )
     assert len(text.attempts) == 1
