@@ -62,6 +62,8 @@ class Trainable(Generic[C]):
     can_evaluate: ClassVar[bool] = True
     """Whether `evaluate` can read the trial's checkpoints, which averaging, exporting and testing
     need."""
+    hang_timeout_s: ClassVar[float] = 600.0
+    """Longest time without a report or heartbeat, unless the sweep file says another (seconds)."""
     uses_ray_train: ClassVar[bool] = False
     """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
     `train` is not called, and nothing runs without Ray."""

@@ -43,10 +43,11 @@ class FailureSpec(Section):
     diverged_above: float | None = Field(
         None, description="Value of the metric above which a trial has diverged; nan always does."
     )
-    hang_timeout: Seconds = Field(
-        600.0,
-        description="Longest time without a report or heartbeat of a rank; output of a loop of Ray "
-        "Train counts too (seconds, or '10m').",
+    hang_timeout: Seconds | Literal["auto"] = Field(
+        "auto",
+        description="Longest time without a report or heartbeat of a rank; output of user code "
+        "counts too (seconds, or '10m'). auto: 10 minutes; one hour for user code without "
+        "heartbeats.",
     )
     stop_grace: Seconds = Field(
         10.0,

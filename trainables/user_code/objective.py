@@ -16,7 +16,7 @@ from trainables.config import Problem
 from trainables.job import Answer
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
-from trainables.user_code.user_loop import UncheckedConfig
+from trainables.user_code.user_loop import SILENCE_S, UncheckedConfig
 
 if TYPE_CHECKING:
     from trainables.worker import Worker
@@ -70,6 +70,7 @@ class Objective(Trainable[UncheckedConfig]):
     Config = UncheckedConfig
     can_pause = False
     can_evaluate = False
+    hang_timeout_s = SILENCE_S
     kind = "Optuna objective"
 
     def __init__(self, name: str) -> None:

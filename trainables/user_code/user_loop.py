@@ -16,6 +16,9 @@ from trainables.user_code import loader
 from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
 from trainables.user_code.parameters import parameter_use
 
+SILENCE_S = 3600.0
+"""User code sends no heartbeats, and an epoch may print nothing."""
+
 
 class UncheckedConfig(TrainableConfig):
     """Hyperparameters that are not checked: all names and values are accepted."""
@@ -40,6 +43,7 @@ class UserLoop(Trainable[UncheckedConfig]):
 
     Config = UncheckedConfig
     isolation = "trial"
+    hang_timeout_s = SILENCE_S
     can_pause = False
     can_evaluate = False
     uses_ray_train = True

@@ -47,6 +47,8 @@ def make_job(
         attempt: number of the attempt, from 1.
         cache: folder of prepared data.
     """
+    limit = spec.failure.hang_timeout
+    silence_s = resolve(spec.trainable).hang_timeout_s if limit == "auto" else limit
     return TrialJob(
         trial_id=trial_id,
         folder=str(folder),
@@ -60,9 +62,9 @@ def make_job(
         retention=_retention(spec),
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
-        hang_timeout_s=spec.failure.hang_timeout,
+        hang_timeout_s=silence_s,
         # a rank that waits for disk space is silent, and must not count as hanging
-        wait_for_room_s=min(spec.checkpoint.wait_for_room, spec.failure.hang_timeout / 2),
+        wait_for_room_s=min(spec.checkpoint.wait_for_room, silence_s / 2),
         redact=tuple(spec.redact),
         report_from=spec.report_from,
         stop_grace_s=spec.failure.stop_grace,

@@ -16,7 +16,7 @@ from search_spaces.spec.command import ARGS, parse_name, template_names
 from trainables.base import Trainable
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
-from trainables.user_code.user_loop import UncheckedConfig
+from trainables.user_code.user_loop import SILENCE_S, UncheckedConfig
 from trainables.worker import Worker
 
 _MAX_SOURCE = 2**24
@@ -37,6 +37,7 @@ class Command(Trainable[UncheckedConfig]):
     Config = UncheckedConfig
     can_pause = False
     can_evaluate = False
+    hang_timeout_s = SILENCE_S
     kind = "command"
 
     def __init__(self, name: str) -> None:
