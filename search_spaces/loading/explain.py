@@ -118,7 +118,7 @@ def rule(field: _Schema, schema: _Schema) -> str:
     if "const" in field:
         return str(field["const"])
     if "enum" in field:
-        return " or ".join(field["enum"])
+        return " or ".join(v if isinstance(v, str) else show(v) for v in field["enum"])
     words = [_NAMES.get(field.get("type", ""), "")]
     words += [text.format(field[key]) for key, text in _BOUNDS.items() if key in field]
     if field.get("minLength") == 1:

@@ -28,7 +28,6 @@ from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.command import ReportFromSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
-from search_spaces.spec.notify import NotifySpec
 from search_spaces.spec.objectives import (
     Metrics,
     Mode,
@@ -41,7 +40,7 @@ from search_spaces.spec.resources import ResourcesSpec
 from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.select import SelectSpec
-from search_spaces.spec.tracking import TrackingSpec
+from search_spaces.spec.tracking import NotifySpec, TrackingSpec
 
 __all__ = [
     "ENV_FIELDS",

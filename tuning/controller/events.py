@@ -32,12 +32,14 @@ class SessionStart:
         paths, spec: of the sweep.
         spent_s: seconds of wall-clock of all earlier sessions.
         history: each trial of earlier sessions with its reports. Copy what you need: it is large.
+        introduction: lines about the sweep, for people.
     """
 
     paths: SweepPaths
     spec: SweepSpec
     spent_s: float = 0.0
     history: Sequence[tuple[TrialRecord, Sequence[Report]]] = ()
+    introduction: Sequence[str] = ()
 
 
 class SweepEvents:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
-from tuning.controller.notify import Notifier
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.watchdog import Watchdog
+from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.search.schedulers import Decision
 
@@ -47,7 +47,7 @@ def run_session(
         observers: are notified of events.
         interrupt: ends the session when it is called; the caller has entered it.
         accept_damage: see `open_sweep`.
-        introduction: the first messages to the observers.
+        introduction: see `open_sweep`.
 
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
@@ -57,14 +57,14 @@ def run_session(
     with (
         no_core_dumps(),
         Watchdog(interrupt, paths) as watchdog,
-        open_sweep(paths, spec, observers, accept_damage) as run,
+        open_sweep(paths, spec, observers, accept_damage, introduction) as run,
     ):
         run.on_progress = watchdog.progress
         endings: list[Ending] = []
         with afterwards(lambda: _end_session(run, watchdog, endings)):
             tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
             run.observers.add(Notifier(spec))
-            _report_changes(run, introduction)
+            _report_changes(run)
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
@@ -85,14 +85,13 @@ def open_sweep(
     spec: SweepSpec,
     observers: Iterable[SweepEvents] = (),
     accept_damage: bool = False,
+    introduction: Sequence[str] = (),
 ) -> Iterator[SweepController]:
-    """Own a sweep's folder while the block runs: repair it, read it, count the session's seconds.
-
-    The caller trusts it (`require_trust`): it is signed as this user's.
+    """Own a trusted sweep's folder while the block runs: repair, read and sign it, count seconds.
 
     Args:
         paths, spec: of the sweep.
-        observers: are notified of the start and of all later events.
+        observers: are notified of the start, with the `introduction`, and of all later events.
         accept_damage: go on without the records that cannot be repaired.
 
     Raises:
@@ -107,13 +106,13 @@ def open_sweep(
 
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
-        repaired = [*repair.repair_spec(paths), *repair.repair_state(paths)]
+        fixed = [*repair.repair_spec(paths), *repair.repair_state(paths)]
         adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
         session = stack.enter_context(record_session_time(paths, fence))
         study, messages = repair.open_study(paths, spec)
-        repaired += [*messages, *repair.repair_trials(paths, spec, study)]
-        repaired += repair.verify_records(paths, accept_damage)
+        fixed += [*messages, *repair.repair_trials(paths, spec, study)]
+        fixed += repair.verify_records(paths, accept_damage)
         run = SweepController(
             spec,
             paths,
@@ -123,14 +122,14 @@ def open_sweep(
             fence=fence,
             mirror=mirror.place,
         )
-        run.repaired = repaired
+        run.repaired = fixed
         mirror.watch(run.note_problem)
         study.set_findings(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
-        _start(run, restore(run), session.before, observers)
+        _start(run, observers, session.before, introduction)
         before = _num_attempts(run)
         yield run
-        session.idle = _num_attempts(run) == before
+        session.idle = before == _num_attempts(run)
 
 
 def _num_attempts(run: SweepController) -> tuple[int, int]:
@@ -177,23 +176,25 @@ def _queue_unfinished(
 
 def _start(
     run: SweepController,
-    reports: Mapping[str, Sequence[Report]],
-    spent_s: float,
     observers: Iterable[SweepEvents],
+    spent_s: float,
+    introduction: Sequence[str],
 ) -> None:
-    """Send observers the records of earlier sessions."""
+    """Restore the sweep, and send observers the records of earlier sessions."""
+    reports = restore(run)
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
-    run.observers.session_started(SessionStart(run.paths, run.spec, spent_s, history))
+    start = SessionStart(run.paths, run.spec, spent_s, history, introduction)
+    run.observers.session_started(start)
 
 
-def _report_changes(run: SweepController, introduction: Sequence[str]) -> None:
-    """Notify observers of the sweep, of repairs, and of libraries with another version."""
+def _report_changes(run: SweepController) -> None:
+    """Notify observers of repairs, and of libraries with another version."""
     from tuning.controller.sweep_dir.versions import version_changes
 
     changed = [] if run.finished else version_changes(run.paths, run.records)
-    for line in [*introduction, *run.repaired, *changed]:
+    for line in [*run.repaired, *changed]:
         run.observers.message(line)
 
 

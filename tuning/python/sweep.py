@@ -83,10 +83,11 @@ class Sweep:
         self._paths: SweepPaths | None = None
 
     @classmethod
-    def _of(cls, loaded: LoadedSweep | None, paths: SweepPaths | None) -> Self:
-        sweep = cls.__new__(cls)
-        sweep._loaded, sweep._paths = loaded, paths  # type: ignore[assignment]
-        return sweep
+    def of(cls, loaded: LoadedSweep | None, paths: SweepPaths | None) -> Self:
+        """The sweep of a folder, or of a file; see `tuning.load` and `tuning.load_yaml`."""
+        self = cls.__new__(cls)
+        self._loaded, self._paths = loaded, paths  # type: ignore[assignment]
+        return self
 
     def __repr__(self) -> str:
         return f"<tuning.Sweep {self._paths.root if self._paths else f'{self.name}, not started'}>"
@@ -293,7 +294,7 @@ def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | Non
         text = "tuning.load of a sweep file is now tuning.load_yaml; until version 0.3 it works"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return api.load(sweep, overrides)  # type: ignore[return-value]
-    return Sweep._of(None, find_sweep(str(sweep), storage))
+    return Sweep.of(None, find_sweep(str(sweep), storage))
 
 
 def load_yaml(path: str | Path, overrides: Sequence[str] = ()) -> Sweep:
@@ -306,4 +307,4 @@ def load_yaml(path: str | Path, overrides: Sequence[str] = ()) -> Sweep:
     Raises:
         UserError: every mistake in the file at once, a line each.
     """
-    return Sweep._of(load_sweep(Path(path), overrides), None)
+    return Sweep.of(load_sweep(Path(path), overrides), None)

@@ -34,7 +34,9 @@ class View(SweepEvents):
         return self._progress
 
     def session_started(self, start: SessionStart) -> None:
-        """Start from the records of earlier sessions."""
+        """Print the introduction, and start from the records of earlier sessions."""
+        for line in start.introduction:
+            self.console.print(line, soft_wrap=True)
         self._progress = SweepProgress(start)
 
     def message(self, text: str) -> None:

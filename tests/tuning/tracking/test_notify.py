@@ -21,9 +21,9 @@ from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.redaction import redact
 from tests.tuning.simulate import make_spec
 from tests.tuning.sources import sweep
-from tuning.controller.notify import Notifier
 from tuning.controller.preflight import preflight
 from tuning.controller.sweep_dir.trust import require_trust
+from tuning.controller.tracking.notify import Notifier
 
 DONE = Ending("FINISHED", {"best_loss": 0.25})
 LONGEST_S = 60.0
