@@ -38,6 +38,7 @@ ADVICE = {
     errno.EDQUOT: "free some space, or ask for a larger quota",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EROFS: "mount it for writing",
+    errno.EACCES: "give this user access to it",
     errno.EIO: "check the disk or its network",
     errno.ESTALE: "mount it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

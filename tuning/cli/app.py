@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -105,7 +106,7 @@ def main() -> None:
     try:
         app(prog_name="tune")
     except OSError as e:
-        if e.errno not in ADVICE:
+        if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file
             raise
         sys.stderr.write(f"{shown(redact(str(storage_error(e))))}\n")
         sys.exit(2)

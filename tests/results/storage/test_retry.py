@@ -56,6 +56,7 @@ def test_append_line_survives_transient_errors(tmp_path: Path, flaky: Flaky) -> 
         (errno.EIO, UserError, "a: Input/output error for 5 bytes; check the disk", retry.TRIES),
         (errno.ENOSPC, UserError, "a: No space .* without quotas.; free some space, then run", 1),
         (errno.EROFS, UserError, "a: Read-only file system .*; mount it for writing, then run", 1),
+        (errno.EACCES, UserError, "a: Permission denied .*; give this user access to it, then", 1),
         (errno.EMFILE, UserError, r"a: Too many open files .*\(ulimit -n\), then run", 1),
     ],
 )
