@@ -84,6 +84,8 @@ class Observers(SweepEvents):
 
     def session_started(self, start: SessionStart) -> None:
         """See `SweepEvents`."""
+        for line in start.introduction:
+            log.info("%s", line)
         for observer in self._observers:
             observer.session_started(start)
 
