@@ -13,7 +13,7 @@ from results.records.environment import Environment
 from results.records.integrity import check_records
 from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
-from results.records.trial import TrialRecord, TrialState, read_reports, read_trial
+from results.records.trial import TrialRecord, TrialState, read_reports, read_trial, write_trial
 from search_spaces.checksum import (
     add_json_checksum,
     add_yaml_checksum,
@@ -276,6 +276,21 @@ def test_resume_ignores_unknown_keys_of_a_record(paths: SweepPaths) -> None:
     before = read_trial(paths.trial("t0000"))
     assert resumed(paths).repaired == []
     assert read_trial(paths.trial("t0000")) == before
+
+
+def test_resume_rebuilds_a_record_that_is_older_than_the_last_one(paths: SweepPaths) -> None:
+    record = paths.trial("t0000").record
+    before, data = read_trial(paths.trial("t0000")), record.read_bytes()
+    write_trial(paths.trial("t0000"), before.model_copy(update={"reason": "another"}))
+    record.write_bytes(data)
+    [line] = resumed(paths).repaired
+    assert line.startswith(f"repaired: {record}: older than the one that records.jsonl lists last")
+    after = read_trial(paths.trial("t0000"))
+    assert (after.state, after.params, after.end_step) == (
+        before.state,
+        before.params,
+        before.end_step,
+    )
 
 
 def test_resume_refuses_an_intact_record_of_another_version(paths: SweepPaths) -> None:

@@ -148,7 +148,8 @@ def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list
         try:
             _check_record(trial, log, study)
         except UserError as e:
-            _refuse_other_version(trial, e)
+            if not isinstance(e, _OlderRecordError):
+                _refuse_other_version(trial, e)
             done.append(_repair_trial(trial, spec, study, e))
     return done
 
@@ -173,8 +174,12 @@ def verify_records(paths: SweepPaths, accept_damage: bool = False) -> list[str]:
     return found.words
 
 
+class _OlderRecordError(UserError):
+    """A record that was put back; this version wrote it."""
+
+
 def _check_record(trial: TrialPaths, log: RecordLog, study: SweepStudy) -> None:
-    """Raise `UserError` if a trial's record is lost, or older than the one written last."""
+    """Raise `UserError` if a trial's record is lost, damaged, or older than the last one."""
     name = logged_name(trial.sweep, trial.record)
     if not trial.record.exists():
         if not trial.root.exists() and _has_outcome(study, int(trial.root.name[1:])):
@@ -183,7 +188,7 @@ def _check_record(trial: TrialPaths, log: RecordLog, study: SweepStudy) -> None:
             return  # the driver was killed before it wrote the first record
     read_trial(trial)
     if log.is_older(name, read_regular(trial.record)):
-        raise UserError(f"{trial.record}: older than the one that was written last")
+        raise _OlderRecordError(f"{trial.record}: older than the one that records.jsonl lists last")
 
 
 def _has_outcome(study: SweepStudy, number: int) -> bool:
