@@ -37,6 +37,7 @@ def test_logs_of_a_trial_by_rank_and_newest_attempt(tune: Tune) -> None:
     assert tune("logs", "mine", "t0001").out == zero + one
     assert tune("logs", "mine", "t0001", "--rank", "1").out == one
     assert tune("logs", "mine").out == zero + one + "t0002 rank 0 | other\n"
+    assert tune("logs", "mine", "t0000").err == "t0000 has printed nothing\n"
     assert "no trial 't0009'" in tune.refused("logs", "mine", "t0009")
 
 

@@ -88,6 +88,12 @@ def test_hours_of_a_killed_sweep_stand_still(tune: Tune, monkeypatch: pytest.Mon
     assert (row[1], *row[-2:]) == ("interrupted", "0.00", "CPU")
 
 
+def test_command_is_named_by_its_program(tune: Tune) -> None:
+    tune.sweep("mine", trainable=None, command=["true", "{args}"])
+    [row] = [line for line in tune("ls").lines if line[:1] == ["mine"]]
+    assert row[6:8] == ["command:", "true"]
+
+
 def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
     paths = make_sweep(tune.cwd / "sweeps", trials=1000, reports=20)
     row = ["large", "done", "1000/1000", "0.999", "max", "accuracy", "digits"]

@@ -37,16 +37,22 @@ def logs(
     paths = find_sweep(sweep, storage)
     if trial is not None:
         find_trial(paths, trial)
-    tail = LogTail(paths, trial, rank)
+    tail, printed = LogTail(paths, trial, rank), 0
     try:
         while follow and current_driver(paths.lock):
-            _print(tail)
+            printed += _print(tail)
             time.sleep(POLL_S)
-        _print(tail, rest=True)
+        printed += _print(tail, rest=True)
     except KeyboardInterrupt:
         return
+    if not printed:
+        echo(f"{trial or paths.name} has printed nothing", err=True)
 
 
-def _print(tail: LogTail, *, rest: bool = False) -> None:
+def _print(tail: LogTail, *, rest: bool = False) -> int:
+    """Print the new lines; returns how many."""
+    printed = 0
     for name, line in tail.lines(rest=rest):
         echo(f"{name} | {line}")
+        printed += 1
+    return printed

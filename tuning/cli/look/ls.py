@@ -91,7 +91,7 @@ def _sweep_row(found: Integrity) -> list[str]:
         f"{tried}/{total}" if total else str(tried),
         ", ".join(map(number, values)),
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
-        spec.trainable,
+        f"command: {spec.command[0]}" if spec.command else spec.trainable,
         _started(paths),
         _hours(trials, running=state == "running"),
     ]
