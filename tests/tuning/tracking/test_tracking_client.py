@@ -170,3 +170,25 @@ def test_tracking_process_ends_with_its_driver(paths: SweepPaths) -> None:
         return
     assert select.select([fd], [], [], WAIT_S)[0], "the process still runs"
     os.close(fd)
+
+
+def test_process_ends_without_a_word_if_the_driver_is_dead(
+    paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    module = "tuning.controller.tracking.tracking_process"
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, str(paths.root)],
+        cwd=ROOT,
+        text=True,
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.write('{"status": "FINISHED", "metrics": {}, "timeout": 60}\n')
+    process.stdin.close()
+    assert process.stderr is not None
+    with process.stderr as said:
+        assert said.read() == ""
+    assert process.wait(WAIT_S) == 0

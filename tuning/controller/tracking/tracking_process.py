@@ -66,7 +66,10 @@ def main() -> None:
 
 
 def _send(output: TextIO, message: dict[str, str | None]) -> None:
-    output.write(json.dumps(message) + "\n")
+    try:
+        output.write(json.dumps(message) + "\n")
+    except BrokenPipeError:  # the driver is dead; a resume delivers the rest
+        os._exit(0)
 
 
 if __name__ == "__main__":
