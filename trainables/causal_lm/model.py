@@ -94,7 +94,7 @@ def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> No
 
 
 def _saved_heads(weights: Path) -> int | None:
-    """Attention heads of a checkpoint: `num_heads: null` had another meaning in older versions."""
+    """Attention heads of a checkpoint: the shapes of weights do not show them."""
     file = weights / "config.json"
     return json.loads(file.read_text()).get("num_attention_heads") if file.exists() else None
 
