@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.nested import flattened, show
-from trainables.base import Trainable
 from trainables.config import Problem
 from trainables.job import Answer
-from trainables.runtime.source import source_digests
 from trainables.user_code import loader
-from trainables.user_code.user_loop import SILENCE_S, UncheckedConfig
+from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:
     from trainables.worker import Worker
@@ -58,23 +56,13 @@ def _always_asked(function: ast.FunctionDef) -> Iterator[tuple[str, int]]:
                         yield first.value, node.lineno
 
 
-class Objective(Trainable[UncheckedConfig]):
+class Objective(UserFunction):
     """Calls the objective, which reports intermediate values and returns the last one.
 
     It saves no checkpoints, so a new attempt begins again.
-
-    Args:
-        name: `path/to/script.py:function` or `package.module:function`.
     """
 
-    Config = UncheckedConfig
-    can_pause = False
-    can_evaluate = False
-    hang_timeout_s = SILENCE_S
     kind = "Optuna objective"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
     def train(self, config: UncheckedConfig, worker: Worker) -> None:
         """Call the objective with a `SweepTrial`; see the base class.
@@ -111,10 +99,6 @@ class Objective(Trainable[UncheckedConfig]):
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Generators are seeded before each trial; see the base class."""
         return {**config, "seed": seed} if "seed" in config else config
-
-    def source(self) -> Mapping[str, str]:
-        """The file of the objective and what it imports from beside it; see the base class."""
-        return source_digests(loader.find(self.name), loader.root_of(self.name))
 
 
 class TrialPruned(Exception):

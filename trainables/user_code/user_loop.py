@@ -16,9 +16,6 @@ from trainables.user_code import loader
 from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
 from trainables.user_code.parameters import parameter_use
 
-SILENCE_S = 3600.0
-"""User code sends no heartbeats, and an epoch may print nothing."""
-
 
 class UncheckedConfig(TrainableConfig):
     """Hyperparameters that are not checked: all names and values are accepted."""
@@ -31,26 +28,40 @@ class UncheckedConfig(TrainableConfig):
         return None
 
 
-class UserLoop(Trainable[UncheckedConfig]):
+class UserCode(Trainable[UncheckedConfig]):
+    """Code that only its author can read: its checkpoints are its own, and it sends no heartbeats.
+
+    Args:
+        name: as in the sweep file.
+    """
+
+    Config = UncheckedConfig
+    hang_timeout_s = 3600.0  # an epoch may print nothing
+    can_pause = False
+    can_evaluate = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class UserFunction(UserCode):
+    """A function of the user's: `path/to/script.py:function` or `package.module:function`."""
+
+    def source(self) -> Mapping[str, str]:
+        """The file of the function and what it imports from beside it; see the base class."""
+        return source_digests(loader.find(self.name), loader.root_of(self.name))
+
+
+class UserLoop(UserFunction):
     """Runs in fresh processes under Ray, reports by `ray.train.report`, and owns its checkpoints.
 
     The user's file is imported on the workers only. Ray Train keeps the checkpoints, so only
     the loop can read them.
-
-    Args:
-        name: `path/to/script.py:function` or `package.module:function`.
     """
 
-    Config = UncheckedConfig
     isolation = "trial"
-    hang_timeout_s = SILENCE_S
-    can_pause = False
-    can_evaluate = False
     uses_ray_train = True
     kind = "Ray Train loop"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A loop reads its world size once; see the base class."""
@@ -119,7 +130,3 @@ class UserLoop(Trainable[UncheckedConfig]):
                 "under fresh ones; let the loop seed itself with config['seed']"
             )
         return {**config, "seed": seed}
-
-    def source(self) -> Mapping[str, str]:
-        """The file of the loop and what it imports from beside it; see the base class."""
-        return source_digests(loader.find(self.name), loader.root_of(self.name))

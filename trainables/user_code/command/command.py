@@ -13,10 +13,9 @@ from typing import Any
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
 from search_spaces.spec.command import ARGS, parse_name, template_names
-from trainables.base import Trainable
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
-from trainables.user_code.user_loop import SILENCE_S, UncheckedConfig
+from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
 _MAX_SOURCE = 2**24
@@ -25,7 +24,7 @@ _MENTION = b"TUNE_PARAM"
 """In code that reads its parameters from the environment or the JSON file."""
 
 
-class Command(Trainable[UncheckedConfig]):
+class Command(UserCode):
     """A program of its own for each attempt; it reports by a file or by its output.
 
     Its checkpoints are sealed when it says so, and only the program can read them.
@@ -34,14 +33,10 @@ class Command(Trainable[UncheckedConfig]):
         name: as `search_spaces.spec.command.name_of` makes it.
     """
 
-    Config = UncheckedConfig
-    can_pause = False
-    can_evaluate = False
-    hang_timeout_s = SILENCE_S
     kind = "command"
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        super().__init__(name)
         self.command = parse_name(name)
 
     def train(self, config: UncheckedConfig, worker: Worker) -> None:
