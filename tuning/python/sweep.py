@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
     from results.averaging.soup import Soup
     from tuning.controller.events import SweepEvents
+
+
+class Options(api.Changes, total=False):
+    """What `Sweep.start`, `run` and `resume` accept; changes are for a sweep that has begun.
+
+    Attributes:
+        callbacks: are notified of events, in a thread of this process.
+        address: of the Ray cluster to join; None starts one on this machine.
+        insecure: join a cluster on another machine without a token.
+    """
+
+    callbacks: Iterable[SweepEvents]
+    address: str | None
+    insecure: bool
 
 
 class Sweep:
@@ -111,29 +125,18 @@ class Sweep:
         Raises:
             UserError: the sweep has not started.
         """
-        return self._begun.root
+        return self._require_begun().root
 
-    @property
-    def _begun(self) -> SweepPaths:
+    def _require_begun(self) -> SweepPaths:
         if self._paths is None:
             raise UserError(f"sweep {self.name} has not started; call run() or start()")
         return self._paths
 
-    def start(
-        self,
-        *,
-        callbacks: Iterable[SweepEvents] = (),
-        address: str | None = None,
-        insecure: bool = False,
-        **changes: Unpack[api.Changes],
-    ) -> Run:
+    def start(self, **options: Unpack[Options]) -> Run:
         """Run the sweep in the background; a sweep that has begun is continued.
 
         Args:
-            callbacks: are notified of events, in a thread of this process.
-            address: of the Ray cluster to join; None starts one on this machine.
-            insecure: join a cluster on another machine without a token.
-            changes: of a sweep that has begun; see `tuning.api.Changes`.
+            options: see `Options`.
 
         Returns:
             The handle of the session.
@@ -143,6 +146,9 @@ class Sweep:
         """
         from tuning.controller.ray_tune.cluster import check_cluster_auth
 
+        callbacks, address = options.pop("callbacks", ()), options.pop("address", None)
+        insecure = options.pop("insecure", False)
+        changes = cast("api.Changes", options)  # what is left
         check_cluster_auth(address, insecure)
         if self._paths is None:
             if changes:
@@ -155,46 +161,28 @@ class Sweep:
         accepted = changes.get("accept_damage", False)
         return Run(self._paths, callbacks, address=address, insecure=insecure, accepted=accepted)
 
-    def run(
-        self,
-        *,
-        live: bool | None = None,
-        callbacks: Iterable[SweepEvents] = (),
-        address: str | None = None,
-        insecure: bool = False,
-        **changes: Unpack[api.Changes],
-    ) -> Self:
-        """Run the sweep, or continue it, until its budget is spent; see `start`.
+    def run(self, *, live: bool | None = None, **options: Unpack[Options]) -> Self:
+        """Run the sweep, or continue it, until its budget is spent.
 
         Ctrl-C, or the interruption of the notebook's cell, ends the session and keeps checkpoints.
 
         Args:
             live: whether to show a table; default: in a terminal and in a notebook.
+            options: see `Options`.
 
         Raises:
             UserError: see `start`; or the session ended and no trial has a value.
         """
         from tuning.python.live import live_view
 
-        observers = [*callbacks, *live_view(live)]
-        run = self.start(callbacks=observers, address=address, insecure=insecure, **changes)
-        run.finish()
+        options["callbacks"] = [*options.get("callbacks", ()), *live_view(live)]
+        self.start(**options).finish()
         return self
 
-    def resume(
-        self,
-        *,
-        live: bool | None = None,
-        callbacks: Iterable[SweepEvents] = (),
-        address: str | None = None,
-        insecure: bool = False,
-        **changes: Unpack[api.Changes],
-    ) -> Self:
+    def resume(self, *, live: bool | None = None, **options: Unpack[Options]) -> Self:
         """Continue the sweep, with more trials (`trials="+10"`) or other changes; see `run`."""
-        self._begun  # noqa: B018 - raises
-        return self.run(
-            live=live, callbacks=callbacks, address=address, insecure=insecure, **changes
-        )
+        self._require_begun()
+        return self.run(live=live, **options)
 
     @property
     def trials(self) -> pd.DataFrame:
@@ -213,7 +201,7 @@ class Sweep:
         from results.analysis.winner import describe_winner
         from results.records.integrity import check_records
 
-        found = check_records(self._begun)
+        found = check_records(self._require_begun())
         found.require()
         spec = self.spec
         return describe_winner(found.readable, spec, select_winner(found.readable, spec))
@@ -226,7 +214,7 @@ class Sweep:
         """
         from tuning.controller.sweep_dir.commands import add_params
 
-        add_params(self._begun, params)
+        add_params(self._require_begun(), params)
 
     def average(self, top: int = 5, method: str = "greedy", **options: Any) -> Soup:
         """Average the weights of the best trials, and compare the average with the best one.
@@ -276,8 +264,8 @@ class Sweep:
     def _trusted(self) -> SweepPaths:
         from tuning.controller.sweep_dir.trust import require_trust
 
-        require_trust(self._begun, False)
-        return self._begun
+        require_trust(self._require_begun(), False)
+        return self._require_begun()
 
 
 def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | None = None) -> Sweep:

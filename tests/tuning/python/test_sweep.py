@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tuning
+from results.paths import SweepPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.reader import read_file
 from search_spaces.loading.sweep_file import load_sweep
@@ -115,7 +116,7 @@ def test_load_reads_a_sweep_by_folder(tmp_path: Path) -> None:
 def test_add_queues_a_configuration(tmp_path: Path) -> None:
     sweep = tuning.load(make_sweep(tmp_path).root)
     sweep.add(x=0.25, **{"opt.k": 2})
-    (command,) = pending_commands(sweep._begun)
+    (command,) = pending_commands(SweepPaths(sweep.folder))
     assert command.params == {"x": 0.25, "opt.k": 2}
     with pytest.raises(UserError, match="must be of uniform"):
         sweep.add(x=2.0)
