@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from statistics import fmean
 
 from results.analysis.confirmation import half_width
@@ -56,7 +57,7 @@ def summarize(
     points = [(r.metrics[metric], r.step) for r in reports if metric in r.metrics]
     finite = [(v, s) for v, s in points if math.isfinite(v)]
     # of several steps with the best value, the first
-    best = min(finite, key=lambda p: (cost(p[0], mode), p[1]), default=(None, None))
+    best = (min if mode == "min" else max)(finite, key=itemgetter(0), default=(None, None))
     last = points[-1][0] if points and math.isfinite(points[-1][0]) else None
     return TrialSummary(
         record=record,

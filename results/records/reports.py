@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from results.paths import TrialPaths
 from results.storage.atomic import append_line
@@ -41,6 +42,9 @@ class Report(BaseModel):
     metrics: dict[str, float]
     attempt: int
     time: float
+
+
+_REPORTS = TypeAdapter(list[Report])
 
 
 class ReportWriter:
@@ -135,12 +139,17 @@ def read_chain(paths: TrialPaths) -> ReportChain:
     return _check(_content(paths), paths.root.name)
 
 
-def _parse(lines: Iterable[bytes]) -> Iterator[Report]:
+def _parse(lines: Sequence[bytes]) -> Iterator[Report]:
+    try:  # all at once takes a third of the time
+        yield from _REPORTS.validate_json(b"[" + b",".join(lines) + b"]")
+    except ValidationError:
+        yield from _parse_each(lines)
+
+
+def _parse_each(lines: Iterable[bytes]) -> Iterator[Report]:
     for line in lines:
-        try:
+        with suppress(ValidationError):  # from another version
             yield Report.model_validate_json(line)
-        except ValidationError:  # from another version
-            continue
 
 
 def _check(data: bytes, trial_id: str) -> ReportChain:
