@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 
@@ -43,6 +43,12 @@ def suggest(name: object, valid: Iterable[str]) -> str:
     names = sorted(valid)
     near = nearest(name, names)
     return f" (did you mean '{near}'?)" if near else f" (valid: {', '.join(names)})"
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first names of a list that may be long, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from results.report.inheritance import HEADER, inheritance_figure, inheritance_r
 from results.report.sweep_data import Importance, SweepData
 from results.report.time_units import unit_for
 from results.storage.atomic import write_atomic
+from search_spaces.errors import first_few
 
 _MAX_ROWS = 20
 """Trials in the table of the best."""
@@ -193,16 +194,11 @@ def _cost(data: SweepData) -> PageSection:
 
 def _failed(data: SweepData) -> PageSection:
     rows = [
-        [f.name, str(f.attempts), _first_five(f.trials), ", ".join(f.remedies) or "-", f.example]
+        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
         for f in failure_classes([e.record for e in data.summaries])
     ]
     header = ["class", "attempts", "trials", "treated as", "for example"]
     return PageSection("Failures", header=header, rows=rows)
-
-
-def _first_five(trials: Sequence[str]) -> str:
-    more = f" and {len(trials) - 5} more" if len(trials) > 5 else ""
-    return ", ".join(trials[:5]) + more
 
 
 def _table(data: SweepData) -> PageSection:

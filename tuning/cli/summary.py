@@ -15,7 +15,7 @@ from results.analysis.selection import Trial, rank_candidates, select_winner
 from results.paths import LINEAGE, SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, first_few
 from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
@@ -127,7 +127,7 @@ def failure_lines(paths: SweepPaths, board: Sequence[TrialSummary]) -> Iterator[
             groups.append(group := [])
         group.append(record)
     for group in groups:
-        first, names = group[0], ", ".join(r.id for r in group[:5]) + ", …" * (len(group) > 5)
+        first, names = group[0], first_few([r.id for r in group])
         which = f"{len(group)} trials ({names})" if len(group) > 1 else first.id
         log = paths.trial(first.id).log(len(first.attempts), 0)
         where = f"; log {log}" if log.exists() else ""  # its workers may never have started

@@ -18,7 +18,7 @@ from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, first_few
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.duration import parse_duration
 from search_spaces.spec.sweep import SweepSpec
@@ -61,7 +61,9 @@ class Amendment:
 
     def __str__(self) -> str:
         parts = [f"changed: {', '.join(self.overrides)}"] if self.overrides else []
-        parts += [f"failed trials that run again: {_names(self.reopened)}"] if self.reopened else []
+        parts += (
+            [f"failed trials that run again: {first_few(self.reopened)}"] if self.reopened else []
+        )
         if self.budget is not None and self.budget < self.trials:
             parts.append(
                 f"budget.trials={self.budget} is less than the {self.trials} trials that it has: "
@@ -72,12 +74,8 @@ class Amendment:
             return text
         return (
             f"{text}\n{len(self.excluded)} of {self.trials} earlier trials no longer fit, and the "
-            f"search learns nothing from them: {_names(self.excluded)}"
+            f"search learns nothing from them: {first_few(self.excluded)}"
         )
-
-
-def _names(trial_ids: Sequence[str]) -> str:
-    return ", ".join(trial_ids[:10]) + ", …" * (len(trial_ids) > 10)
 
 
 def amend_sweep(

@@ -30,7 +30,7 @@ from results.records.trial import (
 )
 from results.storage.atomic import write_atomic
 from search_spaces.checksum import json_matches_checksum
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, first_few
 from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
@@ -110,10 +110,10 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     try:
         study = SweepStudy(paths.study, spec.name, spec)
         contrary = [r.id for r in _intact_records(paths) if not study.agrees(r)]
-        problem = f"{paths.study}: contradicts the records of {', '.join(contrary)}"
+        problem = f"{paths.study}: contradicts the records of {first_few(contrary)}"
         if not contrary:
             lacking = [r.id for r in _intact_records(paths) if r.number >= len(study.trials)]
-            done = f"the trials are added from their records: {', '.join(lacking)}"
+            done = f"the trials are added from their records: {first_few(lacking)}"
             return study, [_message(f"{paths.study}: incomplete", None, done)] if lacking else []
     except Exception as e:  # noqa: BLE001 - Optuna may raise anything at a damaged line
         problem = f"{paths.study}: not readable ({type(e).__name__})"
