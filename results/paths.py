@@ -11,6 +11,10 @@ from pathlib import Path
 
 LINEAGE = "lineage.json"
 """File of a checkpoint with the digest of the weights from which the trial started."""
+ADAPTER = "adapter_model.safetensors"
+"""File of a checkpoint that holds an adapter (LoRA) instead of a whole model."""
+ADAPTER_CONFIG = "adapter_config.json"
+"""File beside it that says how the adapter changes which model."""
 
 _STEP = re.compile(r"step_(\d{8,})")
 

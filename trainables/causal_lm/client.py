@@ -26,7 +26,13 @@ from trainables.worker import Worker
 
 
 def client(config: CausalLMConfig, cache: Path) -> Client:
-    """A client whose examples are sequences of the train split."""
+    """A client whose examples are sequences of the train split.
+
+    Raises:
+        UserError: the configuration has an adapter.
+    """
+    if config.lora is not None:
+        raise UserError("client.lora: clients train all weights; remove it")
     return CausalLMClient(config, cache)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.config import Problem, TrainableConfig
 
 STDLIB_MAX_BYTES = 3_000_000
@@ -101,6 +102,11 @@ class CausalLMConfig(TrainableConfig):
         None,
         description="start from a pretrained model with its tokenizer: a folder, or a hub id",
     )
+    lora: LoRAConfig | None = Field(
+        None,
+        description="with model_name_or_path: train a low-rank adapter (LoRA) of it; null: all"
+        " weights",
+    )
     sequence_length: int = Field(128, ge=2, description="tokens that one sequence predicts")
     batch_size: int = Field(
         32, gt=0, description="sequences per optimizer step, of all workers together"
@@ -163,6 +169,8 @@ class CausalLMConfig(TrainableConfig):
     def _fits_together(self) -> CausalLMConfig:
         if self.model_name_or_path is not None:
             self._refuse_shape()
+        elif self.lora is not None:
+            raise ValueError("lora adapts a pretrained model; set model_name_or_path")
         elif self.hidden_size % (2 * self.heads):
             raise ValueError(
                 f"hidden_size {self.hidden_size} must be a multiple of 2 x num_heads"
@@ -199,11 +207,13 @@ class CausalLMConfig(TrainableConfig):
         return self.vocab_size * self.hidden_size + self.num_layers * block + norms
 
     def missing_files(self) -> list[Problem]:
-        """Globs without a match, and the folder of a pretrained model."""
+        """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""
         found: list[Problem] = []
         for pattern in self.data.paths:
             if next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), None) is None:
                 found.append((("data", "paths"), f"no file matches {pattern} (from {Path.cwd()})"))
+        if self.lora is not None and (problem := lora_problem()):
+            found.append((("lora",), problem))
         name = self.model_name_or_path or ""
         if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
             found.append((("model_name_or_path",), f"no such folder: {name} (from {Path.cwd()})"))

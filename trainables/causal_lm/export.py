@@ -14,7 +14,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens
 from trainables.causal_lm.loop import dataset_of
-from trainables.causal_lm.model import load_model, save_model
+from trainables.causal_lm.model import load_merged, save_model
 
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
@@ -42,7 +42,7 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
     It is verified on sequences of the selection split.
     """
     dataset = dataset_of(config, weights, cache)
-    model = Logits(load_model(config, dataset, weights)).eval()
+    model = Logits(load_merged(config, dataset, weights)).eval()
     rows = dataset.sequences(Split.SELECTION)
     half = max(2, config.sequence_length // 2)
     shapes = ((2, config.sequence_length), (1, half), (3, 2))
@@ -54,7 +54,7 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
     """Write a folder that plain `transformers` loads."""
     dataset = dataset_of(config, weights, cache)
-    save_model(load_model(config, dataset, weights), config, dataset, target)
+    save_model(load_merged(config, dataset, weights), config, dataset, target)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     compiles,
@@ -33,6 +33,7 @@ from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler, shares
+from trainables.common.lora import add_adapter, copy_adapter, write_adapter
 from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
@@ -228,10 +229,15 @@ class _Run:
         progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
         if self.worker.rank:
             return progress
-        weights = copy_weights(self.model)
+        lora, base = self.config.lora, str(self.config.model_name_or_path)
+        weights = copy_weights(self.model) if lora is None else copy_adapter(self.model)
 
         def write_model() -> None:
-            save_model(self.model, self.config, self.dataset, folder, weights)
+            if lora is None:
+                save_model(self.model, self.config, self.dataset, folder, weights)
+            else:
+                write_adapter(folder, lora, base, weights)
+                save_tokenizer(self.config, self.dataset, folder)
             (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
 
         return in_parallel(write_model, progress)
@@ -241,8 +247,11 @@ def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:
     found = worker.resume()
     if found is None:
         model = new_model(config, dataset)
-        return _Run(config, worker, dataset, model, weights_digest(model))
-    model = load_model(config, dataset, found.folder)
+        lineage = weights_digest(model)
+        if config.lora is not None:
+            add_adapter(model, config.lora, config.init_seed)
+        return _Run(config, worker, dataset, model, lineage)
+    model = load_model(config, dataset, found.folder, config.lora)
     run = _Run(config, worker, dataset, model, read_lineage(found.folder), found.step)
     load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler)
     return run

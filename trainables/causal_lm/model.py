@@ -21,6 +21,14 @@ from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset
 from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
+from trainables.common.lora import (
+    LoRAConfig,
+    has_adapter,
+    load_adapter,
+    merge_adapter,
+    saved_lora,
+)
+from trainables.common.training import read_lineage, weights_digest
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
@@ -37,12 +45,28 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
             return LlamaForCausalLM(_architecture(config, dataset))
 
 
-def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
-    """The model of a configuration, with the weights of a folder that holds `model.safetensors`.
+def load_model(
+    config: CausalLMConfig, dataset: Dataset, weights: Path, lora: LoRAConfig | None = None
+) -> nn.Module:
+    """The model of a configuration, with the weights of a folder.
+
+    Args:
+        config: of the trial that trained the weights.
+        dataset: on which it trained.
+        weights: holds `model.safetensors`, or an adapter, which is not merged.
+        lora: hyperparameters of the adapter; None: those with which it was trained.
 
     Raises:
         UserError: the weights are of another model.
     """
+    if has_adapter(weights):
+        base = new_model(config, dataset)
+        if weights_digest(base) != read_lineage(weights):
+            raise UserError(
+                f"{config.model_name_or_path}: not the base of the adapter in {weights}"
+            )
+        load_adapter(base, lora or saved_lora(weights), weights)
+        return base
     with quiet_transformers():
         architecture = _architecture(config, dataset, _saved_heads(weights))
         alone = not (weights / "generation_config.json").exists()
@@ -66,6 +90,12 @@ def load_model(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Mo
 
 
 _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+
+
+def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
+    """As `load_model`, with the adapter merged into its base if there is one."""
+    model = load_model(config, dataset, weights)
+    return merge_adapter(model) if has_adapter(weights) else model
 
 
 def save_model(

@@ -98,14 +98,15 @@ def recompute_activations(model: nn.Module) -> None:
 def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
     """FLOPs of a training step per token; see `flops_per_token`."""
     hf: Any = model
-    weights = sum(p.numel() for p in model.parameters())
     embedding, head = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
+    used = [p for p in model.parameters() if p is not embedding or embedding is head]
     shape = hf.config
     return flops_per_token(
-        weights if embedding is head else weights - embedding.numel(),
+        sum(p.numel() for p in used),
         shape.num_hidden_layers,
         shape.hidden_size,
         config.sequence_length,
+        frozen=sum(p.numel() for p in used if not p.requires_grad),
     )
 
 

@@ -60,7 +60,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             by_logits = ((logits - scale).exp() - (classes == target).float()) / tokens
             by_logits = by_logits.to(hidden.dtype)
             by_hidden.append(by_logits @ matrix)
-            by_weight = by_weight + by_logits.T @ hidden[part]
+            if ctx.needs_input_grad[1]:
+                by_weight = by_weight + by_logits.T @ hidden[part]
         ctx.save_for_backward(torch.cat(by_hidden), by_weight.to(weight.dtype))
         return total / tokens
 

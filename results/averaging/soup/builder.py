@@ -22,7 +22,7 @@ from search_spaces.errors import UserError
 
 _NOT_COPIED = (
     *("progress.*", "rng_*", "optimizer*", "scheduler*", "manifest.json", SOUP_FILE),
-    "model*.safetensors*",
+    *("model*.safetensors*", "adapter_*"),
 )
 """Files of a checkpoint that are not part of the model, and its weights."""
 

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from results.analysis.leaderboard import read_leaderboard
-from results.checkpoints.commit import Checkpoint, CheckpointError, newest_intact, verify_all
+from results.checkpoints.commit import (
+    Checkpoint,
+    CheckpointError,
+    newest_intact,
+    verify_all,
+)
+from results.checkpoints.streaming_hash import FileEntry
 from results.checkpoints.tensor_layout import weights_file
-from results.paths import LINEAGE, SweepPaths
+from results.paths import ADAPTER, LINEAGE, SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
 
@@ -33,12 +39,14 @@ class Candidate:
         value: the search metric of the model; NaN where it is unknown.
         folder: a checkpoint, or a client's folder in one.
         sha256: of the weights' file.
+        merged: folder of the whole model, where `folder` holds an adapter of it only.
     """
 
     label: str
     value: float
     folder: Path
     sha256: str
+    merged: Path | None = None
 
     @property
     def trial_id(self) -> str:
@@ -48,7 +56,12 @@ class Candidate:
     @property
     def weights(self) -> Path:
         """Its safetensors file, or the index of the shards."""
-        return weights_file(self.folder, WEIGHTS)
+        return weights_file(self.merged or self.folder, WEIGHTS)
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the checkpoint holds an adapter instead of a whole model."""
+        return (self.folder / ADAPTER).is_file()
 
     @property
     def lineage(self) -> dict[str, Any]:
@@ -77,7 +90,7 @@ def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Can
         if line.value is None or not line.record.eligible or len(found) == top:
             continue
         checkpoint = newest_intact(paths.trial(line.record.id))
-        if checkpoint is None or WEIGHTS not in checkpoint.manifest.files:
+        if checkpoint is None or _weights_in(checkpoint) is None:
             log.warning("trial %s left out: no intact checkpoint with weights", line.record.id)
             continue
         found.append(_of(checkpoint, line.record.id, line.value))
@@ -122,7 +135,7 @@ def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -
     for checkpoint in verify_all(trial):
         if isinstance(checkpoint, CheckpointError):
             log.warning("checkpoint skipped, %s", checkpoint)
-        elif WEIGHTS in checkpoint.manifest.files and len(found) < last:
+        elif _weights_in(checkpoint) is not None and len(found) < last:
             value = reported.get(checkpoint.step, math.nan)
             found.append(_of(checkpoint, f"{trial_id}@{checkpoint.step}", value))
     if len(found) < 2:
@@ -193,4 +206,12 @@ def parse_weights(
 
 
 def _of(checkpoint: Checkpoint, label: str, value: float) -> Candidate:
-    return Candidate(label, value, checkpoint.folder, checkpoint.manifest.files[WEIGHTS].sha256)
+    entry = _weights_in(checkpoint)
+    assert entry is not None, label
+    return Candidate(label, value, checkpoint.folder, entry.sha256)
+
+
+def _weights_in(checkpoint: Checkpoint) -> FileEntry | None:
+    """The file of the weights, or of an adapter, in a checkpoint's manifest."""
+    files = checkpoint.manifest.files
+    return files.get(WEIGHTS) or files.get(ADAPTER)

@@ -9,10 +9,9 @@ from typing import Any
 
 from results.averaging.soup.candidates import Candidate
 from results.checkpoints.tensor_layout import layout_mismatch, read_layout
-from results.paths import LINEAGE
+from results.paths import ADAPTER_CONFIG, LINEAGE
 from search_spaces.errors import UserError
 
-ADAPTER = "adapter_config.json"
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 """Keys of an adapter's configuration that say which update its factors stand for."""
 
@@ -77,10 +76,11 @@ def _unknown_start(candidate: Candidate) -> str:
 
 def _adapter_mismatch(first: Candidate, other: Candidate) -> str | None:
     """Why two adapters of the same shapes are not the same kind of update."""
-    mine, theirs = (_read_json(c.folder / ADAPTER) for c in (first, other))
+    mine, theirs = (_read_json(c.weights.parent / ADAPTER_CONFIG) for c in (first, other))
     for key in _ADAPTER_KEYS:
         if mine.get(key) != theirs.get(key):
-            return f"{ADAPTER} has {key}: {mine.get(key)} in one and {theirs.get(key)} in the other"
+            both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
+            return f"{ADAPTER_CONFIG} has {key}: {both}"
     return None
 
 
