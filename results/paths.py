@@ -56,6 +56,10 @@ class TrialPaths:
         found = (_STEP.fullmatch(p.name) for p in self.checkpoints.iterdir())
         return sorted(int(m.group(1)) for m in found if m)
 
+    def model(self, step: int) -> Path:
+        """Folder with the tensors of a checkpoint whose format is its user code's own."""
+        return self.root / "models" / f"step_{step:08d}"
+
     @property
     def logs(self) -> Path:
         """Folder of the logs, with one folder per attempt."""

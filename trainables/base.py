@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,8 +14,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
+from results.checkpoints.commit import Checkpoint, CheckpointError, verify_all
 from results.export.exportable import Exportable
+from results.paths import TrialPaths
 from search_spaces.spec.sweep import SweepSpec
+from search_spaces.spec.user_code import UserCodeSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import package_root, source_digests
@@ -59,9 +62,10 @@ class Trainable(Generic[C]):
     same batches, as `resources.workers: {min: 1, max: 4}` needs it."""
     can_pause: ClassVar[bool] = True
     """Whether a checkpoint can be saved at any report, so that a scheduler may pause the trial."""
-    can_evaluate: ClassVar[bool] = True
-    """Whether `evaluate` can read the trial's checkpoints, which averaging, exporting and testing
-    need."""
+    can_evaluate: bool = True
+    """Whether `evaluate` can read the trial's checkpoints, which averaging and testing need."""
+    to_evaluate: ClassVar[str] = "write evaluate(), and leave can_evaluate out"
+    """Advice where `can_evaluate` is false."""
     hang_timeout_s: ClassVar[float] = 600.0
     """Longest time without a report or heartbeat, unless the sweep file says another (seconds)."""
     uses_ray_train: ClassVar[bool] = False
@@ -146,7 +150,15 @@ class Trainable(Generic[C]):
             spec: of the sweep.
             configs: sampled configurations.
         """
-        return []
+        problem = f"has no effect: {self.name} reads its models itself; remove it"
+        return [(("user_code",), problem)] if spec.user_code.named else []
+
+    def use(self, functions: UserCodeSpec) -> None:
+        """Read models by these functions, if it is user code that cannot do it otherwise."""
+
+    def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+        """A trial's checkpoints as folders with `model.safetensors`, verified, newest first."""
+        return verify_all(paths)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """A configuration to train again under another seed, with other initial weights.

@@ -8,6 +8,7 @@ from typing import Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.command import PREFIX
+from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.user_code import loader
 from trainables.user_code.command.command import Command
@@ -35,6 +36,17 @@ def resolve(name: str) -> Trainable[Any]:
         return Command(name)
     found = _user_code(name) if ":" in name else _registered(name)
     found.name = name
+    return found
+
+
+def resolve_for(spec: SweepSpec) -> Trainable[Any]:
+    """The trainable of a sweep, with the functions that its file names.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = resolve(spec.trainable)
+    found.use(spec.user_code)
     return found
 
 

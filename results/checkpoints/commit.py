@@ -11,7 +11,7 @@ import ctypes
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,6 +64,10 @@ class CheckpointError(Exception):
         self.folder = folder
         self.reason = reason
         super().__init__(f"{folder}: {reason}")
+
+
+ReadCheckpoints = Callable[[TrialPaths], Iterator[Checkpoint | CheckpointError]]
+"""Yields the checkpoints of a trial, verified, newest first."""
 
 
 def staging_folder(paths: TrialPaths, step: int, attempt: int) -> Path:
@@ -148,9 +152,15 @@ def verify(folder: Path, *, hashes: bool = True, manifest: Path | None = None) -
     return expected
 
 
-def newest_intact(paths: TrialPaths) -> Checkpoint | None:
-    """The newest intact checkpoint; logs a warning for each damaged one that is newer."""
-    for found in verify_all(paths):
+def newest_intact(
+    paths: TrialPaths, checkpoints: ReadCheckpoints | None = None
+) -> Checkpoint | None:
+    """The newest intact checkpoint; logs a warning for each damaged one that is newer.
+
+    Args:
+        checkpoints: those of a trial, newest first; default: `verify_all`.
+    """
+    for found in (checkpoints or verify_all)(paths):
         if isinstance(found, Checkpoint):
             return found
         log.warning("checkpoint skipped, %s", found)

@@ -45,13 +45,15 @@ class Exportable:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The two ways in which an export format gets a model.
+    """The ways in which an export format gets a model.
 
     Attributes:
+        weights: the folder with `model.safetensors`.
         load: returns the model; raises `NotImplementedError` when the trainable cannot.
         write_hf: writes a folder that `transformers` loads; raises the same.
     """
 
+    weights: Path
     load: Callable[[], Exportable]
     write_hf: Callable[[Path], None]
 

@@ -21,6 +21,7 @@ FORMATS: dict[str, str] = {
     "onnx": "results.export.formats.torch_export:Onnx",
     "pt2": "results.export.formats.torch_export:TorchExport",
     "gguf": "results.export.formats.gguf:Gguf",
+    "safetensors": "results.export.formats.safetensors:Safetensors",
 }
 """Name after `--to` → `module:Class`. A new format is one line here.
 
@@ -59,8 +60,9 @@ class Format(ABC):
 
     weights: ClassVar[tuple[str, ...]]
     """Suffixes of the files with weights; the model card lists their SHA-256."""
-    runtimes: ClassVar[tuple[Runtime, ...]]
-    """Runtimes that verify the copy; at least one of them is always installed."""
+    runtimes: ClassVar[tuple[Runtime, ...]] = ()
+    """Runtimes that verify the copy; at least one of them is always installed. None for a format
+    that copies bytes and compares them itself."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Modules that `tune-platform[export]` installs."""
 

@@ -48,14 +48,14 @@ class LoadedSweep:
         source: file and line of every key.
         path: path of the file.
         overrides: the `--set` texts, as given.
-        code: a file of training code to keep in the sweep folder; the trainable is in it.
+        code: files of training code to keep in the sweep folder.
     """
 
     spec: SweepSpec
     source: Source
     path: Path
     overrides: tuple[str, ...]
-    code: Path | None = None
+    code: tuple[Path, ...] = ()
 
 
 def load_sweep(
@@ -84,7 +84,7 @@ def load_sweep(
     return LoadedSweep(found, document.source, path, tuple(overrides))
 
 
-def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) -> LoadedSweep:
+def check_sweep(data: dict[str, Any], source: Source, code: Sequence[Path] = ()) -> LoadedSweep:
     """Validate a sweep that is plain data, as a file of the same content is.
 
     Args:
@@ -96,11 +96,14 @@ def check_sweep(data: dict[str, Any], source: Source, code: Path | None = None) 
         UserError: all mistakes at once, one line each.
     """
     spec = _with_absolute_files(_validate(Document(data, source), None), Path.cwd())
-    return LoadedSweep(spec, source, Path(source.name), (), code)
+    return LoadedSweep(spec, source, Path(source.name), (), tuple(code))
 
 
 def _with_absolute_files(spec: SweepSpec, folder: Path) -> SweepSpec:
-    update: dict[str, Any] = {"named": spec.named and _script_in(spec.named, folder)}
+    update: dict[str, Any] = {
+        "named": spec.named and _script_in(spec.named, folder),
+        "user_code": spec.user_code.mapped(lambda name: _script_in(name, folder)),
+    }
     if spec.command is not None:
         update["command"] = with_absolute_files(spec.command, folder)
     return spec.model_copy(update=update)

@@ -41,6 +41,7 @@ from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.tracking import NotifySpec, TrackingSpec
+from search_spaces.spec.user_code import UserCodeSpec
 
 __all__ = [
     "ENV_FIELDS",
@@ -96,6 +97,7 @@ class SweepSpec(Section):
         "'{learning_rate}']; {args}: all parameters as --name value.",
     )
     report_from: ReportFromSpec = Field(default_factory=ReportFromSpec)
+    user_code: UserCodeSpec = Field(default_factory=UserCodeSpec)
     constraints: Annotated[list[str], Field(validate_default=True)] = Field(
         default_factory=list,
         description="Formulas that every configuration satisfies: num_layers * width <= 4096.",

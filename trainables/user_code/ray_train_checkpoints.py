@@ -58,7 +58,7 @@ def prune(job: TrialJob) -> None:
     Those that have no manifest yet stay.
     """
     with _lock:
-        known = _newest_first(job.paths, [job.paths.ray_train_attempt(job.attempt)])
+        known = newest_first(job.paths, [job.paths.ray_train_attempt(job.attempt)])
         protected = job.protected(sorted({found.step for found in known if found.step >= 0}))
         for found in known[job.retention.newest :]:
             if found.step not in protected:
@@ -90,7 +90,7 @@ def prepare_attempt(
     """
     here = paths.ray_train_attempt(attempt)
     shutil.rmtree(here, ignore_errors=True)
-    kept = _newest_first(paths, paths.ray_train_attempts())
+    kept = newest_first(paths, paths.ray_train_attempts())
     intact = [found for found in kept if _is_intact(paths, found)]
     linked = [_link(paths, found, here) for found in reversed(intact)]
     if linked:
@@ -101,7 +101,7 @@ def prepare_attempt(
     return intact[0].step if intact else None
 
 
-def _newest_first(paths: TrialPaths, attempts: Iterable[Path]) -> list[KeptCheckpoint]:
+def newest_first(paths: TrialPaths, attempts: Iterable[Path]) -> list[KeptCheckpoint]:
     """The checkpoints that have a manifest; of one step, the one that was written last."""
     found = []
     for folder in (folder for attempt in attempts for folder in attempt.glob("*/")):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict
 
+from results.checkpoints.commit import Checkpoint, CheckpointError
+from results.export.exportable import Exportable
+from results.paths import TrialPaths
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
-from trainables.base import Trainable
+from search_spaces.spec.user_code import UserCodeSpec
+from trainables.base import Split, Trainable
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import source_digests
-from trainables.user_code import loader
+from trainables.user_code import loader, models
 from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
 from trainables.user_code.parameters import parameter_use
 
@@ -31,6 +36,8 @@ class UncheckedConfig(TrainableConfig):
 class UserCode(Trainable[UncheckedConfig]):
     """Code that only its author can read: its checkpoints are its own, and it sends no heartbeats.
 
+    Functions that the sweep file names (`user_code`) read, score and export its models.
+
     Args:
         name: as in the sweep file.
     """
@@ -39,9 +46,46 @@ class UserCode(Trainable[UncheckedConfig]):
     hang_timeout_s = 3600.0  # an epoch may print nothing
     can_pause = False
     can_evaluate = False
+    to_evaluate = (
+        "name a function of yours that scores weights: tune resume SWEEP --set "
+        "user_code.evaluate=script.py:function"
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._functions = UserCodeSpec()
+
+    def use(self, functions: UserCodeSpec) -> None:
+        """See the base class."""
+        self._functions = functions
+        self.can_evaluate = functions.evaluate is not None
+
+    def setting_problems(
+        self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
+    ) -> list[Problem]:
+        """Mistakes in `user_code`; see the base class."""
+        return list(models.function_problems(spec.user_code))
+
+    def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+        """See the base class, and `user_code.weights`."""
+        return models.read_models(self._functions, paths)
+
+    def evaluate(
+        self, config: UncheckedConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, float]:
+        """See the base class, and `user_code.evaluate`."""
+        scores = self.examples(config, weights, split, cache)
+        return {name: models.mean(values) for name, values in scores.items()}
+
+    def examples(
+        self, config: UncheckedConfig, weights: Path, split: Split, cache: Path
+    ) -> dict[str, list[float]]:
+        """See the base class, and `user_code.evaluate`."""
+        return models.score(self._functions, weights, config.model_dump(), split)
+
+    def exportable(self, config: UncheckedConfig, weights: Path, cache: Path) -> Exportable:
+        """See the base class, and `user_code.model`."""
+        return models.make_exportable(self._functions, weights, config.model_dump())
 
 
 class UserFunction(UserCode):
@@ -102,6 +146,7 @@ class UserLoop(UserFunction):
         elif spec.replicates > 1 and not reads_seed(self.name):
             problem = "would repeat one trial: the loop's file does not read config['seed']"
             found.append((("replicates",), problem))
+        found += super().setting_problems(spec, configs)
         return [*found, *self._parameter_problems(spec, given)]
 
     def _parameter_problems(self, spec: SweepSpec, given: set[str]) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.errors import UserError, first_few
 from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import resolve
+from trainables.registry import resolve_for
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import TrialsTable, trials_table
 from tuning.controller.resources.budget import total_cost
@@ -161,10 +161,11 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
     best = winner(run.paths, spec)
-    if best and resolve(spec.trainable).can_evaluate:
+    trainable = resolve_for(spec)
+    if best and trainable.can_evaluate:
         if _same_start(run.paths, board[:2]):
             yield f"average    tune average {name}"
-        exports = resolve(spec.trainable).offers("export_hf")
+        exports = trainable.offers("export_hf")
         if exports and run.paths.trial(best.record.id).newest_checkpoint():
             yield f"export     tune export {name} --to hf"
     if paused := sum(e.record.state is TrialState.PAUSED for e in board):

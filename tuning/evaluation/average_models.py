@@ -40,7 +40,7 @@ def average_models(
         UserError: too few models, or settings that do not fit them.
     """
     trainable = trainable_of(spec, "average")
-    models, label = choice.candidates(paths, spec)
+    models, label = choice.candidates(paths, spec, trainable.models)
     config = config_of(spec, trainable, read_trial(paths.trial(models[0].trial_id)))
     cache = paths.storage.cache
     name = soup_name(name or f"{request.method.name()}-{label}")

@@ -56,7 +56,7 @@ class Confirmer:
             raise UserError(
                 f"trainable {self._spec.trainable}: only the code itself can read its "
                 "checkpoints, so they cannot be evaluated here; leave --reevaluate out to train "
-                "again"
+                "again, or name a function for it: user_code.evaluate"
             )
         measured = []
         for line in lines:

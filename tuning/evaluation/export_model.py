@@ -30,6 +30,7 @@ def model_source(picked: SelectedModel) -> ModelSource:
     """How a format gets the model."""
     cache = picked.paths.storage.cache
     return ModelSource(
+        picked.source,
         lambda: picked.trainable.exportable(picked.config, picked.source, cache),
         lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
     )

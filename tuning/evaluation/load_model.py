@@ -19,24 +19,24 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import TrainableConfig
-from trainables.registry import resolve
+from trainables.registry import resolve_for
 from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 from tuning.controller.trial_jobs import with_init_seed
 
 
 def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
-    """The trainable of a sweep, if its models can be read here.
+    """The trainable of a sweep, if its models can be evaluated, or exported, here.
 
     Raises:
         UserError: only the training code can read its checkpoints.
     """
-    trainable = resolve(spec.trainable)
-    if not trainable.can_evaluate:
-        raise UserError(
-            f"trainable {spec.trainable}: cannot {verb} the models of a {trainable.kind}, whose "
-            "checkpoints only it can read; tune best names the newest one"
-        )
-    return trainable
+    trainable = resolve_for(spec)
+    if trainable.can_evaluate or (verb != "average" and trainable.offers("exportable")):
+        return trainable
+    raise UserError(
+        f"trainable {spec.trainable}: cannot {verb} the models of a {trainable.kind}, which only "
+        f"it can score; {trainable.to_evaluate}"
+    )
 
 
 def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -> TrainableConfig:
@@ -108,7 +108,7 @@ def _select_trial(
         entries = read_leaderboard(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     record = entry.record
-    found = newest_intact(paths.trial(record.id))
+    found = newest_intact(paths.trial(record.id), trainable.models)
     if found is None:
         raise UserError(f"{paths.name}: trial {record.id} has no intact checkpoint")
     card = ModelCard(

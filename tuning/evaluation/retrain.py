@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from results.checkpoints.commit import newest_intact
+from results.checkpoints.commit import Checkpoint, newest_intact
 from results.paths import SweepPaths, TrialPaths
 from results.records.trial import TrialRecord, read_reports
 from search_spaces.errors import UserError
@@ -14,7 +13,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.launch.rerun import StopAfter
 from trainables.launch.run_trial import output_to, run_local
-from trainables.registry import resolve
+from trainables.registry import resolve_for
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import config_of
 from tuning.evaluation.test_split import make_test_scorer
@@ -37,7 +36,7 @@ class Retrainer:
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec, address: str | None) -> None:
         self._spec, self._cache, self._address = spec, paths.storage.cache, address
-        self._trainable = resolve(spec.trainable)
+        self._trainable = resolve_for(spec)
         self.can_evaluate = self._trainable.can_evaluate
 
     def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
@@ -51,7 +50,7 @@ class Retrainer:
         """
         config_of(self._spec, self._trainable, record)
         done = read_reports(files)
-        if done and done[-1].step >= until and (not self.can_evaluate or newest_intact(files)):
+        if done and done[-1].step >= until and (not self.can_evaluate or self._model(files)):
             return
         config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
         job = make_rerun_job(
@@ -68,7 +67,16 @@ class Retrainer:
         if not self.can_evaluate:
             return {}
         config = config_of(self._spec, self._trainable, record)
-        return make_test_scorer(self._trainable, config, self._cache)(_weights(files))
+        found = self._model(files)
+        if found is None:
+            raise UserError(
+                f"{files.root}: no intact checkpoint to evaluate; confirm with fresh seeds instead"
+            )
+        return make_test_scorer(self._trainable, config, self._cache)(found.folder)
+
+    def _model(self, files: TrialPaths) -> Checkpoint | None:
+        """The newest intact checkpoint, as a folder with its weights."""
+        return newest_intact(files, self._trainable.models)
 
 
 def run_user_loop(
@@ -109,12 +117,3 @@ def run_user_loop(
         if isinstance(event, Failed):
             log = job.paths.log(job.attempt, 0)
             raise UserError(f"{job.trial_id} could not be run again: {event.reason}; log {log}")
-
-
-def _weights(files: TrialPaths) -> Path:
-    found = newest_intact(files)
-    if found is None:
-        raise UserError(
-            f"{files.root}: no intact checkpoint to evaluate; confirm with fresh seeds instead"
-        )
-    return found.folder

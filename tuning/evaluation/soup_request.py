@@ -18,6 +18,7 @@ from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 if TYPE_CHECKING:
     from results.averaging import Method
     from results.averaging.soup import BaseWeights, Candidate
+    from results.checkpoints.commit import ReadCheckpoints
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
     from trainables.base import Trainable
@@ -37,8 +38,14 @@ class ModelChoice:
     trial: str | None = None
     clients: str | None = None
 
-    def candidates(self, paths: SweepPaths, spec: SweepSpec) -> tuple[list[Candidate], str]:
+    def candidates(
+        self, paths: SweepPaths, spec: SweepSpec, models: ReadCheckpoints
+    ) -> tuple[list[Candidate], str]:
         """The models, at least two, and a label for the soup's name.
+
+        Args:
+            paths, spec: of the sweep.
+            models: the checkpoints of a trial; see `Trainable.models`.
 
         Raises:
             UserError: the options exclude each other, or there are too few models.
@@ -46,7 +53,7 @@ class ModelChoice:
         named = {"trials": self.trials, "last": self.last, "clients": self.clients}
         if sum(map(bool, named.values())) > 1 or (self.trial and not self.last):
             raise UserError("--trials, --last (with --trial) and --clients exclude each other")
-        found, label = self._find(paths, spec)
+        found, label = self._find(paths, spec, models)
         if len(found) < 2:
             raise UserError(
                 f"{paths.name}: only {found[0].label} has a finite '{spec.metric}' and an intact "
@@ -55,19 +62,22 @@ class ModelChoice:
             )
         return found, label
 
-    def _find(self, paths: SweepPaths, spec: SweepSpec) -> tuple[list[Candidate], str]:
+    def _find(
+        self, paths: SweepPaths, spec: SweepSpec, models: ReadCheckpoints
+    ) -> tuple[list[Candidate], str]:
+        of = paths, spec.metric
         if self.trials:
             ids = [word.strip() for word in self.trials.split(",") if word.strip()]
-            return soup.named_trials(paths, spec.metric, spec.mode, ids), "-".join(ids)
+            return soup.named_trials(*of, spec.mode, ids, models), "-".join(ids)
         if self.last:
             trial = self.trial or select_winner(paths, spec).line.record.id
             find_trial(paths, trial)
-            checkpoints = soup.last_checkpoints(paths, spec.metric, trial, self.last)
+            checkpoints = soup.last_checkpoints(*of, trial, self.last, models)
             return checkpoints, f"{trial}-last-{self.last}"
         if self.clients:
             find_trial(paths, self.clients)
             return soup.federated_clients(paths, self.clients), f"{self.clients}-clients"
-        found = soup.best_trials(paths, spec.metric, spec.mode, self.top)
+        found = soup.best_trials(*of, spec.mode, self.top, models)
         winner = select_winner(paths, spec).line.record.id
         found.sort(key=lambda one: one.trial_id != winner)  # a confirmed winner comes first
         return found, str(len(found))

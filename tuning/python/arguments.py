@@ -57,13 +57,23 @@ def check_arguments(trainable: Any, keys: Mapping[str, Any], folder: Path) -> Lo
     Raises:
         UserError: all mistakes at once, one line each, with the argument's name.
     """
-    named = trainable is None or isinstance(trainable, str)
-    name = trainable if named else name_of(trainable)
-    code = None if named or name is not None else store(trainable, folder)
+    code: list[Path] = []
+
+    def named(value: Any) -> Any:
+        """The name of a function or class, which is stored if no module has it."""
+        if value is None or isinstance(value, str):
+            return value
+        if (name := name_of(value)) is None:
+            code.append(store(value, folder))
+            name = f"{code[-1]}:{value.__name__}"
+        return name
+
     target: str = getattr(trainable, "__name__", trainable or "command")
     given: dict[str, Any] = {"name": target.rpartition(":")[2]}
     given |= {key: _plain(value) for key, value in keys.items() if value is not None}
-    given["trainable"] = name if code is None else f"{code}:{target}"
+    given["trainable"] = named(trainable)
+    if isinstance(functions := given.get("user_code"), dict):
+        given["user_code"] = {key: named(value) for key, value in functions.items()}
     return check_sweep(given, Arguments("Sweep"), code)
 
 

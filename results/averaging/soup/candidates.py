@@ -14,6 +14,7 @@ from results.analysis.leaderboard import read_leaderboard
 from results.checkpoints.commit import (
     Checkpoint,
     CheckpointError,
+    ReadCheckpoints,
     newest_intact,
     verify_all,
 )
@@ -79,8 +80,13 @@ class Candidate:
         return found if isinstance(found, str) else None
 
 
-def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Candidate]:
+def best_trials(
+    paths: SweepPaths, metric: str, mode: str, top: int, models: ReadCheckpoints = verify_all
+) -> list[Candidate]:
     """The best trials that have an intact checkpoint with weights, best first, at most `top`.
+
+    Args:
+        models: the checkpoints of a trial, as folders with the weights.
 
     Raises:
         UserError: there is none.
@@ -89,7 +95,7 @@ def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Can
     for line in read_leaderboard(paths, metric, mode):
         if line.value is None or not line.record.eligible or len(found) == top:
             continue
-        checkpoint = newest_intact(paths.trial(line.record.id))
+        checkpoint = newest_intact(paths.trial(line.record.id), models)
         if checkpoint is None or _weights_in(checkpoint) is None:
             log.warning("trial %s left out: no intact checkpoint with weights", line.record.id)
             continue
@@ -103,7 +109,11 @@ def best_trials(paths: SweepPaths, metric: str, mode: str, top: int) -> list[Can
 
 
 def named_trials(
-    paths: SweepPaths, metric: str, mode: str, trials: Sequence[str]
+    paths: SweepPaths,
+    metric: str,
+    mode: str,
+    trials: Sequence[str],
+    models: ReadCheckpoints = verify_all,
 ) -> list[Candidate]:
     """The trials with these ids, in this order.
 
@@ -113,7 +123,7 @@ def named_trials(
     ids = paths.trial_ids()
     for unknown in (t for t in trials if t not in ids):
         raise UserError(f"{paths.name}: no trial '{unknown}'{suggest(unknown, ids)}")
-    every = best_trials(paths, metric, mode, len(ids))
+    every = best_trials(paths, metric, mode, len(ids), models)
     for useless in set(trials) - {c.label for c in every}:
         raise UserError(
             f"{paths.name}: trial {useless} has no finite '{metric}' or no intact checkpoint with "
@@ -123,7 +133,13 @@ def named_trials(
     return [by_id[t] for t in dict.fromkeys(trials)]
 
 
-def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -> list[Candidate]:
+def last_checkpoints(
+    paths: SweepPaths,
+    metric: str,
+    trial_id: str,
+    last: int,
+    models: ReadCheckpoints = verify_all,
+) -> list[Candidate]:
     """The last intact checkpoints of one trial, oldest first (LAWA: Kaddour 2022, 2209.14981).
 
     Raises:
@@ -132,10 +148,12 @@ def last_checkpoints(paths: SweepPaths, metric: str, trial_id: str, last: int) -
     trial = paths.trial(trial_id)
     reported = {r.step: r.metrics.get(metric, math.nan) for r in read_reports(trial)}
     found: list[Candidate] = []
-    for checkpoint in verify_all(trial):
+    for checkpoint in models(trial):
+        if len(found) == last:
+            break
         if isinstance(checkpoint, CheckpointError):
             log.warning("checkpoint skipped, %s", checkpoint)
-        elif _weights_in(checkpoint) is not None and len(found) < last:
+        elif _weights_in(checkpoint) is not None:
             value = reported.get(checkpoint.step, math.nan)
             found.append(_of(checkpoint, f"{trial_id}@{checkpoint.step}", value))
     if len(found) < 2:

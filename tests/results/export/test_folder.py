@@ -34,7 +34,9 @@ def export_hf(
     def load() -> NoReturn:
         raise AssertionError("nothing to verify")
 
-    export_model(source, target, "hf", ModelSource(load, writer), CARD, check=False, force=force)
+    export_model(
+        source, target, "hf", ModelSource(source, load, writer), CARD, check=False, force=force
+    )
     return target
 
 

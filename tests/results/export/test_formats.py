@@ -37,6 +37,7 @@ FORMAT_EXAMPLES = {
     "onnx": FormatExample(("causal_lm", "digits")),
     "pt2": FormatExample(("causal_lm", "digits")),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
+    "safetensors": FormatExample(()),  # runs nowhere; see below
 }
 
 
@@ -54,6 +55,7 @@ def model_of(name: str, weights: Path) -> ModelSource:
     config = trainable.Config.model_validate(EXAMPLES[name].config)
     cache = weights.parents[3] / "cache"
     return ModelSource(
+        weights,
         lambda: trainable.exportable(config, weights, cache),
         lambda folder: trainable.export_hf(config, weights, folder, cache),
     )

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def export(
     sweep: Sweep,
     to: Annotated[
-        str, typer.Option("--to", help="Formats, separated by commas: hf, onnx, pt2, gguf, mlflow.")
+        str,
+        typer.Option(
+            "--to", help="Formats, separated by commas: hf, onnx, pt2, gguf, safetensors, mlflow."
+        ),
     ] = "hf",
     trial: Trial = None,
     soup: Soup = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from results.paths import SweepPaths
@@ -22,6 +22,7 @@ from search_spaces.errors import UserError, first_few
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.duration import parse_duration
 from search_spaces.spec.sweep import SweepSpec
+from trainables.user_code.loader import canonical
 from tuning.controller.preflight import preflight
 from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
@@ -116,6 +117,10 @@ def amend_sweep(
         loaded = load_sweep(paths.spec, texts, begun=True)
         _check_immutable_keys(old, loaded.spec)
         preflight(loaded, begun=True)
+        if old.user_code != loaded.spec.user_code:
+            functions = loaded.spec.user_code.mapped(canonical)
+            changed = loaded.spec.model_copy(update={"user_code": functions})
+            loaded = replace(loaded, spec=changed)
         if old.search.warm_start != loaded.spec.search.warm_start:
             source_sweeps(loaded.spec, str(paths.root.parent))
         records = read_trials(paths)

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,20 +124,26 @@ def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
     update: dict[str, Any] = {
         "fixed": model.resolve_paths(spec.fixed, Path.cwd()),
         "named": spec.named and canonical(spec.named),
+        "user_code": spec.user_code.mapped(canonical),
     }
     named = [_absolute(sweep) for sweep in spec.search.warm_start]
     update["search"] = spec.search.model_copy(update={"warm_start": named})
     return spec.model_copy(update=update)
 
 
-def _with_code(spec: SweepSpec, paths: SweepPaths, code: Path | None) -> SweepSpec:
-    """Copy the file of training code into the folder, if there is one."""
-    if code is None:
-        return spec
-    paths.code.mkdir()
-    write_atomic(paths.code / code.name, code.read_bytes())
-    name = spec.trainable.rpartition(":")[2]
-    return spec.model_copy(update={"named": f"{paths.code / code.name}:{name}"})
+def _with_code(spec: SweepSpec, paths: SweepPaths, code: Sequence[Path]) -> SweepSpec:
+    """Copy files of training code into the folder, and name them there."""
+    for file in code:
+        paths.code.mkdir(exist_ok=True)
+        write_atomic(paths.code / file.name, file.read_bytes())
+
+    def moved(name: str) -> str:
+        script, _, function = name.rpartition(":")
+        path = Path(script)
+        return f"{paths.code / path.name}:{function}" if path in code else name
+
+    named = spec.named and moved(spec.named)
+    return spec.model_copy(update={"named": named, "user_code": spec.user_code.mapped(moved)})
 
 
 def _absolute(sweep: str) -> str:

@@ -100,6 +100,7 @@ def _uses(spec: SweepSpec) -> Iterator[str]:
     """What the folder makes commands do. A key that names code or an address needs a line here."""
     own = ":" in spec.trainable
     yield f"run {spec.trainable}" if own else f"train {spec.trainable} as its records say"
+    yield from (f"run user_code.{key} {name}" for key, name in spec.user_code.named.items())
     if spec.tracking.name != "none" and spec.tracking.uri:
         yield f"contact tracking.uri {_address(spec.tracking.uri)}"
     if spec.checkpoint.mirror:
