@@ -52,7 +52,7 @@ EXAMPLES: dict[str, Example] = {
         },
         steps=(2, 4, 6),
         learned="eval_loss",
-        judged=("eval_loss",),
+        judged=("eval_loss", "perplexity", "bits_per_byte"),
     ),
     "digits": Example(
         {"hidden_units": 16, "epochs": 3, "dropout": 0.2},

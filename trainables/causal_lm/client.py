@@ -12,13 +12,8 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
-from trainables.causal_lm.loop import (
-    DATA_KEY,
-    adamw,
-    eval_loss,
-    evaluated_rows,
-    lr_schedule,
-)
+from trainables.causal_lm.evaluation import DATA_KEY, eval_loss, evaluated_rows
+from trainables.causal_lm.loop import adamw, lr_schedule
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.causal_lm.objective import next_token_loss
 from trainables.client import Client, Rows
@@ -70,7 +65,7 @@ class CausalLMClient:
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""
-        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config)
+        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config).tokens
         return {"eval_loss": eval_loss(model, rows, self._config, worker)}
 
     def save(self, model: nn.Module, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
     <cache>/<key>/{train,selection,test}.npy   [sequences, sequence_length + 1] token ids
     <cache>/<key>/<split>.sources.npy          [sequences] number of the file each begins in
+    <cache>/<key>/<split>.bytes.npy            [sequences] bytes of the targets' text; not of train
     <cache>/<key>/tokenizer.json               the BPE, unless the tokenizer is pretrained
     <cache>/<key>/meta.json                    the settings that the key is a digest of
 
@@ -40,6 +41,7 @@ PACK_AT_ONCE = 4096
 MAX_LOGGED = 20
 """Number of unreadable parts that the log names; it counts the others."""
 
+_NO_SIZES: Rows = np.empty(0, dtype=np.int64)
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 
@@ -75,6 +77,15 @@ class Dataset:
     def sources(self, split: Split = Split.TRAIN) -> Rows:
         """Number of the source file in which each sequence begins, int64 [sequences]."""
         found: Rows = np.load(self.folder / f"{split}.sources.npy")
+        return found
+
+    def bytes(self, split: Split) -> Rows | None:
+        """Bytes of the text of each sequence's targets, int64 [sequences]; ends of texts have none.
+
+        None for the train split, and for data that an older version prepared.
+        """
+        file = self.folder / f"{split}.bytes.npy"
+        found: Rows | None = np.load(file) if file.exists() else None
         return found
 
 
@@ -150,6 +161,7 @@ def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Enco
         sources, until = ends[Split(split)]
         begun = np.searchsorted(until, np.arange(count) * length, side="right")
         np.save(folder / f"{split}.sources.npy", sources[begun])
+        _count_bytes(folder, Split(split), length, count)
     meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
     meta["skipped"] = bad
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
@@ -169,7 +181,8 @@ def _encode(
     encoder: Encoder,
     dtype: np.dtype[Any],
 ) -> dict[Split, tuple[Rows, Rows]]:
-    """Write one flat stream of token ids per split, `<split>.tokens`.
+    """Write one flat stream of token ids per split, `<split>.tokens`, and of their sizes
+    in bytes, `<split>.sizes`, which is empty for the train split.
 
     Returns:
         For each split: the source of each document, and the token at which it ends.
@@ -178,13 +191,28 @@ def _encode(
     for split in Split:
         texts = (d.text for d in corpus.documents() if splits[d.unit] is split)
         lengths = []
-        with open(folder / f"{split}.tokens", "wb") as file:
-            for ids in encoder.encode(texts):
+        train = split is Split.TRAIN
+        plain = ((ids, _NO_SIZES) for ids in encoder.encode(texts))
+        with (
+            open(folder / f"{split}.tokens", "wb") as file,
+            open(folder / f"{split}.sizes", "wb") as sizes,
+        ):
+            for ids, measured in plain if train else encoder.encode_measured(texts):
                 file.write(np.array(ids, dtype=dtype).tobytes())
+                sizes.write(measured.tobytes())
                 lengths.append(len(ids))
         sources = [d.source for d in corpus.documents() if splits[d.unit] is split]
         found[split] = (np.array(sources, np.int64), np.cumsum(lengths, dtype=np.int64))
     return found
+
+
+def _count_bytes(folder: Path, split: Split, length: int, count: int) -> None:
+    """Add up the bytes of the targets of each sequence, if the split's tokens were measured."""
+    stream = folder / f"{split}.sizes"
+    if stream.stat().st_size:
+        targets = np.fromfile(stream, dtype=np.int64)[1 : count * length + 1]
+        np.save(folder / f"{split}.bytes.npy", targets.reshape(count, length).sum(axis=1))
+    stream.unlink()
 
 
 def _pack(folder: Path, split: Split, length: int, dtype: np.dtype[Any]) -> int:

@@ -13,7 +13,7 @@ from results.export.exportable import Exportable, TokenSample
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens
-from trainables.causal_lm.loop import dataset_of
+from trainables.causal_lm.evaluation import dataset_of
 from trainables.causal_lm.model import load_merged, save_model
 
 TEXT = (

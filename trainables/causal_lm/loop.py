@@ -1,29 +1,32 @@
-"""Training and evaluation of a causal language model: read `train` from top to bottom."""
+"""Training of a causal language model: read `train` from top to bottom."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
+from trainables.causal_lm.evaluation import (
+    DATA_KEY,
+    EvaluatedRows,
+    eval_loss,
+    evaluated_rows,
+)
 from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     compiles,
     is_half,
-    next_token_loss,
     place,
     recompute_activations,
     step_flops,
@@ -32,7 +35,7 @@ from trainables.causal_lm.objective import (
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
-from trainables.common.data_sampler import Sampler, shares
+from trainables.common.data_sampler import Sampler
 from trainables.common.lora import add_adapter, copy_adapter, write_adapter
 from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
@@ -45,12 +48,7 @@ from trainables.common.training import (
     weights_digest,
 )
 from trainables.job import Answer
-from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker
-
-EVAL_BATCH = 16
-"""Sequences per evaluation batch: fixed, so that metrics do not depend on `batch_size`."""
-DATA_KEY = "data.json"
 
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
@@ -70,77 +68,6 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
             break
 
 
-def evaluate(config: CausalLMConfig, weights: Path, split: Split, cache: Path) -> dict[str, float]:
-    """`eval_loss` (mean over tokens, nats) of weights on a split."""
-    with _trained(config, weights, split, cache) as (model, rows):
-        return {"eval_loss": eval_loss(model, rows, config)}
-
-
-def examples(
-    config: CausalLMConfig, weights: Path, split: Split, cache: Path
-) -> dict[str, list[float]]:
-    """`eval_loss` of each sequence of a split."""
-    with _trained(config, weights, split, cache) as (model, rows), torch.no_grad():
-        losses = [
-            next_token_loss(model, rows[part], config, "none").double()
-            for part in shares(len(rows), EVAL_BATCH, 0, 1)
-        ]
-        return {"eval_loss": torch.cat(losses).reshape(len(rows), -1).mean(dim=1).tolist()}
-
-
-@contextmanager
-def _trained(
-    config: CausalLMConfig, weights: Path, split: Split, cache: Path
-) -> Iterator[tuple[nn.Module, Tokens]]:
-    """The model of a folder in evaluation mode, and the sequences of a split to evaluate it on."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with isolated_rng(0, 0, device):
-        dataset = dataset_of(config, weights, cache)
-        model = place(load_model(config, dataset, weights), device).eval()
-        yield model, evaluated_rows(dataset, split, config)
-
-
-def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
-    """Write the weights of step 0; returns their lineage."""
-    dataset = prepare(config, cache)
-    model = new_model(config, dataset)
-    save_model(model, config, dataset, target)
-    return weights_digest(model)
-
-
-def digest(config: CausalLMConfig, weights: Path, cache: Path) -> str:
-    """Lineage of models that start from the weights in a folder."""
-    return weights_digest(load_model(config, dataset_of(config, weights, cache), weights))
-
-
-def dataset_of(config: CausalLMConfig, weights: Path, cache: Path) -> Dataset:
-    """The data that weights were trained on, by the key in their folder if there is one."""
-    known = weights / DATA_KEY
-    key = json.loads(known.read_text())["key"] if known.exists() else None
-    return prepare(config, cache, key)
-
-
-def eval_loss(
-    model: nn.Module, rows: Tokens, config: CausalLMConfig, worker: Worker | None = None
-) -> float:
-    """Mean negative log-likelihood of the next token, in nats, over all sequences of `rows`.
-
-    With a worker, the ranks share the sequences and get the same result.
-    """
-    rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
-    training = model.training
-    model.eval()
-    parts = shares(len(rows), EVAL_BATCH, rank, world_size)
-    with torch.no_grad():
-        totals = [next_token_loss(model, rows[part], config, "sum") for part in parts]
-    model.train(training)
-    total = sum(torch.stack(totals).tolist()) if totals else 0.0  # waits for the device once
-    sums = {"total": total, "count": float(sum(rows[part, 1:].size for part in parts))}
-    if worker is not None:
-        sums = worker.sum(sums)
-    return sums["total"] / sums["count"]
-
-
 @dataclass
 class _Run:
     """The training state of a trial on this rank."""
@@ -152,7 +79,7 @@ class _Run:
     lineage: str
     step: int = 0
     rows: Tokens = field(init=False)
-    eval_rows: Tokens = field(init=False)
+    eval_rows: EvaluatedRows = field(init=False)
     ddp: nn.Module = field(init=False)
     optimizer: torch.optim.AdamW = field(init=False)
     scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
@@ -197,15 +124,15 @@ class _Run:
         self.step = step
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of a report; `eval_loss` is over all tokens of all ranks, in nats per token."""
+        """Metrics of a report; those of evaluation are over the tokens of all ranks."""
         train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length
-        loss = eval_loss(self.model, self.eval_rows, self.config, self.worker)
+        loss = eval_loss(self.model, self.eval_rows.tokens, self.config, self.worker)
         self._losses.clear()
         self._since = time.perf_counter()
         return {
-            "eval_loss": loss,
+            **self.eval_rows.scores(loss),
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
@@ -265,14 +192,6 @@ def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
             " give the text with data.source: files, on storage that all of them share"
         )
     return dataset
-
-
-def evaluated_rows(dataset: Dataset, split: Split, config: CausalLMConfig) -> Tokens:
-    """At most `eval_sequences` sequences, spread evenly over the split."""
-    rows, limit = dataset.sequences(split), config.eval_sequences
-    if len(rows) <= limit:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, limit).astype(np.int64)]
 
 
 def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from search_spaces.errors import UserError
+from trainables.client import Rows
 
 END = "<|endoftext|>"
 ENCODE_AT_ONCE = 256
@@ -29,17 +32,36 @@ class Encoder:
 
     def encode(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Token ids of each text, including its end token."""
-        batch: list[str] = []
-        for text in texts:
-            batch.append(text)
-            if len(batch) == ENCODE_AT_ONCE:
-                yield from self._encode(batch)
-                batch = []
-        yield from self._encode(batch)
+        for batch in _batches(texts):
+            for found in self.tokenizer.encode_batch_fast(batch, add_special_tokens=False):
+                yield [*found.ids, self.end]
 
-    def _encode(self, texts: list[str]) -> Iterator[list[int]]:
-        for found in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-            yield [*found.ids, self.end]
+    def encode_measured(self, texts: Iterable[str]) -> Iterator[tuple[list[int], Rows]]:
+        """Token ids as of `encode`, and the bytes of text that each stands for, int64.
+
+        The sizes of a text's tokens add up to its UTF-8 bytes, for any tokenizer: what it drops
+        (spaces, for example) counts for the next token, and the rest for the end token.
+        """
+        for batch in _batches(texts):
+            found = self.tokenizer.encode_batch(batch, add_special_tokens=False)
+            for text, tokens in zip(batch, found, strict=True):
+                yield [*tokens.ids, self.end], _sizes(text, [end for _, end in tokens.offsets])
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(texts)
+    while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
+        yield batch
+
+
+def _sizes(text: str, ends: list[int]) -> Rows:
+    """Bytes between the ends of tokens (characters of the text), and behind the last one."""
+    characters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    widths = 1 + np.searchsorted([0x80, 0x800, 0x10000], characters, side="right")
+    before = np.concatenate([[0], np.cumsum(widths)])
+    until = np.maximum.accumulate([0, *ends, len(text)])
+    sizes: Rows = np.diff(before[until])
+    return sizes
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Encoder:

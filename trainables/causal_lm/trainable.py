@@ -12,11 +12,14 @@ class CausalLM(Trainable[CausalLMConfig]):
     Config = CausalLMConfig
     implementation = (
         "trainables.causal_lm.loop",
+        "trainables.causal_lm.evaluation",
         "trainables.causal_lm.export",
         "trainables.causal_lm.client",
     )
     metric_names = (
         "eval_loss",
+        "perplexity",
+        "bits_per_byte",
         "train_loss",
         "learning_rate",
         "grad_norm",

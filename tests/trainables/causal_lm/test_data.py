@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm import data
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, prepare
+from trainables.causal_lm.tokenizer import Encoder, train_bpe
 
 TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
 
@@ -35,8 +37,6 @@ def write_texts(folder: Path) -> Path:
 
 def decoded(dataset: Dataset, split: Split) -> str:
     """The text of a split, joined from its overlapping sequences."""
-    from tokenizers import Tokenizer
-
     rows = dataset.sequences(split)
     tokens = [*rows[:, :-1].reshape(-1).tolist(), int(rows[-1, -1])]
     tokenizer: Tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
@@ -63,10 +63,39 @@ def test_prepare_puts_each_text_in_one_split(tmp_path: Path) -> None:
     assert dataset.sequences(Split.TRAIN).shape[1] == 9
 
 
+def test_bytes_are_those_of_the_text_of_each_sequence(tmp_path: Path) -> None:
+    dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
+    tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    assert dataset.bytes(Split.TRAIN) is None
+    for split in (Split.SELECTION, Split.TEST):
+        texts = [tokenizer.decode(row[1:].tolist()) for row in dataset.sequences(split)]
+        assert [len(text) for text in texts] == list(dataset.bytes(split))  # all of it is ASCII
+
+
+@pytest.mark.parametrize("kind", ["bytes", "words", "unigram"])
+def test_sizes_of_tokens_add_up_to_the_bytes_of_a_text(kind: str) -> None:
+    text = "  Día \u00a0 \u4f60\u597d, e\u0301 \U0001f600\U0001f600!  "
+    if kind == "bytes":
+        encoder = train_bpe([text], 260)
+    elif kind == "words":
+        words = Tokenizer(models.WordLevel({"?": 0, "dia": 1, ",": 2}, unk_token="?"))
+        words.normalizer = normalizers.BertNormalizer(strip_accents=True)
+        words.pre_tokenizer = pre_tokenizers.Whitespace()
+        encoder = Encoder(words, 0)
+    else:
+        pieces = [("?", 0.0), ("\u2581", -1.0), ("D", -2.0), ("\u4f60\u597d", -2.0)]
+        unigram = Tokenizer(models.Unigram(pieces, unk_id=0))
+        unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+        encoder = Encoder(unigram, 0)
+    ((ids, sizes),) = encoder.encode_measured([text])
+    assert [ids] == list(encoder.encode([text]))
+    assert len(sizes) == len(ids)
+    assert sizes.min() >= 0
+    assert sizes.sum() == len(text.encode())
+
+
 def test_sources_are_the_files_of_the_sequences(tmp_path: Path) -> None:
     dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
-    from tokenizers import Tokenizer
-
     tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
     for split in Split:
         rows, sources = dataset.sequences(split), dataset.sources(split)
@@ -147,6 +176,7 @@ def test_prepare_is_deterministic(tmp_path: Path) -> None:
     a, b = (prepare(config, tmp_path / name) for name in ("a", "b"))
     files = sorted(p.name for p in a.folder.iterdir())
     arrays = [f"{split}.{kind}" for split in Split for kind in ("npy", "sources.npy")]
+    arrays += ["selection.bytes.npy", "test.bytes.npy"]
     assert files == sorted([*arrays, "meta.json", "tokenizer.json"])
     assert all((a.folder / f).read_bytes() == (b.folder / f).read_bytes() for f in files)
 

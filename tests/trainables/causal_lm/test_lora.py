@@ -62,9 +62,8 @@ def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
     assert "model.safetensors" not in files[0]
 
     config, saved = CausalLMConfig.model_validate(adapted), newest_checkpoint(tmp_path / "cut")
-    assert CausalLM().evaluate(config, saved.folder, Split.SELECTION, cache) == {
-        "eval_loss": losses[-1]
-    }
+    scores = CausalLM().evaluate(config, saved.folder, Split.SELECTION, cache)
+    assert scores["eval_loss"] == losses[-1]
     start = new_model(config, prepare(config, cache))
     assert read_lineage(saved.folder) == weights_digest(start)
     CausalLM().export_hf(config, saved.folder, tmp_path / "hf", cache)
