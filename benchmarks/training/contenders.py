@@ -18,7 +18,7 @@ from results.records.reports import Report
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.loop import adamw, lr_schedule
+from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import new_model
 from trainables.causal_lm.objective import compiles, is_half, step_flops
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
@@ -119,7 +119,7 @@ def plain(case: Case, folder: Path, windows: Windows, device: torch.device) -> N
     config, data, model = _made(case, folder, device)
     rank, size = _ranks()
     rows, share = data.sequences(Split.TRAIN), config.batch_size // size
-    optimizer = adamw(model, config)
+    optimizer = optimizer_of(model, config)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_schedule(config))
     net: Any = torch.compile(model) if compiles(config, model, device) else model
     if size > 1:

@@ -13,7 +13,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
 from trainables.causal_lm.evaluation import DATA_KEY, eval_loss, evaluated_rows
-from trainables.causal_lm.loop import adamw, lr_schedule
+from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import load_model, new_model, save_model
 from trainables.causal_lm.objective import next_token_loss
 from trainables.client import Client, Rows
@@ -24,10 +24,12 @@ def client(config: CausalLMConfig, cache: Path) -> Client:
     """A client whose examples are sequences of the train split.
 
     Raises:
-        UserError: the configuration has an adapter.
+        UserError: the configuration has an adapter, or two learning rates.
     """
     if config.lora is not None:
         raise UserError("client.lora: clients train all weights; remove it")
+    if config.adamw_learning_rate is not None:
+        raise UserError("client.adamw_learning_rate: clients have one learning rate; remove it")
     return CausalLMClient(config, cache)
 
 
@@ -51,8 +53,8 @@ class CausalLMClient:
         return new_model(self._config, self._dataset)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """A fresh AdamW."""
-        return adamw(model, self._config)
+        """A fresh optimizer."""
+        return optimizer_of(model, self._config)
 
     def learning_rate(self, step: int, total: int) -> float:
         """Warmup and cosine decay over all rounds."""

@@ -114,8 +114,22 @@ class CausalLMConfig(TrainableConfig):
     micro_batch_size: int | None = Field(
         None, gt=0, description="sequences that a worker computes at once; null: all of its share"
     )
-    learning_rate: float = Field(1e-2, gt=0, description="AdamW's peak step size")
-    weight_decay: float = Field(0.1, ge=0, description="AdamW's decay of matrices, per step and lr")
+    optimizer: Literal["adamw", "muon", "lion"] = Field(
+        "adamw",
+        description="adamw; muon (orthogonal updates of hidden matrices; AdamW trains embeddings,"
+        " output, gains and biases); or lion (signs of a momentum)",
+    )
+    learning_rate: float = Field(
+        1e-2,
+        gt=0,
+        description="peak step size; muon takes that of AdamW, lion a third to a tenth of it",
+    )
+    adamw_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="muon: peak step size of what AdamW trains; null: learning_rate",
+    )
+    weight_decay: float = Field(0.1, ge=0, description="decay of matrices, per step and lr")
     warmup_fraction: float = Field(
         0.1,
         ge=0,
@@ -130,7 +144,9 @@ class CausalLMConfig(TrainableConfig):
     decay_fraction: float = Field(
         0.2, ge=0, le=1, description="wsd: fraction of max_steps at the end in which it decays"
     )
-    beta2: float = Field(0.99, gt=0, lt=1, description="AdamW's decay of squared gradients")
+    beta2: float = Field(
+        0.99, gt=0, lt=1, description="decay of AdamW's squared gradients, or of lion's momentum"
+    )
     grad_clip: float | None = Field(
         1.0, gt=0, description="largest L2 norm of the gradient; null: not clipped"
     )
@@ -167,6 +183,8 @@ class CausalLMConfig(TrainableConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> CausalLMConfig:
+        if self.adamw_learning_rate is not None and self.optimizer != "muon":
+            raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
         if self.model_name_or_path is not None:
             self._refuse_shape()
         elif self.lora is not None:
@@ -205,6 +223,19 @@ class CausalLMConfig(TrainableConfig):
         block = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.mlp_size
         norms = (2 * self.num_layers + 1) * self.hidden_size
         return self.vocab_size * self.hidden_size + self.num_layers * block + norms
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Size of float32 weights and of the optimizer's averages of their gradients."""
+        if self.num_parameters is None:
+            return None
+        embedding = self.vocab_size * self.hidden_size
+        averages = {
+            "adamw": 2 * self.num_parameters,
+            "lion": self.num_parameters,
+            "muon": self.num_parameters + embedding,
+        }
+        return 4 * (self.num_parameters + averages[self.optimizer])
 
     def missing_files(self) -> list[Problem]:
         """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -37,6 +36,7 @@ from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler
 from trainables.common.lora import add_adapter, copy_adapter, write_adapter
+from trainables.common.optimizers import make_optimizer
 from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
@@ -81,7 +81,7 @@ class _Run:
     rows: Tokens = field(init=False)
     eval_rows: EvaluatedRows = field(init=False)
     ddp: nn.Module = field(init=False)
-    optimizer: torch.optim.AdamW = field(init=False)
+    optimizer: torch.optim.Optimizer = field(init=False)
     scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
     sampler: Sampler = field(init=False)
     _losses: list[torch.Tensor] = field(default_factory=list, init=False)
@@ -96,7 +96,7 @@ class _Run:
             len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
         )
         place(self.model, worker.device).train()
-        self.optimizer = adamw(self.model, config)
+        self.optimizer = optimizer_of(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
         loss = NextTokenLoss(self.model, config)
         if config.activation_checkpointing:
@@ -194,14 +194,16 @@ def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
     return dataset
 
 
-def adamw(model: nn.Module, config: CausalLMConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices only, not for gains and biases (Brown et al. 2020)."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, config.beta2), fused=True)
+def optimizer_of(model: nn.Module, config: CausalLMConfig) -> torch.optim.Optimizer:
+    """The configured optimizer of a model's trained parameters."""
+    return make_optimizer(
+        model,
+        config.optimizer,
+        config.learning_rate,
+        config.weight_decay,
+        config.beta2,
+        config.adamw_learning_rate,
+    )
 
 
 def lr_schedule(config: CausalLMConfig) -> Callable[[int], float]:

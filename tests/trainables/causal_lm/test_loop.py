@@ -149,3 +149,19 @@ def test_smaller_micro_batches_give_the_same_losses(tmp_path: Path, cache: Path)
         expected = {step: metrics[name] for step, metrics in whole.curve.items()}
         got = {step: metrics[name] for step, metrics in parts.curve.items()}
         assert got == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "lion"])
+def test_optimizer_resumes_bit_for_bit(tmp_path: Path, cache: Path, optimizer: str) -> None:
+    config = {**TINY, "optimizer": optimizer, "learning_rate": 0.003}
+    whole = run_trial(tmp_path / "whole", "causal_lm", config, cache=cache)
+    stopped = RecordingChannel({2: Answer.STOP})
+    run_trial(tmp_path / "cut", "causal_lm", config, channel=stopped, cache=cache)
+    rest = run_trial(tmp_path / "cut", "causal_lm", config, attempt=2, cache=cache)
+    assert {**stopped.curve, **rest.curve} == whole.curve
+    losses = [metrics["eval_loss"] for metrics in whole.curve.values()]
+    assert losses[-1] < losses[0]
+    size = sum(f.size for f in newest_checkpoint(tmp_path / "whole").manifest.files.values())
+    expected = CausalLMConfig.model_validate(config).checkpoint_bytes
+    assert expected is not None
+    assert expected < size < expected + 100_000  # tokenizer, generators

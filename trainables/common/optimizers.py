@@ -1,0 +1,118 @@
+"""Optimizers of a training loop: AdamW, Muon and Lion, with weight decay of matrices only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+OptimizerName = Literal["adamw", "muon", "lion"]
+Groups = list[dict[str, Any]]
+
+
+def make_optimizer(
+    model: nn.Module,
+    name: OptimizerName,
+    learning_rate: float,
+    weight_decay: float,
+    beta2: float,
+    adamw_learning_rate: float | None = None,
+) -> torch.optim.Optimizer:
+    """An optimizer of a model's trained parameters.
+
+    Gains and biases are not decayed (Brown et al. 2020).
+
+    Args:
+        model: of `transformers` for `muon`, which must know the embeddings.
+        name: of the optimizer.
+        learning_rate: peak step size.
+        weight_decay: of matrices, per step and learning rate.
+        beta2: decay of squared gradients (AdamW), or of gradients (Lion).
+        adamw_learning_rate: `muon`: of the parameters that AdamW trains; None: `learning_rate`.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    hidden = _hidden_matrices(model, trained) if name == "muon" else []
+    taken = {id(p) for p in hidden}
+    others = [p for p in trained if id(p) not in taken]
+    groups: Groups = [
+        {"params": [p for p in others if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    betas = (0.9, beta2)
+    if name == "lion":
+        return Lion(groups, learning_rate, betas)
+    rate = learning_rate if adamw_learning_rate is None else adamw_learning_rate
+    adamw = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+    if not hidden:
+        return adamw
+    muon = torch.optim.Muon(
+        hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return MuonWithAdamW(muon, adamw)
+
+
+def _hidden_matrices(model: nn.Module, trained: list[nn.Parameter]) -> list[nn.Parameter]:
+    """Matrices that map hidden units to hidden units: not those of tokens or positions."""
+    found = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    hf: Any = model
+    head = hf.get_output_embeddings()
+    ends = {id(p) for p in [*found, *(head.parameters() if head is not None else ())]}
+    return [p for p in trained if p.ndim == 2 and id(p) not in ends]
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Muon (Jordan 2024) for hidden matrices and AdamW for the rest, as one optimizer.
+
+    Muon's updates are scaled to the size of AdamW's (Liu et al. 2025, 2502.16982), so that both
+    take the same learning rate and weight decay.
+    """
+
+    def __init__(self, muon: torch.optim.Muon, adamw: torch.optim.AdamW) -> None:
+        self._parts = [(muon, len(muon.param_groups)), (adamw, len(adamw.param_groups))]
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step of each."""
+        start = 0
+        for part, count in self._parts:
+            part.state, part.param_groups = self.state, self.param_groups[start : start + count]
+            part.step()
+            start += count
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion (Chen et al. 2023, 2302.06675): the sign of a momentum, with decoupled weight decay.
+
+    Args:
+        params: groups.
+        lr: step size; a third to a tenth of AdamW's.
+        betas: weight of the momentum in an update, and its own decay.
+    """
+
+    def __init__(self, params: Groups, lr: float, betas: tuple[float, float]) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step of all parameters that have a gradient."""
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if weights:
+                self._update(group, weights, [p.grad for p in weights])
+
+    def _update(
+        self, group: dict[str, Any], weights: list[torch.Tensor], grads: list[torch.Tensor]
+    ) -> None:
+        rate, (beta1, beta2) = group["lr"], group["betas"]
+        for p in weights:
+            if "momentum" not in self.state[p]:
+                self.state[p]["momentum"] = torch.zeros_like(p)
+        momenta = [self.state[p]["momentum"] for p in weights]
+        updates = torch._foreach_lerp(grads, momenta, beta1)
+        torch._foreach_sign_(updates)
+        torch._foreach_mul_(weights, 1 - rate * group["weight_decay"])
+        torch._foreach_add_(weights, updates, alpha=-rate)
+        torch._foreach_lerp_(momenta, grads, 1 - beta2)
