@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -23,12 +23,13 @@ class Example:
     judged: tuple[str, ...]
     inner: str | None = None
     """Key of the hyperparameters of the model and its optimizer."""
+    any_workers: dict[str, Any] = field(default_factory=dict)
+    """Changes after which the result does not depend on the number of workers."""
 
     @property
     def same(self) -> dict[str, Any]:
-        """The configuration without dropout, whose masks depend on the number of workers."""
-        inner = self.config if self.inner is None else self.config[self.inner]
-        return self.changed(dropout=0.0) if "dropout" in inner else self.config
+        """The configuration with which the result does not depend on the number of workers."""
+        return self.changed(**self.any_workers)
 
     def changed(self, **changes: Any) -> dict[str, Any]:
         """The configuration with other hyperparameters of the model or its optimizer."""
@@ -59,6 +60,7 @@ EXAMPLES: dict[str, Example] = {
         steps=(1, 2, 3),
         learned="loss",
         judged=("accuracy", "loss"),
+        any_workers={"dropout": 0.0},
     ),
     "federated": Example(
         {
@@ -76,5 +78,23 @@ EXAMPLES: dict[str, Example] = {
         learned="loss",
         judged=("accuracy", "loss"),
         inner="client",
+        any_workers={"dropout": 0.0},
+    ),
+    "image_classifier": Example(
+        {
+            "width": 8,
+            "epochs": 3,
+            "batch_size": 128,
+            "learning_rate": 0.1,
+            "ema_decay": 0.9,
+            "crop": 1,
+            "cutout": 2,
+            "mixup": 0.2,
+            "label_smoothing": 0.1,
+        },
+        steps=(1, 2, 3),
+        learned="loss",
+        judged=("accuracy", "top5_accuracy", "loss"),
+        any_workers={"norm": "group"},
     ),
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -28,12 +29,32 @@ from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
 
 
-def data_parallel(model: nn.Module, worker: Worker) -> nn.Module:
-    """The model for the training step: with several ranks, gradients are averaged over them."""
+def data_parallel(model: nn.Module, worker: Worker, *, broadcast_buffers: bool = True) -> nn.Module:
+    """The model for the training step: with several ranks, gradients are averaged over them.
+
+    Args:
+        broadcast_buffers: whether every step begins with rank 0's buffers (statistics of
+            BatchNorm). If not, each rank has its own until `mean_buffers`.
+    """
     if worker.world_size == 1:
         return model
     devices = [worker.device] if worker.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+    return DistributedDataParallel(
+        model,
+        device_ids=devices,
+        gradient_as_bucket_view=True,
+        broadcast_buffers=broadcast_buffers,
+    )
+
+
+def mean_buffers(model: nn.Module, worker: Worker) -> None:
+    """Replace the float buffers of each rank (statistics of BatchNorm) by their mean over all."""
+    if worker.world_size == 1:
+        return
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            dist.all_reduce(buffer)
+            buffer /= worker.world_size
 
 
 def backward(

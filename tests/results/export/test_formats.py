@@ -32,10 +32,11 @@ class FormatExample:
     has_tokenizer: bool = False
 
 
+ALL = ("causal_lm", "digits", "image_classifier")
 FORMAT_EXAMPLES = {
-    "hf": FormatExample(("causal_lm", "digits"), has_tokenizer=True),
-    "onnx": FormatExample(("causal_lm", "digits")),
-    "pt2": FormatExample(("causal_lm", "digits")),
+    "hf": FormatExample(ALL, has_tokenizer=True),
+    "onnx": FormatExample(ALL),
+    "pt2": FormatExample(ALL),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
     "safetensors": FormatExample(()),  # runs nowhere; see below
 }
@@ -44,10 +45,10 @@ FORMAT_EXAMPLES = {
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("trained")
-    for name in ("causal_lm", "digits"):
+    for name in ALL:
         config = EXAMPLES[name].config
         run_trial(root / name, name, config, checkpoint_every=1, cache=root / "cache")
-    return {n: newest_intact(TrialPaths(root / n)).folder for n in ("causal_lm", "digits")}
+    return {n: newest_intact(TrialPaths(root / n)).folder for n in ALL}
 
 
 def model_of(name: str, weights: Path) -> ModelSource:

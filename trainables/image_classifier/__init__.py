@@ -1,0 +1,1 @@
+"""Classifiers of images: data, augmentation, model, training loop."""

@@ -1,0 +1,265 @@
+"""Images decoded once, into arrays that all trials and workers map into memory.
+
+    <cache>/<key>/<split>.pixels   uint8 [images, channels, height, width], in C order
+    <cache>/<key>/<split>.npy      labels, int64 [images]
+    <cache>/<key>/meta.json        sizes, names of the classes, mean and deviation of the pixels
+
+The key is a digest of names, sizes and times of the files, and of the settings. The first process
+builds the folder under a lock and publishes it by one rename; the others wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from filelock import FileLock
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.client import Rows
+from trainables.image_classifier.data_config import ImageDataConfig
+from trainables.image_classifier.sources import (
+    Pixels,
+    RawImage,
+    Unreadable,
+    class_names,
+    files,
+    problems,
+    read,
+)
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Version of the arrays; raise it with any change of code that changes them."""
+SHARE = 0.1
+"""Fraction of the images in the selection split, and in the test split."""
+AT_ONCE = 512
+MAX_LOGGED = 20
+"""Number of unreadable parts that the log names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """A built cache folder."""
+
+    folder: Path
+
+    @cached_property
+    def meta(self) -> dict[str, Any]:
+        """`shape`, `classes`, `mean`, `std` (per channel, of 0 to 1), `images`, `content`."""
+        return dict(json.loads((self.folder / "meta.json").read_text()))
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of the labels."""
+        return list(self.meta["classes"])
+
+    def pixels(self, split: Split) -> Pixels:
+        """Memory-mapped, [images, channels, height, width]."""
+        shape = (self.meta["images"][split.value], *self.meta["shape"])
+        return np.memmap(self.folder / f"{split}.pixels", np.uint8, "r", shape=shape)
+
+    def labels(self, split: Split) -> Rows:
+        """Numbers of the classes, int64 [images]."""
+        found: Rows = np.load(self.folder / f"{split}.npy")
+        return found
+
+
+def prepare(data: ImageDataConfig, cache: Path) -> Images:
+    """The images of a configuration, decoded once in a folder that trials share.
+
+    Raises:
+        UserError: an image, a row or a file cannot be read, or a split is empty.
+    """
+    if found := problems(data):
+        raise UserError(f"data: {found[0]}")
+    folder = cache / _key(data)
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if not folder.is_dir():
+                log.info("decoding images into %s", folder)
+                building = folder.with_suffix(".building")
+                shutil.rmtree(building, ignore_errors=True)  # left by a process that died
+                building.mkdir()
+                _Build(building, data).run()
+                os.replace(building, folder)
+    return Images(folder)
+
+
+def _key(data: ImageDataConfig) -> str:
+    stats = [(str(f.resolve()), f.stat()) for f in files(data)]
+    settings = {
+        "version": VERSION,
+        "files": [[name, s.st_size, s.st_mtime_ns] for name, s in stats],
+        "data": data.model_dump(exclude={"loader_workers"}),
+    }
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass
+class _Build:
+    """Decodes all images into a folder."""
+
+    folder: Path
+    data: ImageDataConfig
+    shape: tuple[int, ...] | None = None
+    labels: dict[Split, list[int | str]] = field(default_factory=lambda: {s: [] for s in Split})
+    skipped: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Write the arrays and `meta.json`."""
+        content, moments = hashlib.sha256(), _Moments()
+        with ExitStack() as stack:
+            out = {s: stack.enter_context(open(self.folder / f"{s}.pixels", "wb")) for s in Split}
+            for raw, pixels in self._decoded():
+                self._write(raw, pixels, out, content, moments)
+        for line in self.skipped[:MAX_LOGGED]:
+            log.warning("data skipped: %s", line)
+        if self.skipped:
+            log.warning("data: %d parts could not be read and are skipped", len(self.skipped))
+        self._finish(content.hexdigest(), moments)
+
+    def _write(
+        self,
+        raw: RawImage,
+        pixels: Pixels,
+        out: Mapping[Split, BinaryIO],
+        content: Any,
+        moments: Any,
+    ) -> None:
+        if self.shape is None:
+            self.shape = pixels.shape
+        if pixels.shape != self.shape:
+            self._bad(
+                f"{raw.place}: [channels, height, width] are {list(pixels.shape)}, those of the"
+                f" first image {list(self.shape)}; set data.size and data.channels to convert them"
+            )
+            return
+        bytes_ = pixels.tobytes()
+        digest = hashlib.sha256(bytes_).hexdigest()
+        split = _split(digest, raw.splits)
+        out[split].write(bytes_)
+        self.labels[split].append(raw.label)
+        content.update(f"{digest} {raw.label} {split}\n".encode())
+        if split is Split.TRAIN:
+            moments.add(pixels)
+
+    def _decoded(self) -> Iterator[tuple[RawImage, Pixels]]:
+        """Every readable image, [channels, height, width], in order."""
+
+        def decode(raw: RawImage | Unreadable) -> Pixels | str:
+            if isinstance(raw, Unreadable):
+                return raw.problem
+            try:
+                return _fitted(raw.decode(), self.data)
+            except (ValueError, OSError, SyntaxError) as e:  # Pillow's of broken PNG files
+                return f"{raw.place}: cannot be decoded ({e})"
+
+        images = read(self.data)
+        with ThreadPoolExecutor(self.data.loader_workers) as pool:  # Pillow releases the GIL
+            while part := list(islice(images, AT_ONCE)):
+                for raw, pixels in zip(part, pool.map(decode, part), strict=True):
+                    if isinstance(pixels, str) or isinstance(raw, Unreadable):
+                        self._bad(str(pixels))
+                    else:
+                        yield raw, pixels
+
+    def _bad(self, problem: str) -> None:
+        if self.data.on_bad_data == "fail":
+            repair = "repair it, or skip such parts with data.on_bad_data: skip"
+            raise UserError(f"{problem}; {repair}")
+        self.skipped.append(problem)
+
+    def _finish(self, content: str, moments: _Moments) -> None:
+        counts = {split.value: len(found) for split, found in self.labels.items()}
+        if not all(counts.values()):
+            raise UserError(f"data: a split has no image ({counts}); give more images")
+        every = sorted({label for found in self.labels.values() for label in found}, key=_order)
+        names = class_names(self.data) or [str(label) for label in every]
+        number = {label: at for at, label in enumerate(every)}
+        for split, found in self.labels.items():
+            np.save(self.folder / f"{split}.npy", np.array([number[v] for v in found], np.int64))
+        mean, std = moments.result()
+        meta = {
+            "shape": self.shape,
+            "classes": names,
+            "mean": mean,
+            "std": std,
+            "images": counts,
+            "content": content,
+            "skipped": self.skipped,
+        }
+        (self.folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+
+def _order(label: int | str) -> tuple[int, str]:
+    return (label, "") if isinstance(label, int) else (0, label)
+
+
+def _split(digest: str, allowed: frozenset[Split]) -> Split:
+    place = int(digest[:13], 16) / 16**13
+    if place < SHARE and Split.TEST in allowed:
+        return Split.TEST
+    if SHARE <= place < 2 * SHARE and Split.SELECTION in allowed:
+        return Split.SELECTION
+    return Split.TRAIN if Split.TRAIN in allowed else next(iter(allowed))
+
+
+def _fitted(pixels: Pixels, data: ImageDataConfig) -> Pixels:
+    """[channels, height, width], converted as the settings say."""
+    if data.size is not None and pixels.shape[:2] != (data.size, data.size):
+        pixels = _resized(pixels, data.size)
+    if data.channels == 1 and pixels.shape[2] == 3:
+        pixels = pixels.mean(2, keepdims=True).round().astype(np.uint8)
+    if data.channels == 3 and pixels.shape[2] == 1:
+        pixels = pixels.repeat(3, 2)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _resized(pixels: Pixels, size: int) -> Pixels:
+    """The middle square of an image whose shorter side is resized to `size`."""
+    from PIL import Image
+
+    height, width = pixels.shape[:2]
+    scale = size / min(height, width)
+    wide, high = max(size, round(width * scale)), max(size, round(height * scale))
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    left, top = (wide - size) // 2, (high - size) // 2
+    resized = image.resize((wide, high), Image.Resampling.BILINEAR)
+    cut = np.asarray(resized.crop((left, top, left + size, top + size)))
+    return cut[..., None] if cut.ndim == 2 else cut
+
+
+@dataclass
+class _Moments:
+    """Mean and standard deviation of each channel."""
+
+    count: int = 0
+    total: Any = 0.0
+    squares: Any = 0.0
+
+    def add(self, pixels: Pixels) -> None:
+        values = pixels.reshape(len(pixels), -1) / 255.0
+        self.count += values.shape[1]
+        self.total = self.total + values.sum(1)
+        self.squares = self.squares + (values**2).sum(1)
+
+    def result(self) -> tuple[list[float], list[float]]:
+        mean = self.total / max(1, self.count)
+        std = np.sqrt(np.maximum(self.squares / max(1, self.count) - mean**2, 1e-6))
+        return mean.tolist(), std.tolist()

@@ -1,0 +1,135 @@
+"""Creates, loads and saves the network in the form that plain `transformers` loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageClassification
+from transformers.utils.hub import cached_file
+
+from results.export.quiet import quiet_transformers
+from search_spaces.errors import UserError
+from trainables.image_classifier.config import ImageClassifierConfig
+from trainables.image_classifier.data import Images
+from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
+
+WEIGHTS = "model.safetensors"
+PROCESSOR = "preprocessor_config.json"
+
+AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=True)
+AutoModelForImageClassification.register(SmallResNetConfig, SmallResNet, exist_ok=True)
+
+
+class Classifier(nn.Module):
+    """A `transformers` model with one input and one output, and the pixels that it expects.
+
+    Attributes:
+        model: the `transformers` model.
+        mean, std: of each channel of its training images, in 0 to 1; not in its state.
+    """
+
+    def __init__(self, model: nn.Module, mean: list[float], std: list[float]) -> None:
+        super().__init__()
+        self.model, self._moments = model, (mean, std)
+        for name, values in zip(("mean", "std"), self._moments, strict=True):
+            self.register_buffer(name, torch.tensor(values).reshape(-1, 1, 1), persistent=False)
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Logits [images, classes] of normalised pixels [images, channels, height, width]."""
+        logits: torch.Tensor = self.model(pixel_values=pixel_values).logits
+        return logits
+
+    def normalised(self, images: torch.Tensor) -> torch.Tensor:
+        """Float32 pixels of uint8 images on the model's device."""
+        mean: Any = self.mean
+        std: Any = self.std
+        pixels: torch.Tensor = (images.float() / 255 - mean) / std
+        return pixels
+
+    def save(self, folder: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+        """Write weights (None: the current ones), configuration, and the mean and std of pixels."""
+        hf: Any = self.model
+        with quiet_transformers():
+            hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        mean, std = self._moments
+        processor = {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255}
+        processor |= {"do_normalize": True, "do_rescale": True, "do_resize": False}
+        (folder / PROCESSOR).write_text(json.dumps(processor, indent=1))
+
+
+def new_classifier(config: ImageClassifierConfig, images: Images) -> Classifier:
+    """The model at step 0, float32: pretrained, or random from `init_seed` alone.
+
+    A pretrained model for other classes gets a new last layer.
+    """
+    auto: Any = AutoModelForImageClassification
+    architecture = _architecture(config, images)
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.init_seed)
+        if config.pretrained is None:
+            model = auto.from_config(architecture)
+        else:
+            model = auto.from_pretrained(
+                config.pretrained,
+                config=architecture,
+                ignore_mismatched_sizes=True,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                weights_only=True,  # a pickle may hold tensors only
+            )
+    return Classifier(model, *_moments(config, images))
+
+
+def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path) -> Classifier:
+    """The model of a configuration, with the weights of a folder that holds `model.safetensors`.
+
+    Raises:
+        UserError: the weights are of another model.
+    """
+    auto: Any = AutoModelForImageClassification
+    with quiet_transformers():
+        model, found = auto.from_pretrained(
+            weights,
+            config=_architecture(config, images),
+            dtype=torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    names = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+    if wrong := {name: found[name] for name in names if found.get(name)}:
+        raise UserError(f"{weights}: its weights are of another model ({wrong})")
+    return Classifier(model, *_moments(config, images))
+
+
+def _architecture(config: ImageClassifierConfig, images: Images) -> Any:
+    channels, size, _ = images.meta["shape"]
+    names = dict(enumerate(images.classes))
+    labels = {"id2label": names, "label2id": {name: at for at, name in names.items()}}
+    if config.resnet is not None:
+        widths, depth = config.resnet
+        return SmallResNetConfig(channels, widths, depth, config.norm, **labels)
+    if config.architecture is not None:
+        rest = {k: v for k, v in config.architecture.items() if k != "model_type"}
+        given = {"num_channels": channels, "image_size": size, **rest, **labels}
+        return AutoConfig.for_model(config.architecture["model_type"], **given)
+    found = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
+    found.id2label, found.label2id = labels["id2label"], labels["label2id"]
+    return found
+
+
+def _moments(config: ImageClassifierConfig, images: Images) -> tuple[list[float], list[float]]:
+    """Mean and deviation of pixels: of a pretrained model's images, or of the train split."""
+    if config.pretrained is not None:
+        file = cached_file(
+            config.pretrained, PROCESSOR, _raise_exceptions_for_missing_entries=False
+        )
+        known = json.loads(Path(file).read_text()) if file else {}
+        if "image_mean" in known and "image_std" in known:
+            return list(known["image_mean"]), list(known["image_std"])
+    return images.meta["mean"], images.meta["std"]
