@@ -60,6 +60,10 @@ class TrialPaths:
         """Folder with the tensors of a checkpoint whose format is its user code's own."""
         return self.root / "models" / f"step_{step:08d}"
 
+    def answers(self, step: int) -> Path:
+        """What a language model wrote at a report, a JSON object per line."""
+        return self.root / "answers" / f"step_{step:08d}.jsonl"
+
     @property
     def logs(self) -> Path:
         """Folder of the logs, with one folder per attempt."""

@@ -12,10 +12,10 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
-from trainables.causal_lm.evaluation import DATA_KEY, eval_loss, evaluated_rows
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.causal_lm.objective import next_token_loss
+from trainables.causal_lm.objective import next_token_loss, to_device
+from trainables.causal_lm.task import DATA_KEY, eval_loss, evaluated_rows
 from trainables.client import Client, Rows
 from trainables.worker import Worker
 
@@ -63,7 +63,7 @@ class CausalLMClient:
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
         """Mean loss of these sequences, nats per token."""
-        return next_token_loss(model, self._rows[rows], self._config, "mean")
+        return next_token_loss(model, self._config, "mean", to_device(self._rows[rows], device))
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -75,6 +75,9 @@ class DataConfig(BaseModel):
 
 class CausalLMConfig(TrainableConfig):
     """Hyperparameters of a causal language model."""
+
+    task: ClassVar[str] = "trainables.causal_lm.task:TextTask.open"
+    """Full name of the function that opens the data of a configuration."""
 
     size: Literal["tiny", "small", "medium", "large"] | None = Field(
         None,

@@ -13,8 +13,8 @@ from results.export.exportable import Exportable, TokenSample
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens
-from trainables.causal_lm.evaluation import dataset_of
 from trainables.causal_lm.model import load_merged, save_model
+from trainables.causal_lm.task import task_of
 
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
@@ -41,7 +41,7 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 
     It is verified on sequences of the selection split.
     """
-    dataset = dataset_of(config, weights, cache)
+    dataset = task_of(config, weights, cache).dataset
     model = Logits(load_merged(config, dataset, weights)).eval()
     rows = dataset.sequences(Split.SELECTION)
     half = max(2, config.sequence_length // 2)
@@ -53,7 +53,7 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 
 def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
     """Write a folder that plain `transformers` loads."""
-    dataset = dataset_of(config, weights, cache)
+    dataset = task_of(config, weights, cache).dataset
     save_model(load_merged(config, dataset, weights), config, dataset, target)
 
 

@@ -14,13 +14,6 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.evaluation import (
-    DATA_KEY,
-    EvaluatedRows,
-    eval_loss,
-    evaluated_rows,
-)
 from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
 from trainables.causal_lm.objective import (
     NextTokenLoss,
@@ -29,8 +22,8 @@ from trainables.causal_lm.objective import (
     place,
     recompute_activations,
     step_flops,
-    to_device,
 )
+from trainables.causal_lm.task import DATA_KEY, Task, open_task
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
@@ -53,9 +46,10 @@ from trainables.worker import Worker
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    dataset = _agreed(prepare(config, worker.cache), worker)
-    worker.log_dataset(dataset.key)
-    run = _start(config, dataset, worker)
+    task = _agreed(open_task(config, worker.cache), worker)
+    worker.log_dataset(task.dataset.key)
+    run = _start(task, worker)
+    config = task.config
     for step in range(run.step + 1, config.max_steps + 1):
         run.advance(step)
         worker.heartbeat()
@@ -72,28 +66,24 @@ def train(config: CausalLMConfig, worker: Worker) -> None:
 class _Run:
     """The training state of a trial on this rank."""
 
-    config: CausalLMConfig
+    task: Task
     worker: Worker
-    dataset: Dataset
     model: nn.Module
     lineage: str
     step: int = 0
-    rows: Tokens = field(init=False)
-    eval_rows: EvaluatedRows = field(init=False)
     ddp: nn.Module = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
     scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
     sampler: Sampler = field(init=False)
     _losses: list[torch.Tensor] = field(default_factory=list, init=False)
     _norm: torch.Tensor = field(init=False)
+    _tokens: int = field(default=0, init=False)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     def __post_init__(self) -> None:
         config, worker = self.config, self.worker
-        self.rows = self.dataset.sequences(Split.TRAIN)
-        self.eval_rows = evaluated_rows(self.dataset, Split.SELECTION, config)
         self.sampler = Sampler(
-            len(self.rows), config.batch_size, worker.seed, worker.rank, worker.world_size
+            self.task.size, config.batch_size, worker.seed, worker.rank, worker.world_size
         )
         place(self.model, worker.device).train()
         self.optimizer = optimizer_of(self.model, config)
@@ -106,38 +96,50 @@ class _Run:
         self.ddp = data_parallel(loss, worker)
         start_memory_peak(worker.device)
 
+    @property
+    def config(self) -> CausalLMConfig:
+        """Hyperparameters of the trial."""
+        return self.task.config
+
     def advance(self, step: int) -> None:
-        """One optimizer step."""
+        """One optimizer step on the mean loss over the targets of all ranks."""
+        batch, task = self.sampler.batch_rows(step - 1), self.task
+        targets = task.num_targets(batch)
 
         def mean_loss(rows: Rows) -> torch.Tensor:
-            mean: torch.Tensor = self.ddp(to_device(self.rows[rows], self.worker.device))
+            mean: torch.Tensor = self.ddp(*task.batch(rows, self.worker.device))
             return mean
 
+        def weight(rows: Rows) -> float:
+            return self.worker.world_size * task.num_targets(rows) / targets
+
         rows = self.sampler.rows(step - 1)
-        loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss)
+        loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss, weight)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
         self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)  # does not wait
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
         self._losses.append(loss)
+        self._tokens += task.num_tokens(batch)
         self.step = step
 
     def metrics(self) -> dict[str, float]:
         """Metrics of a report; those of evaluation are over the tokens of all ranks."""
         train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
-        tokens = len(self._losses) * self.config.batch_size * self.config.sequence_length
-        loss = eval_loss(self.model, self.eval_rows.tokens, self.config, self.worker)
+        rate, answers = self._tokens / seconds, self.worker.job.paths.answers(self.step)
+        scores = self.task.evaluate(self.model, Split.SELECTION, self.worker, answers)
         self._losses.clear()
+        self._tokens = 0
         self._since = time.perf_counter()
         return {
-            **self.eval_rows.scores(loss),
+            **scores,
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
-            "tokens_per_second": tokens / seconds,
-            **self._of_device(tokens / seconds),
+            "tokens_per_second": rate,
+            **self._of_device(rate),
         }
 
     def _of_device(self, tokens_per_second: float) -> dict[str, float]:
@@ -161,37 +163,37 @@ class _Run:
 
         def write_model() -> None:
             if lora is None:
-                save_model(self.model, self.config, self.dataset, folder, weights)
+                save_model(self.model, self.config, self.task.dataset, folder, weights)
             else:
                 write_adapter(folder, lora, base, weights)
-                save_tokenizer(self.config, self.dataset, folder)
-            (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
+                save_tokenizer(self.config, self.task.dataset, folder)
+            (folder / DATA_KEY).write_text(json.dumps({"key": self.task.dataset.key}))
 
         return in_parallel(write_model, progress)
 
 
-def _start(config: CausalLMConfig, dataset: Dataset, worker: Worker) -> _Run:
-    found = worker.resume()
+def _start(task: Task, worker: Worker) -> _Run:
+    config, dataset, found = task.config, task.dataset, worker.resume()
     if found is None:
         model = new_model(config, dataset)
         lineage = weights_digest(model)
         if config.lora is not None:
             add_adapter(model, config.lora, config.init_seed)
-        return _Run(config, worker, dataset, model, lineage)
+        return _Run(task, worker, model, lineage)
     model = load_model(config, dataset, found.folder, config.lora)
-    run = _Run(config, worker, dataset, model, read_lineage(found.folder), found.step)
+    run = _Run(task, worker, model, read_lineage(found.folder), found.step)
     load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler)
     return run
 
 
-def _agreed(dataset: Dataset, worker: Worker) -> Dataset:
-    mine = float(int(dataset.key[:12], 16))
+def _agreed(task: Task, worker: Worker) -> Task:
+    mine = float(int(task.dataset.key[:12], 16))
     if worker.mean({"key": mine})["key"] != mine:
         raise ValueError(
             "the workers read different text (another Python version on one of the machines?);"
             " give the text with data.source: files, on storage that all of them share"
         )
-    return dataset
+    return task
 
 
 def optimizer_of(model: nn.Module, config: CausalLMConfig) -> torch.optim.Optimizer:

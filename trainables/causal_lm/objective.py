@@ -17,7 +17,11 @@ from torch.nn import functional as F
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Tokens
-from trainables.common.cross_entropy import linear_cross_entropies, linear_cross_entropy
+from trainables.common.cross_entropy import (
+    IGNORED,
+    linear_cross_entropies,
+    linear_cross_entropy,
+)
 from trainables.common.throughput import flops_per_token
 
 CAUSAL = "causal_sdpa"
@@ -33,29 +37,52 @@ class NextTokenLoss(nn.Module):
         super().__init__()
         self.model, self._config = model, config
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Nats per token, a scalar; `tokens` is int64 [batch, sequence_length + 1]."""
-        targets = tokens[:, 1:].reshape(-1)
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        counted: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Nats per counted token, a scalar.
+
+        Args:
+            tokens: int64 [batch, length + 1].
+            counted: bool [batch, length], whether the next token counts; None: all do.
+            positions: int64 [batch, length], of each token in its document, from 0. A document does
+                not attend to others. None: each sequence is one document.
+        """
+        inputs, targets = tokens[:, :-1], _targets(tokens, counted)
         if _is_fast(self.model):
-            hidden = _hidden(self.model, tokens[:, :-1], self._config)
+            hidden = _hidden(self.model, inputs, self._config, positions)
             return linear_cross_entropy(hidden, _head(self.model), targets)
-        return F.cross_entropy(_logits(self.model, tokens[:, :-1], self._config), targets)
+        return F.cross_entropy(_logits(self.model, inputs, self._config, positions), targets)
 
 
 def next_token_loss(
-    model: nn.Module, rows: Tokens, config: CausalLMConfig, reduction: str
+    model: nn.Module,
+    config: CausalLMConfig,
+    reduction: str,
+    tokens: torch.Tensor,
+    counted: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Negative log-likelihood of each next token; `rows` is [batch, sequence_length + 1].
+    """Negative log-likelihood of each next token, as of `NextTokenLoss`; 0 if it does not count.
 
     On the fast path it is not differentiable; `NextTokenLoss` is.
     """
-    tokens = to_device(rows, next(model.parameters()).device)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+    inputs, targets = tokens[:, :-1], _targets(tokens, counted)
     if _is_fast(model) and not torch.is_grad_enabled():
         losses = linear_cross_entropies(_hidden(model, inputs, config), _head(model), targets)
         reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
         return reduce(losses)
     return F.cross_entropy(_logits(model, inputs, config), targets, reduction=reduction)
+
+
+def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
+    """The next tokens, int64 [batch * length]; those that do not count are `IGNORED`."""
+    targets = tokens[:, 1:]
+    if counted is not None:
+        targets = targets.masked_fill(~counted, IGNORED)
+    return targets.reshape(-1)
 
 
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
@@ -127,10 +154,16 @@ def _causal_attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of [batch, heads, tokens, width] to all tokens before."""
-    shared = query.shape[1] != key.shape[1]
+    """Attention of [batch, heads, tokens, width] to all tokens before, or by the mask."""
     out = F.scaled_dot_product_attention(
-        query, key, value, dropout_p=dropout, scale=scaling, is_causal=True, enable_gqa=shared
+        query,
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=dropout,
+        scale=scaling,
+        is_causal=attention_mask is None,
+        enable_gqa=query.shape[1] != key.shape[1],
     )
     return out.transpose(1, 2).contiguous(), None
 
@@ -140,14 +173,30 @@ def _is_fast(model: nn.Module) -> bool:
     return bool(hf.config._attn_implementation == CAUSAL)
 
 
-def _hidden(model: nn.Module, inputs: torch.Tensor, config: CausalLMConfig) -> torch.Tensor:
+def _documents(positions: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Arguments of a `transformers` model with which documents do not attend to each other."""
+    if positions is None:
+        return {}
+    number = (positions == 0).cumsum(dim=1)
+    same = number[:, :, None] == number[:, None, :]
+    return {"position_ids": positions, "attention_mask": same.tril()[:, None]}
+
+
+def _hidden(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Outputs of the last layer, [tokens, width], in the dtype of the computation."""
     hf: Any = model
     dtype = torch.bfloat16 if is_half(config, inputs.device) else torch.float32
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
         embedded = hf.get_input_embeddings()(inputs).to(dtype)  # the residual stream has its dtype
-        hidden = hf.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
-    flat: torch.Tensor = hidden.reshape(-1, hidden.shape[-1]).to(dtype)
+        found = hf.base_model(
+            inputs_embeds=embedded, use_cache=False, **_documents(positions)
+        ).last_hidden_state
+    flat: torch.Tensor = found.reshape(-1, found.shape[-1]).to(dtype)
     return flat
 
 
@@ -157,8 +206,15 @@ def _head(model: nn.Module) -> torch.Tensor:
     return weight
 
 
-def _logits(model: nn.Module, inputs: torch.Tensor, config: CausalLMConfig) -> torch.Tensor:
+def _logits(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None = None,
+) -> torch.Tensor:
     half = is_half(config, inputs.device)
     with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=half):
-        logits: torch.Tensor = model(input_ids=inputs, use_cache=False).logits
+        logits: torch.Tensor = model(
+            input_ids=inputs, use_cache=False, **_documents(positions)
+        ).logits
     return logits.float().reshape(-1, logits.shape[-1])

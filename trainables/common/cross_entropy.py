@@ -15,17 +15,19 @@ from torch.nn import functional as F
 
 LOGITS_BYTES = 2**30
 """Float32 logits that exist at once."""
+IGNORED = -100
+"""Target of a token that does not count, as in torch."""
 
 
 def linear_cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Mean negative log-likelihood, float32 scalar; differentiable.
+    """Mean negative log-likelihood of the tokens that count, float32 scalar; differentiable.
 
     Args:
         hidden: [tokens, width], in the dtype of the products.
         weight: [classes, width].
-        targets: int64 [tokens].
+        targets: int64 [tokens]; `IGNORED` for those that do not count.
     """
     loss: torch.Tensor = _LinearCrossEntropy.apply(hidden, weight, targets)  # type: ignore[no-untyped-call]
     return loss
@@ -35,7 +37,9 @@ def linear_cross_entropy(
 def linear_cross_entropies(
     hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """Negative log-likelihood of each token, float32 [tokens]; not differentiable."""
+    """Negative log-likelihood of each token that counts, else 0, float32 [tokens]; not
+    differentiable.
+    """
     matrix = weight.to(hidden.dtype)
     parts = [
         F.cross_entropy((hidden[part] @ matrix.T).float(), targets[part], reduction="none")
@@ -49,21 +53,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
-        matrix, tokens = weight.to(hidden.dtype), len(targets)
+        matrix, counts = weight.to(hidden.dtype), (targets != IGNORED).float()[:, None]
+        shares = counts / counts.sum()
         classes = torch.arange(len(weight), device=weight.device)
         by_hidden, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
         total = torch.zeros((), device=weight.device)
-        for part in _parts(tokens, len(weight)):
-            logits, target = (hidden[part] @ matrix.T).float(), targets[part, None]
+        for part in _parts(len(targets), len(weight)):
+            logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
             scale = logits.logsumexp(dim=1, keepdim=True)
-            total = total + (scale - logits.gather(1, target)).sum()
-            by_logits = ((logits - scale).exp() - (classes == target).float()) / tokens
+            total = total + ((scale - logits.gather(1, target)) * shares[part]).sum()
+            by_logits = ((logits - scale).exp() - (classes == target).float()) * shares[part]
             by_logits = by_logits.to(hidden.dtype)
             by_hidden.append(by_logits @ matrix)
             if ctx.needs_input_grad[1]:
                 by_weight = by_weight + by_logits.T @ hidden[part]
         ctx.save_for_backward(torch.cat(by_hidden), by_weight.to(weight.dtype))
-        return total / tokens
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:

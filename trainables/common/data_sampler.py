@@ -42,8 +42,12 @@ class Sampler:
     def rows(self, step: int) -> Rows:
         """Samples of this rank at a step (from 0), int64 [batch / world_size]."""
         share = self.batch // self.world_size
-        start = step * self.batch + self.rank * share
-        epochs, offsets = np.divmod(np.arange(start, start + share, dtype=np.int64), self.size)
+        return self.batch_rows(step)[self.rank * share : (self.rank + 1) * share]
+
+    def batch_rows(self, step: int) -> Rows:
+        """Samples of all ranks at a step (from 0), int64 [batch]."""
+        every = np.arange(step * self.batch, (step + 1) * self.batch, dtype=np.int64)
+        epochs, offsets = np.divmod(every, self.size)
         self._epochs = {e: order for e, order in self._epochs.items() if e >= epochs[0]}
         return np.array(
             [self._permutation(int(e))[o] for e, o in zip(epochs, offsets, strict=True)],

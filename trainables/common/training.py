@@ -58,7 +58,11 @@ def mean_buffers(model: nn.Module, worker: Worker) -> None:
 
 
 def backward(
-    model: nn.Module, rows: Rows, most: int | None, loss: Callable[[Rows], torch.Tensor]
+    model: nn.Module,
+    rows: Rows,
+    most: int | None,
+    loss: Callable[[Rows], torch.Tensor],
+    weight: Callable[[Rows], float] | None = None,
 ) -> torch.Tensor:
     """Add the gradients of the mean loss over rows, some rows at a time.
 
@@ -69,15 +73,17 @@ def backward(
         rows: samples of this rank's share, int64 [samples].
         most: largest number of samples per pass; None: all.
         loss: mean loss over the given samples, a scalar.
+        weight: of that mean in the result; None: the fraction of `rows` that the samples are. It is
+            needed if a mean is over parts of samples, such as the tokens of their answers.
 
     Returns:
-        The mean loss over all rows, detached.
+        The weighted sum of the means, by default the mean loss over all rows; detached.
     """
     parts = np.split(rows, range(most, len(rows), most)) if most else [rows]
     shares = []
     for part in parts:
         with nullcontext() if part is parts[-1] else _unsynchronised(model):
-            share = loss(part) * (len(part) / len(rows))
+            share = loss(part) * (weight(part) if weight else len(part) / len(rows))
             share.backward()  # type: ignore[no-untyped-call]
         shares.append(share.detach())
     return torch.stack(shares).sum()
