@@ -20,7 +20,7 @@ Point = dict[str, Any]
 def check_points(
     points: Sequence[Mapping[str, Any]], space: Tree, fixed: Tree, constraints: Sequence[str]
 ) -> list[Point]:
-    """Points by dotted names, with the options that their parameters belong to.
+    """Points by dotted names, with the options that their parameters belong to; equal ones once.
 
     Raises:
         ValidationError: a value outside its domain, a name that is not searched, parameters that
@@ -42,7 +42,7 @@ def check_points(
         if not errors and (text := _violation_of(point, space, fixed, constraints)):
             errors.add((i,), f"violates the constraint {text}")
     errors.raise_if_any("points")
-    return checked
+    return list({repr(point): point for point in checked}.values())
 
 
 class _Checker:
