@@ -7,8 +7,8 @@ each part on the installed classes, and that no other is used.
 PRIVATE: dict[str, str] = {
     # causal_lm/objective.py asks whether a model's attention is its own.
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
-    # launch/lane_trainer.py leaves two of Ray Train's default callbacks out, and runs the
-    # controller in the driver.
+    # launch/lane_trainer.py and launch/fresh_run.py leave two of Ray Train's default callbacks out.
+    # The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
     ),

@@ -69,7 +69,13 @@ for line in sys.stdin:
     print(json.dumps(sorted(alive + held)), file=answers, flush=True)
 """
 
-_DAEMONS = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+_DAEMONS = (
+    "ray::IDLE",
+    "ray::DashboardAgent",
+    "ray::RuntimeEnvAgent",
+    "_AutoscalingCoordinatorActor",
+)
+"""What Ray itself keeps; the last one is started once per cluster, by Ray Train or Ray Data."""
 PATIENCE_S = 180.0
 """Seconds until a killed process must be gone: Ray's agents took 100 s on a busy machine."""
 
@@ -94,7 +100,8 @@ class Cluster:
 
     def here(self) -> set[str]:
         """What exists now, each with its id."""
-        return {*self._ask("left"), *self._processes()}
+        found = {*self._ask("left"), *self._processes()}
+        return {name for name in found if not name.endswith(_DAEMONS)}
 
     def began(self) -> list[str]:
         """The class of every actor that was ever started."""
@@ -121,9 +128,7 @@ class Cluster:
         below = psutil.Process(self.holder.pid).children(recursive=True)
         titles = {p.pid: _title(p).strip() for p in below}
         return [
-            f"process {pid} {title}"
-            for pid, title in titles.items()
-            if title.startswith("ray::") and not title.endswith(_DAEMONS)
+            f"process {pid} {title}" for pid, title in titles.items() if title.startswith("ray::")
         ]
 
 

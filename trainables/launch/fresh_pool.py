@@ -38,8 +38,7 @@ class FreshWorkerPool:
     def release(self, key: str, *, unusable: bool = False) -> None:
         """End the attempt's processes; a loop does not read a request to stop.
 
-        Ray Train frees the resources of a killed run only through the State API, which needs
-        `ray[default]`. So the placement group is removed here.
+        A killed run does not free its resources. So the placement group is removed here.
         """
         import ray
         from ray.util.placement_group import remove_placement_group
@@ -47,7 +46,7 @@ class FreshWorkerPool:
         ray.kill(self._runs.pop(key)[0])
         try:
             group: Any = ray.get(self._broker.forget_attempt.remote(key))
-        except ray.exceptions.RayError:  # the broker died; Ray Train frees what it can
+        except ray.exceptions.RayError:  # the broker died; its job ends, and frees them
             return
         if group is not None:
             remove_placement_group(group)

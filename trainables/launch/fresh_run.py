@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.train import UserCallback
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from results.records.reports import Report, ReportWriter, read_reports
 from results.storage.log_filter import start_log_filter
@@ -37,7 +40,7 @@ from trainables.launch.ray_train import (
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.provenance import ProvenanceRecorder
-from trainables.user_code.loader import load
+from trainables.user_code.loader import imported, load
 from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import enter_private_folders
@@ -218,6 +221,7 @@ class FreshRun:
         )
         try:
             task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
+            start_fewer_actors()
             if builds_trainer(job.trainable):
                 _call_driver(job, task, spec, run)
             else:
@@ -226,6 +230,22 @@ class FreshRun:
             last = max((r.step for r in read_reports(job.paths)), default=0)
             add_missing_manifests(job.paths, job.attempt, last)
             prune(job)
+
+
+def start_fewer_actors() -> None:
+    """Make Ray Train start two actors less for each run of this process.
+
+    The one that frees the placement group of a killed run asks the State API for ever where only
+    `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
+    out where there are none.
+    """
+    original = DataParallelTrainer._create_default_callbacks
+
+    def callbacks(self: DataParallelTrainer) -> list[Any]:
+        unused = (PlacementGroupCleanerCallback, *(() if self.datasets else (DatasetsCallback,)))
+        return [found for found in original(self) if not isinstance(found, unused)]
+
+    DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]
 
 
 def _call_driver(
@@ -239,5 +259,6 @@ def _call_driver(
             driver = load(job.trainable)
         set_environment(spec, check_s=0.2)
         scaling, backend = scaling_config(spec), partial(over_node_network, spec=spec)
-        with trainers_adopted(user_loop_worker, task, run, scaling, backend):
+        own = imported(job.trainable, resolve(job.trainable).source())
+        with trainers_adopted(user_loop_worker, task, run, scaling, backend, own):
             driver(job.config)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _PING_TIMEOUT_S = 60.0
 _MAX_ERROR_CHARS = 1_000
 """Characters of an error that a trial's record keeps."""
+_NO_ACTOR = "error raised in its creation task"
 _OTHERS = re.compile(r" Process \d+ has [\d.]+ \w+ memory in use\.")
 """What each other process holds of a GPU, in torch's error."""
 NODE_ID = "ray.io/node-id"
@@ -226,9 +227,10 @@ def error_line(error: BaseException) -> str:
     """An exception's class, the first line of its message, redacted, and the user's lines; the log
     has the rest.
     """
-    lines = _OTHERS.sub("", str(error)).splitlines()
-    message = next((line for line in lines if line.strip()), repr(error)).strip()
-    line = redact(f"{type(error).__name__}: {message}")
+    lines = [line for line in _OTHERS.sub("", str(error)).splitlines() if line.strip()]
+    message = f"{type(error).__name__}: {(lines or [repr(error)])[0].strip()}"
+    # Ray's message of an actor that could not begin ends with the cause.
+    line = redact(lines[-1] if _NO_ACTOR in message else message)
     line = line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"
     return line + user_lines(error)
 

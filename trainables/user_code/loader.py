@@ -10,10 +10,11 @@ import ast
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
@@ -80,6 +81,12 @@ def load(name: str) -> Loop:
     if not callable(loop):
         raise UserError(f"trainable {name}: '{function}' is neither a function nor a class")
     return loop  # type: ignore[no-any-return]  # callable() does not say of what
+
+
+def imported(name: str, files: Iterable[str]) -> list[ModuleType]:
+    """The modules of this process that are files of the user's, relative to `root_of(name)`."""
+    own = {str(root_of(name) / file) for file in files}
+    return [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) in own]
 
 
 def parse(name: str) -> tuple[Path, ast.Module]:

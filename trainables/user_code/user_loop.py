@@ -107,6 +107,15 @@ class UserLoop(UserFunction):
     uses_ray_train = True
     kind = "Ray Train loop"
 
+    @property
+    def reads_datasets(self) -> bool:  # type: ignore[override]  # others have a class attribute
+        """Whether a file of the loop's asks Ray Train for a data set; see the base class."""
+        return any(b"get_dataset_shard" in file.read_bytes() for file in self._files())
+
+    def _files(self) -> list[Path]:
+        root = loader.root_of(self.name)
+        return [loader.find(self.name), *(root / file for file in self.source())]
+
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A loop reads its world size once; see the base class."""
         problem = f"a {self.kind} cannot change its number of workers; give one number"
@@ -116,8 +125,7 @@ class UserLoop(UserFunction):
         """A wrong signature, no report, reports to Ray Tune, an unguarded `fit()`; see the base
         class.
         """
-        path, root = loader.find(self.name), loader.root_of(self.name)
-        silent = never_reports([path, *(root / file for file in self.source())])
+        path, silent = loader.find(self.name), never_reports(self._files())
         problem = f"{path}: never calls ray.train.report, so no trial would have a value"
         return [*loop_problems(self.name), *([problem] if silent else [])]
 

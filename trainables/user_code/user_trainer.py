@@ -8,9 +8,10 @@ the number of checkpoints. The loop, its configuration, the backend, data sets a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def trainers_adopted(
     run: RunConfig,
     scaling: ScalingConfig,
     backend: Callable[[BackendConfig], BackendConfig],
+    modules: Sequence[ModuleType],
 ) -> Iterator[None]:
     """Within the block, `fit()` of a trainer runs it as an attempt.
 
@@ -36,6 +38,8 @@ def trainers_adopted(
         task: configuration for `worker`.
         run, scaling: replace those of the trainer; its callbacks stay.
         backend: changes the settings of its process group.
+        modules: the user's own. Other processes cannot import them, such as those of Ray Data, so
+            what is in them is sent by value. Workers import the script before they get the loop.
     """
     from ray import cloudpickle
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -43,7 +47,9 @@ def trainers_adopted(
     original = DataParallelTrainer.fit
 
     def fit(self: DataParallelTrainer) -> Any:
+        _each(cloudpickle.unregister_pickle_by_value, modules)
         own = cloudpickle.dumps((self.train_loop_per_worker, self.train_loop_config))
+        _each(cloudpickle.register_pickle_by_value, modules)
         callbacks = [*(run.callbacks or ()), *(self.run_config.callbacks or ())]
         _replace(
             self,
@@ -56,9 +62,11 @@ def trainers_adopted(
         return original(self)
 
     DataParallelTrainer.fit = fit  # type: ignore[method-assign]
+    _each(cloudpickle.register_pickle_by_value, modules)
     try:
         yield
     finally:
+        _each(cloudpickle.unregister_pickle_by_value, modules)
         DataParallelTrainer.fit = original  # type: ignore[method-assign]
 
 
@@ -77,6 +85,11 @@ def own_loop(task: dict[str, Any], script: Callable[..., Any]) -> Callable[[], A
         loop, config = cloudpickle.loads(task[LOOP])
     takes_config = bool(inspect.signature(loop).parameters)
     return lambda: loop(config or {}) if takes_config else loop()
+
+
+def _each(change: Callable[[ModuleType], None], modules: Iterable[ModuleType]) -> None:
+    for module in modules:
+        change(module)
 
 
 def _replace(trainer: DataParallelTrainer, **settings: Any) -> None:

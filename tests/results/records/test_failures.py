@@ -118,6 +118,13 @@ def test_error_line_leaves_out_what_other_processes_hold_of_a_gpu() -> None:
     )
 
 
+def test_actor_that_could_not_begin_is_described_by_its_cause() -> None:
+    said = "The actor died because of an error raised in its creation task, ray::A.__init__()\n"
+    error = RuntimeError(f"{said}traceback:\n  File x\nModuleNotFoundError: No module named 'x'\n")
+    assert error_line(error) == "ModuleNotFoundError: No module named 'x'"
+    assert classify(error_line(error)).remedy is Remedy.FAIL_TRIAL
+
+
 def test_describe_prefers_the_rank_that_died() -> None:
     failed = RuntimeError("Training failed")
     failed.worker_failures = {0: RuntimeError("Connection closed by peer"), 1: ValueError("no")}
