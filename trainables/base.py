@@ -71,6 +71,8 @@ class Trainable(Generic[C]):
     uses_ray_train: ClassVar[bool] = False
     """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
     `train` is not called, and nothing runs without Ray."""
+    reads_datasets: bool = False
+    """Whether it reads data sets of Ray Data, whose tasks need CPUs beside those of the workers."""
     kind: ClassVar[str] = "trainable"
     """Noun for messages."""
     name: str = ""

@@ -15,6 +15,7 @@ from results.storage.log_filter import no_core_dumps
 from results.tracking import Ending
 from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
+from trainables.registry import resolve
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
@@ -205,7 +206,11 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     from tuning.controller.ray_tune.messages import ray_messages_to
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.placement import compute_placement, unused_gpus
+    from tuning.controller.resources.placement import (
+        compute_placement,
+        no_cpu_for_tasks,
+        unused_gpus,
+    )
 
     if run.finished or run.interrupted:
         yield None
@@ -227,6 +232,9 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
         check_gpu_budget(run.spec.budget, placement)
         if note := unused_gpus(placement, nodes):
             run.observers.message(f"GPUs: {note}")
+        reads_datasets = resolve(run.spec.trainable).reads_datasets
+        if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+            run.observers.message(f"Ray Data: {problem}")
         run.observers.concurrency_known(placement.concurrency)
         yield placement
 

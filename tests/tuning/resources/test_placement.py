@@ -9,6 +9,7 @@ from search_spaces.spec.sweep import ResourcesSpec
 from tuning.controller.resources.placement import (
     Node,
     compute_placement,
+    no_cpu_for_tasks,
     unused_gpus,
     workers_per_trial,
 )
@@ -27,6 +28,13 @@ def test_auto_gives_each_worker_a_gpu_if_there_are_enough():
     assert place([Node(8, 2)], workers=2).gpus_per_worker == 1
     assert place([Node(8, 1)], workers=2).gpus_per_worker == 0
     assert place([Node(4, 1), Node(4, 1)], workers=2).concurrency == 1
+
+
+def test_trials_that_leave_no_cpu_for_ray_data_are_named():
+    nodes = [Node(4, 0)]
+    assert "the trials hold 4 of 4 CPUs" in no_cpu_for_tasks(place(nodes, workers=2), nodes)
+    assert no_cpu_for_tasks(place(nodes, workers=2, concurrency=1), nodes) is None
+    assert no_cpu_for_tasks(place(nodes, workers=4, cpus_per_worker=0.5), [Node(5, 0)]) is None
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def plan(
 
     from results.storage.probe import check_storage
     from search_spaces.loading.sweep_file import load_sweep
+    from trainables.registry import resolve
     from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import preflight
     from tuning.controller.ray_tune.cluster import check_cluster_auth, ray_cluster
@@ -52,15 +53,22 @@ def plan(
     status = "asking Ray for the resources of the cluster"
     with console.status(status), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    print_lines(console, *_placement_lines(placement, nodes))
+    reads_datasets = resolve(spec.trainable).reads_datasets
+    print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
     check_gpu_budget(spec.budget, placement)
     print_lines(console, *cost_lines(spec, sampled, storage))
     print_lines(console, _forecast(spec, storage, placement.concurrency))
 
 
-def _placement_lines(placement: Placement, nodes: list[Node]) -> Iterator[str]:
+def _placement_lines(
+    placement: Placement, nodes: list[Node], reads_datasets: bool
+) -> Iterator[str]:
     """What a trial needs, and what the cluster has."""
-    from tuning.controller.resources.placement import describe_nodes, unused_gpus
+    from tuning.controller.resources.placement import (
+        describe_nodes,
+        no_cpu_for_tasks,
+        unused_gpus,
+    )
 
     yield f"trial      {placement.request_summary}"
     yield f"cluster    {describe_nodes(nodes)}"
@@ -69,6 +77,8 @@ def _placement_lines(placement: Placement, nodes: list[Node]) -> Iterator[str]:
         yield f"workers    {placement.elastic_summary}"
     if gpus := placement.gpu_sharing_summary or unused_gpus(placement, nodes):
         yield f"GPUs       {gpus}"
+    if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+        yield f"Ray Data   {problem}"
 
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:

@@ -139,6 +139,18 @@ def unused_gpus(placement: Placement, nodes: Sequence[Node]) -> str | None:
     )
 
 
+def no_cpu_for_tasks(placement: Placement, nodes: Sequence[Node]) -> str | None:
+    """In words, that the trials leave no CPU for the tasks of Ray Data; None if they leave one."""
+    cpus = sum(node.cpus for node in nodes)
+    held = placement.allocation(sum(placement.workers_per_trial)).cpus
+    if cpus - held >= 1:
+        return None
+    return (
+        f"its tasks would wait for ever, because the trials hold {held:g} of {cpus:g} CPUs; "
+        "lower resources.concurrency or resources.cpus_per_worker"
+    )
+
+
 def default_allocation(resources: ResourcesSpec) -> FindAllocation:
     """Allocations without a cluster: always the most workers, and no GPU."""
     most = resources.max_workers
