@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: quickstart setup test unit ray check bench chaos cluster gpu clean
+.PHONY: quickstart setup test unit ray user-code check bench chaos cluster gpu clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -24,10 +24,14 @@ test: unit ray
 
 # Each process has half of the files, and who is done takes from the other: both end together.
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts"
 
 ray: setup
 	$(BIN)/python -m pytest -m "ray and not cluster"
+
+# Training code as its projects document it, each killed, resumed and compared: about ten minutes.
+user-code: setup
+	$(BIN)/python -m pytest tests/user_code
 
 check: setup
 	$(BIN)/ruff check .

@@ -44,7 +44,7 @@ CASES = {
         (1, 2, 3, 4),
     ),
     "shell": Case(
-        [str(PROGRAMS / "train.sh"), "{epochs}"], {"epochs": 4, "percent": 30}, (1, 2, 3, 4)
+        [str(PROGRAMS / "train.sh"), "{epochs}"], {"epochs": 4, "rate": 0.3}, (1, 2, 3, 4)
     ),
     "torchrun": Case(
         [sys.executable, "-m", "torch.distributed.run", str(PROGRAMS / "ddp.py"), "--lr", "{lr}"],

@@ -10,6 +10,7 @@ from tune_report import checkpoint_dir, report
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("--epochs", type=int, default=4)
 options = parser.parse_args()
 
 dist.init_process_group("gloo")
@@ -21,7 +22,7 @@ if folder := checkpoint_dir():
     state = torch.load(os.path.join(folder, "state.pt"))
     model.load_state_dict(state["model"])
     start = state["epoch"] + 1
-for epoch in range(start, 5):
+for epoch in range(start, options.epochs + 1):
     x = torch.full((4, 2), 1.0 + dist.get_rank())
     loss = ((model(x) - 1) ** 2).mean()
     optimizer.zero_grad()
