@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from trainables.common.communication.config import DataParallelConfig
 from trainables.common.lora import LoRAConfig, lora_problem
-from trainables.config import Problem, TrainableConfig
+from trainables.config import Problem
 
 STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
@@ -73,7 +74,7 @@ class DataConfig(BaseModel):
         return self.max_bytes
 
 
-class CausalLMConfig(TrainableConfig):
+class CausalLMConfig(DataParallelConfig):
     """Hyperparameters of a causal language model."""
 
     task: ClassVar[str] = "trainables.causal_lm.task:TextTask.open"

@@ -34,6 +34,7 @@ from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
     backward,
+    communication_metrics,
     copy_progress,
     data_parallel,
     load_progress,
@@ -93,7 +94,7 @@ class _Run:
             recompute_activations(self.model)
         if compiles(config, self.model, worker.device):
             loss.compile(dynamic=False)
-        self.ddp = data_parallel(loss, worker)
+        self.ddp = data_parallel(loss, worker, config.communication)
         start_memory_peak(worker.device)
 
     @property
@@ -140,6 +141,7 @@ class _Run:
             "grad_norm": float(self._norm),
             "tokens_per_second": rate,
             **self._of_device(rate),
+            **communication_metrics(self.ddp),
         }
 
     def _of_device(self, tokens_per_second: float) -> dict[str, float]:
@@ -155,7 +157,9 @@ class _Run:
 
     def save(self, folder: Path) -> DeferredWrite:
         """Copy this rank's part of a checkpoint; returns the function that writes it."""
-        progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
+        progress = copy_progress(
+            folder, self.worker, self.optimizer, self.scheduler, self.lineage, self.ddp
+        )
         if self.worker.rank:
             return progress
         lora, base = self.config.lora, str(self.config.model_name_or_path)
@@ -182,7 +186,7 @@ def _start(task: Task, worker: Worker) -> _Run:
         return _Run(task, worker, model, lineage)
     model = load_model(config, dataset, found.folder, config.lora)
     run = _Run(task, worker, model, read_lineage(found.folder), found.step)
-    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler)
+    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp)
     return run
 
 

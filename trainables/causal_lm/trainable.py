@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainables.base import Trainable
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.common.communication.config import METRIC_NAMES
 
 
 class CausalLM(Trainable[CausalLMConfig]):
@@ -26,5 +27,6 @@ class CausalLM(Trainable[CausalLMConfig]):
         "tokens_per_second",
         "mfu",
         "peak_memory_gib",
+        *METRIC_NAMES,
     )
     elastic = True

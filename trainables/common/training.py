@@ -25,26 +25,37 @@ from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
 from trainables.checkpointing.training_state import copy_tree, load_tree
 from trainables.client import Rows
+from trainables.common.communication.config import CommunicationConfig
+from trainables.common.communication.exchange import exchange, parallel
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
 
 
-def data_parallel(model: nn.Module, worker: Worker, *, broadcast_buffers: bool = True) -> nn.Module:
+def data_parallel(
+    model: nn.Module,
+    worker: Worker,
+    communication: CommunicationConfig | None = None,
+    *,
+    broadcast_buffers: bool = True,
+) -> nn.Module:
     """The model for the training step: with several ranks, gradients are averaged over them.
 
     Args:
+        communication: how gradients travel; by default as `DistributedDataParallel` sends them.
         broadcast_buffers: whether every step begins with rank 0's buffers (statistics of
             BatchNorm). If not, each rank has its own until `mean_buffers`.
     """
     if worker.world_size == 1:
         return model
     devices = [worker.device] if worker.device.type == "cuda" else None
-    return DistributedDataParallel(
-        model,
-        device_ids=devices,
-        gradient_as_bucket_view=True,
-        broadcast_buffers=broadcast_buffers,
-    )
+    settings = communication or CommunicationConfig()
+    return parallel(model, settings, devices, broadcast_buffers=broadcast_buffers)
+
+
+def communication_metrics(model: nn.Module) -> dict[str, float]:
+    """What a model of `data_parallel` sent since the last call; empty if it is not measured."""
+    sender = exchange(model)
+    return sender.metrics() if sender else {}
 
 
 def mean_buffers(model: nn.Module, worker: Worker) -> None:
@@ -118,8 +129,12 @@ def copy_progress(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     lineage: str,
+    parallel_model: nn.Module | None = None,
 ) -> DeferredWrite:
     """Copy this rank's part of a checkpoint, except the model.
+
+    Args:
+        parallel_model: of `data_parallel`; what compression left out is in the checkpoint.
 
     Returns:
         A function that writes the copy. A save function returns it, so that training goes on.
@@ -131,9 +146,13 @@ def copy_progress(
         if scheduler is not None:
             state["scheduler"] = scheduler.state_dict()
     progress = copy_tree(state)
+    sender = exchange(parallel_model) if parallel_model is not None else None
+    left_out = copy_tree(sender.state) if sender and sender.state else None
 
     def write() -> None:
         generators.write(folder, f"rng_{worker.rank}")
+        if left_out is not None:
+            left_out.write(folder, f"communication_{worker.rank}")
         if worker.rank == 0:
             progress.write(folder, "progress")
             (folder / LINEAGE).write_text(json.dumps({"init": lineage}))
@@ -147,6 +166,7 @@ def load_progress(
     step: int,
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    parallel_model: nn.Module | None = None,
 ) -> None:
     """Restore optimizer, scheduler and this rank's generators from a checkpoint.
 
@@ -162,6 +182,9 @@ def load_progress(
         _change(group, settings)
     if scheduler is not None:
         scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+    sender = exchange(parallel_model) if parallel_model is not None else None
+    if sender and (folder / f"communication_{worker.rank}.json").exists():
+        sender.load(load_tree(folder, f"communication_{worker.rank}"))
     if (folder / f"rng_{worker.rank}.json").exists():
         set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
     else:  # resumed with more workers than before

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainables.config import TrainableConfig
+from trainables.common.communication.config import DataParallelConfig
 
 
-class DigitsConfig(TrainableConfig):
+class DigitsConfig(DataParallelConfig):
     """Hyperparameters of a multilayer perceptron on 8x8 images of digits."""
 
     hidden_units: int = Field(64, gt=0, description="units of each hidden layer")

@@ -20,6 +20,7 @@ from trainables.client import Rows
 from trainables.common.data_sampler import Sampler, shares
 from trainables.common.training import (
     backward,
+    communication_metrics,
     copy_progress,
     data_parallel,
     load_progress,
@@ -51,13 +52,14 @@ def train(config: DigitsConfig, worker: Worker) -> None:
         lineage = read_lineage(found.folder)
     model.to(worker.device)
     optimizer = make_optimizer(model, config)
-    ddp = data_parallel(model, worker)
+    ddp = data_parallel(model, worker, config.communication)
     if found is not None:
-        load_progress(found.folder, worker, found.step, optimizer, None)
-    save = _saver(model, optimizer, worker, lineage)
+        load_progress(found.folder, worker, found.step, optimizer, None, ddp)
+    save = _saver(model, optimizer, worker, lineage, ddp)
     for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
         train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
-        metrics = {**score(model, Split.SELECTION, worker), "train_loss": train_loss}
+        scores = score(model, Split.SELECTION, worker)
+        metrics = {**scores, "train_loss": train_loss, **communication_metrics(ddp)}
         final = epoch == config.epochs
         answer = worker.report(step=epoch, metrics=metrics, checkpoint=save, final=final)
         if answer is not Answer.CONTINUE:
@@ -130,10 +132,14 @@ def recalibrate(config: DigitsConfig, weights: Path, cache: Path) -> None:
 
 
 def _saver(
-    model: nn.Module, optimizer: torch.optim.Optimizer, worker: Worker, lineage: str
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    worker: Worker,
+    lineage: str,
+    ddp: nn.Module,
 ) -> SaveFn:
     def save(folder: Path) -> DeferredWrite:
-        progress = copy_progress(folder, worker, optimizer, None, lineage)
+        progress = copy_progress(folder, worker, optimizer, None, lineage, ddp)
         if worker.rank:
             return progress
         weights = copy_weights(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainables.base import Trainable
+from trainables.common.communication.config import METRIC_NAMES
 from trainables.digits.config import DigitsConfig
 
 
@@ -15,6 +16,6 @@ class Digits(Trainable[DigitsConfig]):
         "trainables.digits.export",
         "trainables.digits.client",
     )
-    metric_names = ("accuracy", "loss", "train_loss")
+    metric_names = ("accuracy", "loss", "train_loss", *METRIC_NAMES)
     clock = "epoch"
     elastic = True

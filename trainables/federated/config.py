@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from trainables.common.communication.config import DataParallelConfig
 from trainables.config import Problem, TrainableConfig, explain
 
 SERVER_RATES = {
@@ -83,11 +84,13 @@ class FederatedConfig(TrainableConfig):
     def _fits_together(self) -> FederatedConfig:
         model = _task_config(self.task)
         try:
-            model.model_validate(self.client)
+            inner = model.model_validate(self.client)
         except ValidationError as e:
             found = (explain(error, model) for error in e.errors(include_url=False))
             problems = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
             raise ValueError(problems) from None
+        if isinstance(inner, DataParallelConfig) and inner.communication.hooked:
+            raise ValueError("client.communication: clients exchange weights, not gradients")
         return self
 
     @property

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from trainables.common.communication.config import DataParallelConfig
 from trainables.common.schedules import Schedule
-from trainables.config import Problem, TrainableConfig
+from trainables.config import Problem
 from trainables.image_classifier.data_config import ImageDataConfig
 
 RESNETS: dict[str, tuple[tuple[int, ...], int]] = {
@@ -23,7 +24,7 @@ thousand, 273 thousand and 11.2 million weights."""
 GROUP_WIDTH = 8
 
 
-class ImageClassifierConfig(TrainableConfig):
+class ImageClassifierConfig(DataParallelConfig):
     """Hyperparameters of an image classifier."""
 
     model: str = Field(

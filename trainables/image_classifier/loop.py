@@ -24,6 +24,7 @@ from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, start_memory_peak
 from trainables.common.training import (
     backward,
+    communication_metrics,
     copy_progress,
     data_parallel,
     load_progress,
@@ -86,7 +87,9 @@ class _Run:
             self.averaged = place(self.averaged or deepcopy(self.classifier), worker.device)
         self.optimizer = make_optimizer(self.classifier, config)
         self.scheduler = lr_schedule(self.optimizer, config, self.steps * config.epochs)
-        self.ddp = data_parallel(self.classifier, worker, broadcast_buffers=False)
+        self.ddp = data_parallel(
+            self.classifier, worker, config.communication, broadcast_buffers=False
+        )
         start_memory_peak(worker.device)
 
     @property
@@ -118,11 +121,14 @@ class _Run:
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "images_per_second": self.steps * self.config.batch_size / seconds,
             **memory,
+            **communication_metrics(self.ddp),
         }
 
     def save(self, folder: Path) -> DeferredWrite:
         """Copy this rank's part of a checkpoint; returns the function that writes it."""
-        progress = copy_progress(folder, self.worker, self.optimizer, self.scheduler, self.lineage)
+        progress = copy_progress(
+            folder, self.worker, self.optimizer, self.scheduler, self.lineage, self.ddp
+        )
         if self.worker.rank:
             return progress
         evaluated, weights = self.evaluated, copy_weights(self.evaluated.model)
@@ -189,7 +195,7 @@ def _start(config: ImageClassifierConfig, images: Images, worker: Worker) -> _Ru
         classifier.model.load_state_dict(load_file(folder))
     lineage = read_lineage(found.folder)
     run = _Run(config, worker, images, classifier, lineage, found.step, averaged)
-    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler)
+    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp)
     return run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainables.base import Trainable
+from trainables.common.communication.config import METRIC_NAMES
 from trainables.image_classifier.config import ImageClassifierConfig
 
 
@@ -23,6 +24,7 @@ class ImageClassifier(Trainable[ImageClassifierConfig]):
         "learning_rate",
         "images_per_second",
         "peak_memory_gib",
+        *METRIC_NAMES,
     )
     clock = "epoch"
     elastic = True

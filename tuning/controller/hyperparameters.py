@@ -14,9 +14,12 @@ _FORMULA = {"type": "string", "pattern": "^="}
 
 
 def hyperparameters(trainable: Trainable[Any]) -> list[dict[str, Any]]:
-    """One row per hyperparameter: its dotted name, default, rule and meaning with its unit."""
+    """One row per hyperparameter: its dotted name, default, rule and meaning with its unit.
+
+    Groups of them are last.
+    """
     schema = trainable.Config.model_json_schema()
-    return list(_rows(schema, schema, ""))
+    return sorted(_rows(schema, schema, ""), key=lambda row: "." in row["name"])
 
 
 def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], prefix: str) -> Iterator[Any]:

@@ -13,6 +13,8 @@ def test_config_names_mistakes_in_the_clients_hyperparameters() -> None:
     assert "client.hidden_unit: unknown hyperparameter 'hidden_unit' (did you mean" in problem[1]
     (problem,) = model.problems({**TINY, "task": "digit"})
     assert "unknown trainable 'digit' (did you mean 'digits'?)" in problem[1]
+    (problem,) = model.problems({**TINY, "client": {"communication": {"compress": "bf16"}}})
+    assert "client.communication: clients exchange weights, not gradients" in problem[1]
     with pytest.raises(ValidationError, match="task federated: not a trainable with clients"):
         config(task="federated", client={})
     assert model.with_init_seed(TINY, 5)["client"]["init_seed"] == 5

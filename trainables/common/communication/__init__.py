@@ -1,0 +1,1 @@
+"""How the gradients of data-parallel ranks travel: all-reduce algorithms, and compression."""
