@@ -155,6 +155,13 @@ class Trainable(Generic[C]):
         problem = f"has no effect: {self.name} reads its models itself; remove it"
         return [(("user_code",), problem)] if spec.user_code.named else []
 
+    def check_runnable(self) -> None:
+        """Refuse a session that would start trials.
+
+        Raises:
+            UserError: trials are run by something else.
+        """
+
     def use(self, functions: UserCodeSpec) -> None:
         """Read models by these functions, if it is user code that cannot do it otherwise."""
 

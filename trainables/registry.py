@@ -9,9 +9,11 @@ from typing import Any
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.command import PREFIX
 from search_spaces.spec.sweep import SweepSpec
+from search_spaces.spec.user_code import EXTERNAL
 from trainables.base import Trainable
 from trainables.user_code import loader
 from trainables.user_code.command.command import Command
+from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.objective import Objective, is_objective
 from trainables.user_code.user_loop import UserLoop
@@ -35,6 +37,8 @@ def resolve(name: str) -> Trainable[Any]:
     """
     if name.startswith(PREFIX):
         return Command(name)
+    if name == EXTERNAL:
+        return External(name)
     found = _user_code(name) if ":" in name else _registered(name)
     found.name = name
     return found

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         Select,
         Tracking,
     )
+    from tuning.python.ask_tell import Trial
+    from tuning.python.load import load, load_yaml
     from tuning.python.run import Run
     from tuning.python.space import (
         choice,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
         randn,
         uniform,
     )
-    from tuning.python.sweep import Sweep, load, load_yaml
+    from tuning.python.sweep import Sweep
 
 __all__ = [
     "Budget",
@@ -52,6 +54,7 @@ __all__ = [
     "Sweep",
     "SweepEvents",
     "Tracking",
+    "Trial",
     "UserError",
     "choice",
     "grid_search",
@@ -79,7 +82,9 @@ _SECTIONS = (
 _MODULES = dict.fromkeys(__all__, "tuning.python.space") | {
     **dict.fromkeys(_SECTIONS, "tuning.python.arguments"),
     **dict.fromkeys(("resume", "run"), "tuning.api"),
-    **dict.fromkeys(("Sweep", "load", "load_yaml"), "tuning.python.sweep"),
+    **dict.fromkeys(("load", "load_yaml"), "tuning.python.load"),
+    "Sweep": "tuning.python.sweep",
+    "Trial": "tuning.python.ask_tell",
     "Run": "tuning.python.run",
     "SweepEvents": "tuning.controller.events",
     "UserError": "search_spaces.errors",

@@ -6,8 +6,11 @@ import errno
 import functools
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +26,43 @@ DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
 
 
+_SYNCS_AT_ONCE = 32
+_deferred: ContextVar[set[Path] | None] = ContextVar("deferred", default=None)
+
+
+@contextmanager
+def deferred_sync() -> Iterator[None]:
+    """Make what the block writes durable when it ends, all at once.
+
+    If the process is killed in the block, files are as without it; if the machine loses power, any
+    of the block's writes may be lost.
+    """
+    if _deferred.get() is not None:
+        yield
+        return
+    paths: set[Path] = set()
+    token = _deferred.set(paths)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
+        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+            deque(pool.map(fsync_dir, paths), maxlen=0)
+
+
+def _defer(path: Path) -> bool:
+    """Whether a path is synced at the end of a block."""
+    if (paths := _deferred.get()) is None:
+        return False
+    paths.add(path)
+    return True
+
+
 @retry_io
 def fsync_dir(folder: Path) -> None:
-    """Make the entries of a folder (renames, new files) durable."""
+    """Make the entries of a folder (renames, new files), or a file, durable."""
+    if _defer(folder):
+        return
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -89,7 +126,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        _write_synced(tmp, data, f"{path.name}:written")
+        _write_synced(tmp, data, f"{path.name}:written", sync=not _defer(path))
     except OSError:
         with suppress(OSError):
             tmp.unlink()
@@ -101,12 +138,13 @@ def write_atomic(path: Path, data: bytes) -> None:
     fault_point(f"{path.name}:durable")
 
 
-def _write_synced(path: Path, data: bytes, point: str) -> None:
+def _write_synced(path: Path, data: bytes, point: str, *, sync: bool) -> None:
     with open(path, "wb", opener=open_private) as f:
         f.write(data)
         f.flush()
         fault_point(point)
-        os.fsync(f.fileno())
+        if sync:
+            os.fsync(f.fileno())
 
 
 @_durable
@@ -130,7 +168,8 @@ def append_line(path: Path, line: str) -> None:
         f.flush()
         try:
             fault_point(f"{path.name}:written")
-            os.fsync(f.fileno())
+            if not _defer(path):
+                os.fsync(f.fileno())
         except OSError:
             if f.tell() == os.fstat(f.fileno()).st_size:  # a retry would write it again
                 f.truncate(end)

@@ -9,6 +9,9 @@ from pydantic import Field
 
 from search_spaces.spec.base import Section
 
+EXTERNAL = "external"
+"""The trainable of a sweep whose trials another program runs: it asks for them, and tells."""
+
 
 class UserCodeSpec(Section):
     """Functions for averages and exports, each as script.py:function or package.module:function."""

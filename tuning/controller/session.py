@@ -81,6 +81,20 @@ def run_session(
 
 
 @contextmanager
+def asked_session(paths: SweepPaths, spec: SweepSpec) -> Iterator[SweepController]:
+    """A session without Ray: who opened it runs the trials; the results are written at its end.
+
+    Raises:
+        UserError: see `open_sweep`.
+    """
+    with open_sweep(paths, spec) as run:
+        yield run
+        with run.batched():
+            run.release()
+        _write_results(run)
+
+
+@contextmanager
 def open_sweep(
     paths: SweepPaths,
     spec: SweepSpec,
@@ -215,6 +229,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
     if run.finished or run.interrupted:
         yield None
         return
+    resolve(run.spec.trainable).check_runnable()
     with ExitStack() as stack:
         run.observers.message("starting Ray")
         with import_in_background():

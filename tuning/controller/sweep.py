@@ -6,13 +6,15 @@ Knows nothing of Ray: `tuning.controller.ray_tune` drives it, and tests run it w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Report, TrialRecord, TrialState
+from results.storage.atomic import deferred_sync
 from results.storage.fault_injection import fault_point
 from results.storage.fencing import Fence
 from search_spaces.spec.sweep import SweepSpec
@@ -133,6 +135,12 @@ class SweepController:
                 )
             self.lifecycle.reuse(record, found)
         return None
+
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """Write what the block proposes in one go when it ends."""
+        with deferred_sync(), self.study.batched():
+            yield
 
     def _may_begin(self, limit: Limit | None) -> bool:
         return not self.interrupted and self.source.has_next(limit)

@@ -21,6 +21,7 @@ from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.tracking import TrackingSpec
+from search_spaces.spec.user_code import EXTERNAL
 from tuning.python.by_value import name_of, store
 
 P = ParamSpec("P")
@@ -68,10 +69,10 @@ def check_arguments(trainable: Any, keys: Mapping[str, Any], folder: Path) -> Lo
             name = f"{code[-1]}:{value.__name__}"
         return name
 
-    target: str = getattr(trainable, "__name__", trainable or "command")
+    target: str = getattr(trainable, "__name__", trainable or "sweep")
     given: dict[str, Any] = {"name": target.rpartition(":")[2]}
     given |= {key: _plain(value) for key, value in keys.items() if value is not None}
-    given["trainable"] = named(trainable)
+    given["trainable"] = named(trainable) or (None if "command" in given else EXTERNAL)
     if isinstance(functions := given.get("user_code"), dict):
         given["user_code"] = {key: named(value) for key, value in functions.items()}
     return check_sweep(given, Arguments("Sweep"), code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, load_sweep
+from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.sweep import SweepSpec
 from tuning import api
 from tuning.python.arguments import check_arguments
+from tuning.python.asking import Asking
 from tuning.python.run import Run
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Options(api.Changes, total=False):
     insecure: bool
 
 
-class Sweep:
+class Sweep(Asking):
     """A sweep, described by the keys of a sweep file.
 
     It has the records, the folder and the commands of a sweep that `tune run` starts: either one
@@ -260,39 +260,13 @@ class Sweep:
         picked = select_model(self._trusted, trial, soup, "export")
         return export_selected(picked, name, verify, force)[0]
 
+    def _created(self) -> tuple[SweepPaths, SweepSpec]:
+        self._paths = self._paths or api.create(self._loaded)
+        return self._trusted, self.spec
+
     @property
     def _trusted(self) -> SweepPaths:
         from tuning.controller.sweep_dir.trust import require_trust
 
         require_trust(self._require_begun(), False)
         return self._require_begun()
-
-
-def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | None = None) -> Sweep:
-    """A sweep that exists, by its name or folder; it may be running.
-
-    A sweep file in its place is deprecated: `load_yaml` takes it.
-
-    Raises:
-        UserError: there is none.
-    """
-    from tuning.controller.sweep_dir.folder import find_sweep
-
-    if Path(sweep).is_file():
-        text = "tuning.load of a sweep file is now tuning.load_yaml; until version 0.3 it works"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return api.load(sweep, overrides)  # type: ignore[return-value]
-    return Sweep.of(None, find_sweep(str(sweep), storage))
-
-
-def load_yaml(path: str | Path, overrides: Sequence[str] = ()) -> Sweep:
-    """The sweep of a sweep file, not started.
-
-    Args:
-        path: of the YAML file.
-        overrides: `a.b=c` texts, applied before the check.
-
-    Raises:
-        UserError: every mistake in the file at once, a line each.
-    """
-    return Sweep.of(load_sweep(Path(path), overrides), None)

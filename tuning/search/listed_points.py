@@ -37,6 +37,8 @@ class ListedPoints:
 
     def _grid_point(self, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
         """The first of the grid points with the fewest trials, including added ones."""
+        if len(self._grid) == 1:
+            return self._grid[0]
         grid = [self._space.encoded(point)[0] for point in self._grid]
         names = {frozenset(point) for point in grid}
         tried = Counter(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 UNIQUE = ("mfgp",)
 """Searchers that propose no configuration twice, neither by their model nor at random."""
+BLIND = ("random", "grid")
+"""Searchers that see no other trials: a proposal takes the same time after any number of them."""
 READS_VALUES = ("tpe", "gp", "cmaes")
 """Searchers that learn from the study's values, which are therefore made comparable."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.proposed import Proposed
 from tuning.search.schedulers.base import comparison_steps
-from tuning.search.searchers import READS_VALUES, UNIQUE, make_sampler
+from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
 from tuning.search.transfer.warm_cmaes import REBUILT
@@ -76,6 +77,10 @@ class SweepStudy:
         """Show the sampler findings of other sweeps, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
 
+    def batched(self) -> AbstractContextManager[None]:
+        """Write the journal once for all that the block asks and tells."""
+        return self._journal.batched()
+
     def ask(self, curves: Mapping[int, ScoreCurve] | None = None) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.
 
@@ -87,11 +92,12 @@ class SweepStudy:
             return self._ask()
 
     def _ask(self) -> tuple[int, dict[str, Any]]:
-        number = len(self.trials)
-        waiting = self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,))
-        if waiting:  # a killed driver enqueued it and did not ask
-            number = waiting[0].number
-        elif point := self._listed.next(self.trials):
+        trials = self.trials
+        number = len(trials)
+        waiting = (t.number for t in trials if t.state is OptunaState.WAITING)
+        if (enqueued := next(waiting, None)) is not None:  # by a killed driver, which did not ask
+            number = enqueued
+        elif point := self._listed.next(trials):
             self._study.enqueue_trial(self._space.encoded(point)[0])
         self._prepare(number)
         trial = self._informed.ask()
@@ -211,6 +217,10 @@ class SweepStudy:
 
     def _prepare(self, number: int) -> None:
         """Make the sampler of this proposal, and select the trials that it sees."""
+        seed = derive_seed(self._spec.seed, number)
+        if self._search.name in BLIND:
+            self._informed.sampler = make_sampler(self._search, seed)
+            return
         self._informed.show_comparable([], Evidence())
         every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
@@ -226,7 +236,6 @@ class SweepStudy:
         )
         if self._search.name in READS_VALUES and not self._multi_objective:
             self._informed.show_comparable(trials, evidence)
-        seed = derive_seed(self._spec.seed, number)
         self._informed.sampler = sampler = make_sampler(self._search, seed, evidence)
         if isinstance(sampler, BaseGASampler):
             self._informed.start_first_generation(trials, sampler._get_generation_key())

@@ -131,9 +131,9 @@ def test_the_old_load_of_a_file_still_works(tmp_path: Path) -> None:
 
 
 def test_docstrings_are_true() -> None:
-    from tuning.python import space, sweep
+    from tuning.python import asking, space, sweep
 
-    for module in (space, sweep):
+    for module in (asking, space, sweep):
         assert doctest.testmod(module) == (0, doctest.testmod(module).attempted)
         assert doctest.testmod(module).attempted
 

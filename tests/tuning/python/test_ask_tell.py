@@ -1,0 +1,119 @@
+"""`Sweep.ask` and `Sweep.tell`: the caller runs the trials; records are those of any sweep."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuning
+from results.paths import SweepPaths
+from results.records.integrity import check_records
+from results.records.trial import TrialState, read_reports, read_trial, read_trials
+from search_spaces.errors import UserError
+from tuning import api
+from tuning.controller.sweep_dir.lock import current_driver
+
+ASHA = tuning.Scheduler(name="asha", grace_period=1, reduction_factor=2, max_t=4)
+
+
+def sweep(folder: Path, trials: int = 4, **changes: Any) -> tuning.Sweep:
+    given: dict[str, Any] = {"search": {"name": "random"}, "storage": folder, "name": "asked"}
+    space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=trials)
+    return tuning.Sweep(metric="loss", space=space, budget=budget, **{**given, **changes})
+
+
+def test_sweep_that_is_asked_and_told(tmp_path: Path) -> None:
+    asked = sweep(tmp_path, scheduler=ASHA)
+    while trial := asked.ask():
+        goes_on, step = True, 0
+        while goes_on:
+            step += 1
+            goes_on = asked.tell(trial, {"loss": trial.params["x"] / step}, step=step)
+    records = read_trials(SweepPaths(asked.folder))
+    assert {record.state for record in records} == {TrialState.COMPLETED, TrialState.STOPPED}
+    best = asked.best()
+    assert best["params"]["x"] == min(record.params["x"] for record in records)
+    assert best["step"] == 4
+    check_records(SweepPaths(asked.folder)).require()
+    assert current_driver(SweepPaths(asked.folder).lock) is None  # it is finished
+    assert tuning.load(asked.folder).ask() is None
+    assert (asked.folder / "results" / "leaderboard.parquet").exists()
+
+
+def test_trials_of_a_batch_are_those_of_single_questions(tmp_path: Path) -> None:
+    one, many = sweep(tmp_path / "one", 6), sweep(tmp_path / "many", 6)
+    asked = [trial.params for _ in range(6) if (trial := one.ask())]
+    batch = many.ask(4)
+    assert [trial.params for trial in (*batch, *many.ask(9))] == asked
+    assert many.ask(1) == []
+    for trial in batch:
+        many.tell(trial, {"loss": 1.0})
+    many.close()
+    records = read_trials(SweepPaths(many.folder))
+    assert [r.state for r in records] == [TrialState.COMPLETED] * 4 + [TrialState.PENDING] * 2
+    check_records(SweepPaths(many.folder)).require()
+
+
+def test_failed_trial_comes_again_until_its_retries_are_used_up(tmp_path: Path) -> None:
+    asked = sweep(tmp_path, 1, failure=tuning.Failure(max_retries=1))
+    first = asked.ask()
+    assert first is not None
+    asked.tell(first, {"loss": 1.0}, step=3)
+    assert not asked.tell(first, error="the robot fell over")
+    again = asked.ask()
+    assert again is not None
+    assert (again.id, again.params, again.step) == (first.id, first.params, 3)
+    asked.tell(again, {"loss": 1.0}, step=4)
+    asked.tell(again, error="the robot fell over again")
+    assert asked.ask() is None
+    record = read_trial(SweepPaths(asked.folder).trial(first.id))
+    assert record.state is TrialState.FAILED
+    assert "fell over again" in record.reason
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    asked = sweep(tmp_path)
+    trial = asked.ask()
+    assert trial is not None
+    assert asked.tell(trial, {"loss": 2.0}, step=2)
+    with pytest.raises(UserError, match=r"tell\(t0000\): steps must increase, got 2 after 2"):
+        asked.tell(trial, {"loss": 1.0}, step=2)
+    with pytest.raises(UserError, match="no trial 't0009'"):
+        asked.tell("t0009", {"loss": 1.0})
+    with pytest.raises(UserError, match="driven by process"):
+        tuning.load(asked.folder).ask()
+    asked.close()
+    with pytest.raises(UserError, match="its trials are run by a Python program"):
+        api.resume(str(asked.folder))
+
+
+PROGRAM = """
+import os, sys
+import tuning
+
+asked = tuning.load(sys.argv[1])
+first, second = asked.ask(2)
+asked.tell(first, {"loss": 1.0})
+asked.tell(second, {"loss": 2.0}, step=5)
+os._exit(0)  # as if it was killed
+"""
+
+
+def test_another_process_goes_on_where_one_died(tmp_path: Path) -> None:
+    paths = api.create(sweep(tmp_path)._loaded)
+    subprocess.run([sys.executable, "-c", PROGRAM, paths.root], check=True)
+    asked = tuning.load(paths.root)
+    second = asked.ask()
+    assert second is not None
+    assert (second.id, second.step) == ("t0001", 5)
+    assert not asked.tell(second, {"loss": 0.5}, step=6) or not asked.tell(second)
+    third = asked.ask()
+    assert third is not None
+    assert third.id == "t0002"
+    asked.close()
+    assert [r.attempt for r in read_reports(paths.trial("t0001"))] == [1, 2]
+    assert asked.best()["trial"] == "t0001"

@@ -1,0 +1,115 @@
+"""Ask and tell: trials that the caller runs, with the records of a sweep that `tune run` runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from results.paths import SweepPaths
+from results.records.reports import Report, ReportWriter, read_chain
+from search_spaces.errors import UserError, suggest
+from search_spaces.spec.sweep import SweepSpec
+from trainables.job import TrialJob
+from trainables.user_code.metrics import flat_numbers
+from tuning.controller.session import asked_session
+from tuning.controller.sweep_dir.commands import CommandHandler
+from tuning.search.schedulers import Decision
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial to run, as `Sweep.ask` returns it.
+
+    Attributes:
+        id: as `tune show` has it.
+        params: values of the searched parameters, by dotted name.
+        config: nested, with what is fixed.
+        seed: for everything random in it.
+        step: the last one that an earlier process told; 0 for a new trial.
+    """
+
+    id: str
+    params: dict[str, Any]
+    config: dict[str, Any]
+    seed: int
+    step: int = 0
+
+
+class AskTell:
+    """Owns a sweep's folder until `close`, as the driver of `tune run` does.
+
+    Args:
+        paths, spec: of the sweep.
+
+    Raises:
+        UserError: another driver owns it.
+    """
+
+    def __init__(self, paths: SweepPaths, spec: SweepSpec) -> None:
+        self._stack = ExitStack()
+        self._run = self._stack.enter_context(asked_session(paths, spec))
+        self._commands = CommandHandler(self._run)
+        self._commands.begin()
+        self._reports: dict[str, ReportWriter] = {}
+        self._told: dict[str, int] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether no trial runs and none is left to run."""
+        return self._run.finished
+
+    def ask(self, count: int) -> list[Trial]:
+        """At most so many trials; fewer if the budget or the scheduler allows no more now."""
+        self._commands()
+        with self._run.batched():
+            jobs = [job for _ in range(count) if (job := self._run.next_trial()) is not None]
+        return [self._trial(job) for job in jobs]
+
+    def _trial(self, job: TrialJob) -> Trial:
+        record = self._run.records[job.trial_id]
+        self._reports[record.id] = ReportWriter(job.paths, job.attempt)
+        self._told[record.id] = 0
+        before = read_chain(job.paths).last_step if job.attempt > 1 else None
+        return Trial(record.id, record.params, job.config, job.seed, before or 0)
+
+    def tell(
+        self,
+        trial: str,
+        metrics: Mapping[str, Any] | None,
+        step: int | None,
+        error: str | None,
+    ) -> bool:
+        """See `Sweep.tell`."""
+        self._commands()
+        run = self._run
+        if trial not in run.records:
+            raise UserError(f"{run.paths.name}: no trial '{trial}'{suggest(trial, run.records)}")
+        if not run.queue.is_running(trial):
+            return False
+        if metrics is not None and not self._report(trial, metrics, step):
+            return False
+        if error is not None:
+            run.on_failed(trial, error)
+        elif step is None:
+            run.on_ended(trial)
+        return error is None and step is not None
+
+    def _report(self, trial: str, metrics: Mapping[str, Any], step: int | None) -> bool:
+        """Record a report; returns whether the trial goes on."""
+        run, last = self._run, self._told[trial]
+        step = last + 1 if step is None else step
+        if step <= last:
+            raise UserError(f"tell({trial}): steps must increase, got {step} after {last}")
+        attempt = run.records[trial].attempts[-1].number
+        numbers = flat_numbers(dict(metrics), run.spec.metric)
+        report = Report(step=step, metrics=numbers, attempt=attempt, time=time.time())
+        self._reports[trial].append(report)
+        self._told[trial] = step
+        return run.on_report(trial, report) is Decision.CONTINUE
+
+    def close(self) -> None:
+        """Write the results and give the folder back; trials that run are asked for again."""
+        self._stack.close()
