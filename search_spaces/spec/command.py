@@ -38,6 +38,12 @@ class ReportFromSpec(Section):
         description="File of the program with a JSON object per report; relative to the trial's "
         "working directory.",
     )
+    tensorboard: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder in which the program writes event files for TensorBoard; relative to "
+        "the trial's working directory. Each value of the metric is a report.",
+    )
 
     @model_validator(mode="after")
     def _check_stdout(self) -> Self:

@@ -13,6 +13,7 @@ from search_spaces.errors import UserError
 from search_spaces.nested import show
 from trainables.job import Answer
 from trainables.runtime.preemption import preemption_requested
+from trainables.user_code.command.event_files import EventFiles
 from trainables.user_code.command.program import Program
 from trainables.user_code.command.reports import (
     CHECKPOINT,
@@ -97,9 +98,13 @@ class LocalProgram(NoProgram):
         self._current, self._checkpoint = ProgramReport(), ""
         self._work = job.paths.work.resolve()
         self._patterns = OutputPatterns(job.report_from.stdout)
-        self._files = [JsonLines(temporary / "reports.jsonl", "$TUNE_REPORTS", answered=True)]
+        self._files: list[JsonLines | EventFiles] = [
+            JsonLines(temporary / "reports.jsonl", "$TUNE_REPORTS", answered=True)
+        ]
         if name := job.report_from.jsonl:
             self._files.append(JsonLines(self._work / name, name))
+        if folder := job.report_from.tensorboard:
+            self._files.append(EventFiles(self._work / folder, job.retention.metric))
         self._program = Program(argv, self._work, env)
 
     def poll(self) -> Known:
@@ -153,6 +158,9 @@ class LocalProgram(NoProgram):
         """See the base class."""
         if missing := self._patterns.missing:
             return f": nothing matched report_from.stdout.{missing[0]}"
+        if folder := self._job.report_from.tensorboard:
+            metric = self._job.retention.metric
+            return f": no event file in {folder} has a scalar '{metric}' (report_from.tensorboard)"
         return ": it wrote nothing to the file $TUNE_REPORTS, and report_from names no other source"
 
     def close(self) -> None:

@@ -1,0 +1,91 @@
+"""Reads a program's reports from the event files that it writes for TensorBoard."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import UserError
+from trainables.user_code.command.reports import STEP, ProgramReport
+
+_HEADER, _CHECKSUM = 12, 4
+_MOST_BYTES = 2**28
+"""Of a record; a larger number is not the length of one."""
+_NUMBERS = {1: "<f", 2: "<d"}
+"""Types of tensors that hold a scalar: float and double, as TensorFlow writes them."""
+
+
+class EventFiles:
+    """New scalars in the event files below a folder, of which the sweep's metric makes reports.
+
+    A report has the newest value of every other tag. A tag in a subfolder is named with it:
+    `validation/loss`. Files of earlier attempts are passed over.
+
+    Args:
+        folder: need not exist yet.
+        metric: its value completes a report.
+    """
+
+    def __init__(self, folder: Path, metric: str) -> None:
+        self._folder, self._metric = folder, metric
+        self._read = {path: path.stat().st_size for path in self._files()}
+        self._values: dict[str, float] = {}
+
+    def new(self, *, ended: bool = False) -> Iterator[ProgramReport]:
+        """Yield a report for each new value of the metric.
+
+        Raises:
+            UserError: a file holds no events.
+        """
+        events = [event for path in self._files() for event in self._events(path)]
+        for _, step, tag, value in sorted(events, key=lambda event: event[0]):
+            self._values[tag] = value
+            if tag == self._metric:
+                yield ProgramReport({**self._values, STEP: step})
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.rglob("*tfevents*"))
+
+    def _events(self, path: Path) -> Iterator[tuple[float, int, str, float]]:
+        """Time, step, tag and value of each new scalar of a file."""
+        from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
+
+        below = path.parent.relative_to(self._folder).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        for record in self._records(path):
+            event = Event.FromString(record)
+            for value in event.summary.value:
+                if (number := _scalar(value)) is not None:
+                    yield event.wall_time, event.step, f"{prefix}{value.tag}", number
+
+    def _records(self, path: Path) -> Iterator[bytes]:
+        """The complete records that were written since (TFRecord: length, checksum, content)."""
+        with open(path, "rb") as file:
+            file.seek(self._read.get(path, 0))
+            while len(header := file.read(_HEADER)) == _HEADER:
+                (size,) = struct.unpack("<Q", header[:8])
+                if size > _MOST_BYTES:
+                    raise UserError(f"report_from.tensorboard: {path} is not an event file")
+                content = file.read(size + _CHECKSUM)
+                if len(content) < size + _CHECKSUM:
+                    return
+                self._read[path] = file.tell()
+                yield content[:size]
+
+
+def _scalar(value: Any) -> float | None:
+    """The number of a summary's value; None if it is an image, a histogram or text."""
+    if value.HasField("simple_value"):
+        return float(value.simple_value)
+    if not value.HasField("tensor") or value.tensor.dtype not in _NUMBERS:
+        return None
+    if value.tensor.tensor_shape.dim:
+        return None
+    numbers = [*value.tensor.float_val, *value.tensor.double_val]
+    if content := value.tensor.tensor_content:
+        numbers = [
+            number for (number,) in struct.iter_unpack(_NUMBERS[value.tensor.dtype], content)
+        ]
+    return float(numbers[0]) if len(numbers) == 1 else None
