@@ -112,6 +112,7 @@ class Run:
         try:
             self.wait()
         except KeyboardInterrupt:
+            self._session.wait_for_driver()  # before that, a signal would kill it
             if self.running:
                 self._session.process.terminate()
             self.wait()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import shutil
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from search_spaces.loading.reader import read_file
 from search_spaces.loading.sweep_file import load_sweep
 from tests.tuning.sources import sweep as make_sweep
 from tuning.controller.sweep_dir.commands import pending_commands
+from tuning.controller.sweep_dir.lock import current_driver
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "search_spaces").glob("*.yaml"))
@@ -153,6 +156,17 @@ def test_session_that_ends_by_a_mistake_raises_its_own_words(tmp_path: Path) -> 
     with pytest.raises(UserError, match="t0003") as caught:
         run.wait()
     assert "exit code 3" in caught.value.problems[-1]
+
+
+def test_interrupted_run_ends_its_session_first(tmp_path: Path) -> None:
+    paths = make_sweep(tmp_path)
+    run, main = tuning.load(paths.root).start(), threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        run.finish()
+    assert not run.running
+    assert current_driver(paths.lock) is None
 
 
 def test_an_error_of_a_callback_is_raised_by_wait(tmp_path: Path) -> None:
