@@ -68,6 +68,8 @@ class Trainable(Generic[C]):
     """Advice where `can_evaluate` is false."""
     hang_timeout_s: ClassVar[float] = 600.0
     """Longest time without a report or heartbeat, unless the sweep file says another (seconds)."""
+    runs_on_mps: ClassVar[bool] = False
+    """Whether a single worker without a CUDA device may use Apple's GPU."""
     uses_ray_train: ClassVar[bool] = False
     """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
     `train` is not called, and nothing runs without Ray."""

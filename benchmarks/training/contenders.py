@@ -20,7 +20,8 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import compiles, is_half, step_flops
+from trainables.causal_lm.objective import compiles, step_flops
+from trainables.common.precision import compute_dtype
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.job import Answer, TrialJob
 from trainables.launch.run_trial import run_trial
@@ -125,7 +126,7 @@ def plain(case: Case, folder: Path, windows: Windows, device: torch.device) -> N
     if size > 1:
         net = nn.parallel.DistributedDataParallel(net)
     order = np.random.default_rng(0).permutation(len(rows))
-    half, step = is_half(config, device), 0
+    dtype, step = compute_dtype(config.dtype, device), 0
     start_memory_peak(device)
     while True:
         step += 1
@@ -135,7 +136,7 @@ def plain(case: Case, folder: Path, windows: Windows, device: torch.device) -> N
         for part in range(0, share, micro):
             tokens = torch.from_numpy(rows[taken[part : part + micro]].astype(np.int64))
             tokens = tokens.to(device, non_blocking=True)
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+            with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
                 logits = net(input_ids=tokens[:, :-1], use_cache=False).logits
             loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
             (loss * micro / share).backward()
@@ -174,7 +175,7 @@ def trainer(case: Case, folder: Path, windows: Windows, device: torch.device) ->
         max_grad_norm=config.grad_clip or 1.0,
         lr_scheduler_type="cosine",
         optim="adamw_torch_fused",
-        bf16=is_half(config, device),
+        bf16=compute_dtype(config.dtype, device) == torch.bfloat16,
         torch_compile=compiles(config, model, device),
         use_cpu=device.type == "cpu",
         logging_strategy="no",

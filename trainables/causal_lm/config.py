@@ -162,10 +162,11 @@ class CausalLMConfig(DataParallelConfig):
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "float32",
         description="of the computation; weights and optimizer stay float32. auto: bfloat16 on a"
-        " GPU that has it, else float32; each worker looks when an attempt starts",
+        " GPU that has it, else float32; each worker looks when an attempt starts. float16 scales"
+        " the loss; it is for GPUs without bfloat16",
     )
     compile: Literal["auto", True, False] = Field(
         "auto",

@@ -18,7 +18,6 @@ from trainables.causal_lm.model import load_model, new_model, save_model, save_t
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     compiles,
-    is_half,
     place,
     recompute_activations,
     step_flops,
@@ -30,6 +29,7 @@ from trainables.client import Rows
 from trainables.common.data_sampler import Sampler
 from trainables.common.lora import add_adapter, copy_adapter, write_adapter
 from trainables.common.optimizers import make_optimizer
+from trainables.common.precision import LossScaler, compute_dtype
 from trainables.common.schedules import lr_factor
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
@@ -75,6 +75,8 @@ class _Run:
     ddp: nn.Module = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
     scheduler: torch.optim.lr_scheduler.LambdaLR = field(init=False)
+    dtype: torch.dtype = field(init=False)
+    scaler: LossScaler = field(init=False)
     sampler: Sampler = field(init=False)
     _losses: list[torch.Tensor] = field(default_factory=list, init=False)
     _norm: torch.Tensor = field(init=False)
@@ -89,6 +91,8 @@ class _Run:
         place(self.model, worker.device).train()
         self.optimizer = optimizer_of(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
+        self.dtype = compute_dtype(config.dtype, worker.device)
+        self.scaler = LossScaler(self.dtype, worker.device)
         loss = NextTokenLoss(self.model, config)
         if config.activation_checkpointing:
             recompute_activations(self.model)
@@ -115,10 +119,10 @@ class _Run:
             return self.worker.world_size * task.num_targets(rows) / targets
 
         rows = self.sampler.rows(step - 1)
-        loss = backward(self.ddp, rows, self.config.micro_batch_size, mean_loss, weight)
+        most, scale = self.config.micro_batch_size, self.scaler.scale
+        loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
-        self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)  # does not wait
-        self.optimizer.step()
+        self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit)
         self.scheduler.step()
         self.optimizer.zero_grad()
         self._losses.append(loss)
@@ -127,7 +131,7 @@ class _Run:
 
     def metrics(self) -> dict[str, float]:
         """Metrics of a report; those of evaluation are over the tokens of all ranks."""
-        train_loss = float(torch.stack(self._losses).double().mean())  # waits for the device
+        train_loss = float(torch.stack(self._losses).cpu().double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         rate, answers = self._tokens / seconds, self.worker.job.paths.answers(self.step)
         scores = self.task.evaluate(self.model, Split.SELECTION, self.worker, answers)
@@ -140,6 +144,7 @@ class _Run:
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
             "tokens_per_second": rate,
+            **({"skipped_steps": self.scaler.skipped} if self.scaler.is_enabled else {}),
             **self._of_device(rate),
             **communication_metrics(self.ddp),
         }
@@ -150,7 +155,7 @@ class _Run:
         if device.type != "cuda":
             return {}
         found, peak = {"peak_memory_gib": memory_peak(device)}, peak_flops(device)
-        if peak is not None and is_half(self.config, device):
+        if peak is not None and self.dtype != torch.float32:
             share = tokens_per_second / self.worker.world_size
             found["mfu"] = share * step_flops(self.model, self.config) / peak
         return found
@@ -158,7 +163,13 @@ class _Run:
     def save(self, folder: Path) -> DeferredWrite:
         """Copy this rank's part of a checkpoint; returns the function that writes it."""
         progress = copy_progress(
-            folder, self.worker, self.optimizer, self.scheduler, self.lineage, self.ddp
+            folder,
+            self.worker,
+            self.optimizer,
+            self.scheduler,
+            self.lineage,
+            self.ddp,
+            self.scaler,
         )
         if self.worker.rank:
             return progress
@@ -186,7 +197,9 @@ def _start(task: Task, worker: Worker) -> _Run:
         return _Run(task, worker, model, lineage)
     model = load_model(config, dataset, found.folder, config.lora)
     run = _Run(task, worker, model, read_lineage(found.folder), found.step)
-    load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp)
+    load_progress(
+        found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp, run.scaler
+    )
     return run
 
 

@@ -22,6 +22,7 @@ from trainables.common.cross_entropy import (
     linear_cross_entropies,
     linear_cross_entropy,
 )
+from trainables.common.precision import compute_dtype
 from trainables.common.throughput import flops_per_token
 
 CAUSAL = "causal_sdpa"
@@ -52,7 +53,8 @@ class NextTokenLoss(nn.Module):
                 not attend to others. None: each sequence is one document.
         """
         inputs, targets = tokens[:, :-1], _targets(tokens, counted)
-        if _is_fast(self.model):
+        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
+        if _is_fast(self.model) and self._config.dtype != "float16":
             hidden = _hidden(self.model, inputs, self._config, positions)
             return linear_cross_entropy(hidden, _head(self.model), targets)
         return F.cross_entropy(_logits(self.model, inputs, self._config, positions), targets)
@@ -137,13 +139,6 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
     )
 
 
-def is_half(config: CausalLMConfig, device: torch.device) -> bool:
-    """Whether to compute in bfloat16 on this device."""
-    if config.dtype != "auto":
-        return config.dtype == "bfloat16"
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
 def _causal_attention(
     module: nn.Module,
     query: torch.Tensor,
@@ -190,8 +185,8 @@ def _hidden(
 ) -> torch.Tensor:
     """Outputs of the last layer, [tokens, width], in the dtype of the computation."""
     hf: Any = model
-    dtype = torch.bfloat16 if is_half(config, inputs.device) else torch.float32
-    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
+    dtype = compute_dtype(config.dtype, inputs.device)
+    with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
         embedded = hf.get_input_embeddings()(inputs).to(dtype)  # the residual stream has its dtype
         found = hf.base_model(
             inputs_embeds=embedded, use_cache=False, **_documents(positions)
@@ -212,8 +207,8 @@ def _logits(
     config: CausalLMConfig,
     positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    half = is_half(config, inputs.device)
-    with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=half):
+    dtype = compute_dtype(config.dtype, inputs.device)
+    with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
         logits: torch.Tensor = model(
             input_ids=inputs, use_cache=False, **_documents(positions)
         ).logits

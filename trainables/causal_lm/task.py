@@ -153,7 +153,7 @@ class TextTask:
                 next_token_loss(model, self.config, "none", to_device(rows.tokens[part], device))
                 for part in shares(len(rows.tokens), EVAL_BATCH, 0, 1)
             ]
-        each = torch.cat(losses).double().reshape(len(rows.tokens), -1).mean(dim=1)
+        each = torch.cat(losses).cpu().double().reshape(len(rows.tokens), -1).mean(dim=1)
         return rows.example_scores(each)
 
 

@@ -24,9 +24,11 @@ class CausalLM(Trainable[CausalLMConfig]):
         "train_loss",
         "learning_rate",
         "grad_norm",
+        "skipped_steps",
         "tokens_per_second",
         "mfu",
         "peak_memory_gib",
         *METRIC_NAMES,
     )
     elastic = True
+    runs_on_mps = True

@@ -27,6 +27,7 @@ from trainables.checkpointing.training_state import copy_tree, load_tree
 from trainables.client import Rows
 from trainables.common.communication.config import CommunicationConfig
 from trainables.common.communication.exchange import exchange, parallel
+from trainables.common.precision import LossScaler
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
 
@@ -74,6 +75,7 @@ def backward(
     most: int | None,
     loss: Callable[[Rows], torch.Tensor],
     weight: Callable[[Rows], float] | None = None,
+    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
 ) -> torch.Tensor:
     """Add the gradients of the mean loss over rows, some rows at a time.
 
@@ -86,6 +88,7 @@ def backward(
         loss: mean loss over the given samples, a scalar.
         weight: of that mean in the result; None: the fraction of `rows` that the samples are. It is
             needed if a mean is over parts of samples, such as the tokens of their answers.
+        scale: of a `LossScaler`; the gradients are those of the scaled loss.
 
     Returns:
         The weighted sum of the means, by default the mean loss over all rows; detached.
@@ -95,7 +98,7 @@ def backward(
     for part in parts:
         with nullcontext() if part is parts[-1] else _unsynchronised(model):
             share = loss(part) * (weight(part) if weight else len(part) / len(rows))
-            share.backward()  # type: ignore[no-untyped-call]
+            scale(share).backward()  # type: ignore[no-untyped-call]
         shares.append(share.detach())
     return torch.stack(shares).sum()
 
@@ -130,6 +133,7 @@ def copy_progress(
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     lineage: str,
     parallel_model: nn.Module | None = None,
+    scaler: LossScaler | None = None,
 ) -> DeferredWrite:
     """Copy this rank's part of a checkpoint, except the model.
 
@@ -145,6 +149,8 @@ def copy_progress(
         state = {"optimizer": optimizer.state_dict()}
         if scheduler is not None:
             state["scheduler"] = scheduler.state_dict()
+        if scaler is not None:
+            state["scaler"] = scaler.state_dict()
     progress = copy_tree(state)
     sender = exchange(parallel_model) if parallel_model is not None else None
     left_out = copy_tree(sender.state) if sender and sender.state else None
@@ -167,8 +173,9 @@ def load_progress(
     optimizer: torch.optim.Optimizer,
     scheduler: torch.optim.lr_scheduler.LRScheduler | None,
     parallel_model: nn.Module | None = None,
+    scaler: LossScaler | None = None,
 ) -> None:
-    """Restore optimizer, scheduler and this rank's generators from a checkpoint.
+    """Restore optimizer, scheduler, loss scaler and this rank's generators from a checkpoint.
 
     Hyperparameters of `optimizer` that differ from the checkpoint's are kept: a trial that copied
     another trial's weights has its own.
@@ -178,6 +185,8 @@ def load_progress(
     optimizer.load_state_dict(state["optimizer"])
     if scheduler is not None:
         scheduler.load_state_dict(state["scheduler"])
+    if scaler is not None:
+        scaler.load_state_dict(state.get("scaler", {}))
     for group, settings in zip(optimizer.param_groups, configured, strict=True):
         _change(group, settings)
     if scheduler is not None:

@@ -40,6 +40,8 @@ def run_trial(
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
+    if trainable.runs_on_mps and world_size == 1:  # gloo does not take its tensors
+        device = mps_instead_of_cpu(device)
     with isolated_rng(job.seed, rank, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
         worker.begin(trainable.source())
@@ -47,6 +49,14 @@ def run_trial(
             trainable.train(config, worker)
         finally:
             worker.close()
+
+
+def mps_instead_of_cpu(device: torch.device) -> torch.device:
+    """Apple's GPU if there is one and `device` is the CPU; else `device`."""
+    import torch
+
+    mps = device.type == "cpu" and torch.backends.mps.is_available()
+    return torch.device("mps") if mps else device
 
 
 def run_local(job: TrialJob, channel: Channel) -> None:

@@ -17,7 +17,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     """State of every random generator of this process, as a tree that `save_tree` writes.
 
     Args:
-        device: whose CUDA generator to include; a CPU device adds none.
+        device: whose generator to include; a CPU device adds none.
     """
     name, keys, *rest = np.random.get_state(legacy=True)
     state = {
@@ -27,6 +27,8 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
+    if device.type == "mps":
+        state["mps"] = torch.mps.get_rng_state()
     return state
 
 
@@ -38,6 +40,8 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
+    if device.type == "mps" and "mps" in state:
+        torch.mps.set_rng_state(state["mps"])
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:

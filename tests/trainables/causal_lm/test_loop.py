@@ -118,11 +118,14 @@ def test_evaluate_refuses_weights_of_another_model(tmp_path: Path, cache: Path) 
         )
 
 
-def test_half_precision_trains_and_keeps_float32_weights(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_trains_and_keeps_float32_weights(
+    tmp_path: Path, cache: Path, dtype: str
+) -> None:
     from safetensors.numpy import load_file
 
     full = run_trial(tmp_path / "full", "causal_lm", TINY, cache=cache)
-    half = run_trial(tmp_path / "half", "causal_lm", {**TINY, "dtype": "bfloat16"}, cache=cache)
+    half = run_trial(tmp_path / "half", "causal_lm", {**TINY, "dtype": dtype}, cache=cache)
     losses = [c.reports[-1].metrics["eval_loss"] for c in (full, half)]
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
@@ -151,9 +154,11 @@ def test_smaller_micro_batches_give_the_same_losses(tmp_path: Path, cache: Path)
         assert got == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "lion"])
-def test_optimizer_resumes_bit_for_bit(tmp_path: Path, cache: Path, optimizer: str) -> None:
-    config = {**TINY, "optimizer": optimizer, "learning_rate": 0.003}
+@pytest.mark.parametrize(
+    "option", [{"optimizer": "muon"}, {"optimizer": "lion"}, {"dtype": "float16"}]
+)
+def test_option_resumes_bit_for_bit(tmp_path: Path, cache: Path, option: dict[str, str]) -> None:
+    config = {**TINY, **option, "learning_rate": 0.003}
     whole = run_trial(tmp_path / "whole", "causal_lm", config, cache=cache)
     stopped = RecordingChannel({2: Answer.STOP})
     run_trial(tmp_path / "cut", "causal_lm", config, channel=stopped, cache=cache)
