@@ -11,11 +11,10 @@ from torch import nn
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.causal_lm.objective import next_token_loss, to_device
-from trainables.causal_lm.task import DATA_KEY, eval_loss, evaluated_rows
+from trainables.causal_lm.objective import next_token_loss
+from trainables.causal_lm.task import DATA_KEY, TextTask, eval_loss, evaluated_rows
 from trainables.client import Client, Rows
 from trainables.worker import Worker
 
@@ -37,9 +36,9 @@ class CausalLMClient:
     """A client whose examples are sequences of the train split."""
 
     def __init__(self, config: CausalLMConfig, cache: Path) -> None:
-        self._config, self._dataset = config, prepare(config, cache)
-        self._rows = self._dataset.sequences(Split.TRAIN)
-        self.size, self.batch_size = len(self._rows), config.batch_size
+        self._config, self._task = config, TextTask.open(config, cache, None)
+        self._dataset = self._task.dataset
+        self.size, self.batch_size = self._task.size, config.batch_size
         self.grad_clip = config.grad_clip
 
     def groups(self, by: str) -> Rows:
@@ -63,11 +62,12 @@ class CausalLMClient:
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
         """Mean loss of these sequences, nats per token."""
-        return next_token_loss(model, self._config, "mean", to_device(self._rows[rows], device))
+        inputs = self._task.batch(rows, device)
+        return next_token_loss(model, self._config, "mean", *inputs)
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""
-        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config).tokens
+        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config)
         return {"eval_loss": eval_loss(model, rows, self._config, worker)}
 
     def save(self, model: nn.Module, folder: Path) -> None:

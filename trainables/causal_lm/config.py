@@ -112,6 +112,11 @@ class CausalLMConfig(DataParallelConfig):
         " weights",
     )
     sequence_length: int = Field(128, ge=2, description="tokens that one sequence predicts")
+    packing: Literal["plain", "documents"] = Field(
+        "plain",
+        description="plain: a token sees all before it in its sequence; documents: only those of"
+        " its own document, in which positions are counted from 0. plain is faster",
+    )
     batch_size: int = Field(
         32, gt=0, description="sequences per optimizer step, of all workers together"
     )

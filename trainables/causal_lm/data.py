@@ -18,6 +18,7 @@ import logging
 import os
 import shutil
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,11 @@ class Dataset:
     def meta(self) -> dict[str, Any]:
         """The settings of the key, with `vocab_size`, `end` and `sequences` per split."""
         return dict(json.loads((self.folder / "meta.json").read_text()))
+
+    @cached_property
+    def end(self) -> int:
+        """The token that ends each document."""
+        return int(self.meta["end"])
 
     def sequences(self, split: Split) -> Tokens:
         """Memory-mapped token ids, [sequences, sequence_length + 1].

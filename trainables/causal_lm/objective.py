@@ -66,6 +66,7 @@ def next_token_loss(
     reduction: str,
     tokens: torch.Tensor,
     counted: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Negative log-likelihood of each next token, as of `NextTokenLoss`; 0 if it does not count.
 
@@ -73,10 +74,36 @@ def next_token_loss(
     """
     inputs, targets = tokens[:, :-1], _targets(tokens, counted)
     if _is_fast(model) and not torch.is_grad_enabled():
-        losses = linear_cross_entropies(_hidden(model, inputs, config), _head(model), targets)
+        hidden = _hidden(model, inputs, config, positions)
+        losses = linear_cross_entropies(hidden, _head(model), targets)
         reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
         return reduce(losses)
-    return F.cross_entropy(_logits(model, inputs, config), targets, reduction=reduction)
+    logits = _logits(model, inputs, config, positions)
+    return F.cross_entropy(logits, targets, reduction=reduction)
+
+
+Inputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""Of `NextTokenLoss`."""
+
+
+def text_inputs(tokens: torch.Tensor, end: int | None) -> Inputs:
+    """The inputs of texts; with `end`, their documents do not see each other."""
+    return tokens, None, None if end is None else document_positions(tokens, end)
+
+
+def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
+    """Position of each input in its document, int64 [batch, length].
+
+    A document begins with the token `end` of the one before, so that every target counts.
+
+    Args:
+        tokens: int64 [batch, length + 1].
+        end: the token that ends a document.
+    """
+    inputs = tokens[:, :-1]
+    places = torch.arange(inputs.shape[1], device=tokens.device)
+    begins = torch.where(inputs == end, places, 0).cummax(dim=1).values
+    return places - begins
 
 
 def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:

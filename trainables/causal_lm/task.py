@@ -18,7 +18,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.objective import next_token_loss, to_device
+from trainables.causal_lm.objective import Inputs, next_token_loss, text_inputs, to_device
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.worker import Worker
@@ -46,7 +46,7 @@ class Task(Protocol):
         """Sequences of the train split."""
         ...
 
-    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor, ...]:
+    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
         """The inputs of `NextTokenLoss` for sequences of the train split."""
         ...
 
@@ -124,9 +124,10 @@ class TextTask:
         """Sequences of the train split."""
         return len(self.rows)
 
-    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor, ...]:
-        """Token ids, int64 [rows, sequence_length + 1]."""
-        return (to_device(self.rows[rows], device),)
+    def batch(self, rows: Rows, device: torch.device) -> Inputs:
+        """Token ids, int64 [rows, sequence_length + 1], and with `packing: documents` positions."""
+        end = separator(self.dataset, self.config)
+        return text_inputs(to_device(self.rows[rows], device), end)
 
     def num_targets(self, rows: Rows) -> int:
         """All tokens but the first of each sequence."""
@@ -143,14 +144,14 @@ class TextTask:
     ) -> dict[str, float]:
         """Mean loss over a split's tokens (nats), perplexity and bits per byte."""
         rows = evaluated_rows(self.dataset, split, self.config)
-        return rows.scores(eval_loss(model, rows.tokens, self.config, worker))
+        return rows.scores(eval_loss(model, rows, self.config, worker))
 
     def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
         """The metrics of `evaluate` of each sequence."""
         rows, device = evaluated_rows(self.dataset, split, self.config), _device(model)
         with torch.no_grad():
             losses = [
-                next_token_loss(model, self.config, "none", to_device(rows.tokens[part], device))
+                next_token_loss(model, self.config, "none", *rows.inputs(part, device))
                 for part in shares(len(rows.tokens), EVAL_BATCH, 0, 1)
             ]
         each = torch.cat(losses).cpu().double().reshape(len(rows.tokens), -1).mean(dim=1)
@@ -165,10 +166,16 @@ class EvaluatedRows:
         tokens: [sequences, sequence_length + 1].
         num_bytes: of the text of each sequence's targets, UTF-8; None for data that was prepared
             before they were counted.
+        end: token that ends a document, if documents do not see each other.
     """
 
     tokens: Tokens
     num_bytes: Rows | None
+    end: int | None
+
+    def inputs(self, part: slice, device: torch.device) -> Inputs:
+        """The inputs of `NextTokenLoss` for some of the sequences."""
+        return text_inputs(to_device(self.tokens[part], device), self.end)
 
     def scores(self, loss: float) -> dict[str, float]:
         """Metrics of a mean loss over all targets, in nats per token."""
@@ -198,7 +205,7 @@ class EvaluatedRows:
 
 
 def eval_loss(
-    model: nn.Module, rows: Tokens, config: CausalLMConfig, worker: Worker | None = None
+    model: nn.Module, rows: EvaluatedRows, config: CausalLMConfig, worker: Worker | None = None
 ) -> float:
     """Mean negative log-likelihood of the next token, in nats, over all sequences of `rows`.
 
@@ -207,14 +214,12 @@ def eval_loss(
     rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     training, device = model.training, _device(model)
     model.eval()
-    parts = shares(len(rows), EVAL_BATCH, rank, world_size)
+    parts = shares(len(rows.tokens), EVAL_BATCH, rank, world_size)
     with torch.no_grad():
-        totals = [
-            next_token_loss(model, config, "sum", to_device(rows[part], device)) for part in parts
-        ]
+        totals = [next_token_loss(model, config, "sum", *rows.inputs(p, device)) for p in parts]
     model.train(training)
     total = sum(torch.stack(totals).tolist()) if totals else 0.0  # waits for the device once
-    sums = {"total": total, "count": float(sum(rows[part, 1:].size for part in parts))}
+    sums = {"total": total, "count": float(sum(rows.tokens[part, 1:].size for part in parts))}
     if worker is not None:
         sums = worker.sum(sums)
     return sums["total"] / sums["count"]
@@ -223,10 +228,16 @@ def eval_loss(
 def evaluated_rows(dataset: Dataset, split: Split, config: CausalLMConfig) -> EvaluatedRows:
     """At most `eval_sequences` sequences, spread evenly over the split."""
     rows, num_bytes = dataset.sequences(split), dataset.bytes(split)
+    end = separator(dataset, config)
     if len(rows) <= config.eval_sequences:
-        return EvaluatedRows(rows, num_bytes)
+        return EvaluatedRows(rows, num_bytes, end)
     chosen = spread(len(rows), config.eval_sequences)
-    return EvaluatedRows(rows[chosen], None if num_bytes is None else num_bytes[chosen])
+    return EvaluatedRows(rows[chosen], None if num_bytes is None else num_bytes[chosen], end)
+
+
+def separator(dataset: Dataset, config: CausalLMConfig) -> int | None:
+    """The token that ends a document, if documents do not see each other; else None."""
+    return dataset.end if config.packing == "documents" else None
 
 
 def spread(size: int, limit: int) -> Rows:
