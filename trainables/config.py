@@ -53,6 +53,15 @@ class TrainableConfig(BaseModel):
         return config if given else {**config, "init_seed": seed}
 
     @classmethod
+    def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """The configuration that the file of a new sweep stores; by default the given one.
+
+        Where a default becomes better, this adds the new value. The field's own default stays, for
+        the sweeps that began before.
+        """
+        return config
+
+    @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """A configuration with relative paths resolved against `folder`: workers run elsewhere."""
         return config

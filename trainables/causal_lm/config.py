@@ -15,8 +15,10 @@ from trainables.config import Problem
 STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
 HEAD_WIDTH = 16
-"""Of `num_heads: null`. Never change it: sweeps that have begun do not store it, and the shapes of
+"""Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
 weights do not show it."""
+WIDE_FROM, WIDE = 256, 64
+"""`head_width: auto`: heads have 64 units from this hidden_size on."""
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"hidden_size": 64, "num_layers": 2},
     "small": {"hidden_size": 768, "num_layers": 12, "intermediate_size": 2048, "num_heads": 12},
@@ -91,8 +93,12 @@ class CausalLMConfig(DataParallelConfig):
     num_heads: int | None = Field(
         None,
         gt=0,
-        description="attention heads; null: one for each 16 units of hidden_size. A GPU is faster"
-        " with heads of 64 to 128 units",
+        description="attention heads; null: hidden_size / head_width",
+    )
+    head_width: Literal["auto"] | Annotated[int, Field(gt=0)] = Field(
+        HEAD_WIDTH,
+        description="without num_heads: units of a head. auto: 16 below a hidden_size of 256, else"
+        " 64 or more, with which a GPU is faster. Files of new sweeps store auto",
     )
     intermediate_size: int | None = Field(
         None,
@@ -218,7 +224,14 @@ class CausalLMConfig(DataParallelConfig):
     @property
     def heads(self) -> int:
         """Attention heads."""
-        return self.num_heads or max(1, self.hidden_size // HEAD_WIDTH)
+        if self.num_heads is not None:
+            return self.num_heads
+        if self.head_width != "auto":
+            return max(1, self.hidden_size // self.head_width)
+        if self.hidden_size < WIDE_FROM:
+            return max(1, self.hidden_size // HEAD_WIDTH)
+        most = self.hidden_size // WIDE
+        return next((n for n in range(most, 1, -1) if self.hidden_size % (2 * n) == 0), 1)
 
     @property
     def mlp_size(self) -> int:
@@ -259,6 +272,12 @@ class CausalLMConfig(DataParallelConfig):
         if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
             found.append((("model_name_or_path",), f"no such folder: {name} (from {Path.cwd()})"))
         return found
+
+    @classmethod
+    def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """The configuration with wide heads, unless it says another width or number."""
+        given = {"num_heads", "head_width", "model_name_or_path"} & config.keys()
+        return config if given else {**config, "head_width": "auto"}
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:

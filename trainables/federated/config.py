@@ -120,6 +120,15 @@ class FederatedConfig(TrainableConfig):
         return {**config, "client": model.with_init_seed(dict(config.get("client", {})), seed)}
 
     @classmethod
+    def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Add the task's new defaults."""
+        client = config.get("client")
+        if not isinstance(client, dict):
+            return config
+        model = _task_config(config.get("task", "digits"))
+        return {**config, "client": model.for_new_sweep(client)}
+
+    @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Resolve the task's relative paths."""
         client = config.get("client")

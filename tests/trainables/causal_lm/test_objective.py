@@ -76,6 +76,11 @@ def test_flops_of_a_step_follow_from_the_shape(cache: Path) -> None:
         ({"size": "small"}, 12),
         ({"size": "large"}, 16),
         ({"size": "small", "num_heads": 6}, 6),
+        ({"hidden_size": 128, "head_width": 32}, 4),
+        ({"hidden_size": 192, "head_width": "auto"}, 12),
+        ({"hidden_size": 256, "head_width": "auto"}, 4),
+        ({"hidden_size": 336, "head_width": "auto"}, 4),
+        ({"size": "small", "head_width": "auto"}, 12),
     ],
 )
 def test_heads_follow_from_the_width_or_the_size(shape: dict[str, Any], heads: int) -> None:

@@ -23,7 +23,13 @@ def model(kind: str) -> nn.Module:
     torch.manual_seed(0)
     if kind == "gpt2":
         gpt2 = GPT2Config(
-            vocab_size=20, n_positions=16, n_embd=8, n_layer=2, n_head=2, eos_token_id=END
+            vocab_size=20,
+            n_positions=16,
+            n_embd=8,
+            n_layer=2,
+            n_head=2,
+            bos_token_id=END,
+            eos_token_id=END,
         )
         return GPT2LMHeadModel(gpt2).eval()
     llama = LlamaConfig(

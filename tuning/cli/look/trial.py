@@ -42,13 +42,14 @@ def trial(
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.launch.run_trial import run_local
     from tuning.controller.preflight import preflight
+    from tuning.controller.sweep_dir.folder import with_new_defaults
 
     loaded = load_sweep(file, set_)
     if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
     params = preflight(loaded, files=True)[0]
     with tempfile.TemporaryDirectory() as temporary:
-        job = _job(loaded.spec, params, folder or Path(temporary))
+        job = _job(with_new_defaults(loaded.spec), params, folder or Path(temporary))
         echo(json.dumps(job.config, default=str))
         if steps := job.paths.checkpoint_steps():
             echo(f"resuming at step {steps[-1]}, in {job.folder}")

@@ -118,11 +118,18 @@ def discard_empty_sweep(paths: SweepPaths) -> None:
             paths.root.parent.rmdir()
 
 
+def with_new_defaults(spec: SweepSpec) -> SweepSpec:
+    """The spec with defaults that differ from those of sweeps that began before."""
+    config = resolve(spec.trainable).Config.for_new_sweep(spec.fixed)
+    fixed = {k: v for k, v in config.items() if k in spec.fixed or k not in spec.space}
+    return spec.model_copy(update={"fixed": fixed})
+
+
 def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
     """Make relative paths absolute: workers and resumes have other working folders."""
     model = resolve(spec.trainable).Config
     update: dict[str, Any] = {
-        "fixed": model.resolve_paths(spec.fixed, Path.cwd()),
+        "fixed": model.resolve_paths(with_new_defaults(spec).fixed, Path.cwd()),
         "named": spec.named and canonical(spec.named),
         "user_code": spec.user_code.mapped(canonical),
     }
