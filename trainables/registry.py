@@ -22,6 +22,7 @@ TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
     "digits": "trainables.digits.trainable:Digits",
     "federated": "trainables.federated.trainable:Federated",
+    "sft": "trainables.sft.trainable:SFT",
     "image_classifier": "trainables.image_classifier.trainable:ImageClassifier",
 }
 """Name in a sweep file → `module:Class`. A new trainable is one line here."""

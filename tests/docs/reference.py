@@ -44,6 +44,7 @@ def hyperparameters(trainable: str) -> str:
 
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
+    ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
     ROOT / "docs" / "images.md": lambda: hyperparameters("image_classifier"),
 }
 """Each document with a generated part, and the function that makes it."""

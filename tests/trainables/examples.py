@@ -62,6 +62,24 @@ EXAMPLES: dict[str, Example] = {
         judged=("accuracy", "loss"),
         any_workers={"dropout": 0.0},
     ),
+    "sft": Example(
+        {
+            "hidden_size": 16,
+            "num_layers": 1,
+            "vocab_size": 300,
+            "sequence_length": 256,
+            "batch_size": 4,
+            "max_steps": 6,
+            "eval_every": 2,
+            "eval_sequences": 8,
+            "eval_answers": 2,
+            "max_new_tokens": 3,
+            "data": {"max_rows": 120, "on_bad_data": "skip"},
+        },
+        steps=(2, 4, 6),
+        learned="eval_loss",
+        judged=("eval_loss", "perplexity", "exact_match"),
+    ),
     "federated": Example(
         {
             "task": "digits",

@@ -59,7 +59,7 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """SHA-256 over the content of every file, in order, without their names."""
-        return _digest(f"{_content_digest(f, self.cache)}\n" for f in self.files)
+        return _digest(f"{content_digest(f, self.cache)}\n" for f in self.files)
 
     def documents(self, warn: Callable[[str], None] = lambda line: None) -> Iterator[TextDocument]:
         """Every document up to the limit of bytes, always in the same order.
@@ -72,7 +72,7 @@ class Corpus:
         """
         left = self.data.limit
         for source, path in enumerate(self.files):
-            unit = _content_digest(path, self.cache) if self.by_file else None
+            unit = content_digest(path, self.cache) if self.by_file else None
             for text in _texts(path, self.data, whole=self.by_file):
                 if isinstance(text, Unreadable):
                     self._handle(text, warn)
@@ -125,7 +125,7 @@ def assign_splits(units: Iterable[str]) -> dict[str, Split]:
     return splits
 
 
-def _content_digest(path: Path, cache: Path) -> str:
+def content_digest(path: Path, cache: Path) -> str:
     """SHA-256 of a file. The cache keeps that of a large one, by its name, size and time."""
     stat = path.stat()
     key = _digest([f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"])

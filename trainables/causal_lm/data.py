@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -112,7 +113,7 @@ def prepare(config: CausalLMConfig, cache: Path, key: str | None = None) -> Data
     made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     if key is not None and made != key:
         raise UserError(f"data: the text is not what the model was trained on ({cache / key})")
-    _publish(cache / made, settings, corpus, encoder)
+    publish(cache / made, lambda folder: _build(folder, settings, corpus, encoder))
     return Dataset(cache / made)
 
 
@@ -133,27 +134,26 @@ def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -
     }
 
 
-def _publish(
-    folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None
-) -> None:
+def publish(folder: Path, build: Callable[[Path], None]) -> None:
+    """Build a cache folder, unless it is there: one process does it, the others wait."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if folder.is_dir():
             return
-        log.info("tokenising text into %s", folder)
+        log.info("preparing data in %s", folder)
         building = folder.with_suffix(".building")
         shutil.rmtree(building, ignore_errors=True)  # left by a process that died
         building.mkdir()
-        _build(building, settings, corpus, encoder)
+        build(building)
         os.replace(building, folder)
 
 
 def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None) -> None:
     bad: list[str] = []
     splits = assign_splits(d.unit for d in corpus.documents(bad.append))
-    _log_skipped(bad)
+    log_skipped(bad)
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
         train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
@@ -173,7 +173,8 @@ def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Enco
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
 
-def _log_skipped(bad: list[str]) -> None:
+def log_skipped(bad: list[str]) -> None:
+    """Warn of parts of the data that are left out."""
     for line in bad[:MAX_LOGGED]:
         log.warning("data skipped: %s", line)
     if bad:

@@ -15,6 +15,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens
 from trainables.causal_lm.model import load_merged, save_model
 from trainables.causal_lm.task import task_of
+from trainables.causal_lm.tokenizer import backend_tokenizer
 
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
@@ -63,12 +64,5 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
 
 
 def _encode(dataset: Dataset, config: CausalLMConfig) -> list[int]:
-    from tokenizers import Tokenizer
-
-    from trainables.causal_lm.tokenizer import pretrained_encoder
-
-    if config.model_name_or_path is None:
-        tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
-    else:
-        tokenizer = pretrained_encoder(config.model_name_or_path).tokenizer
+    tokenizer = backend_tokenizer(config.model_name_or_path, dataset.tokenizer_file)
     return list(tokenizer.encode(TEXT, add_special_tokens=False).ids)

@@ -81,6 +81,7 @@ class _Run:
     _losses: list[torch.Tensor] = field(default_factory=list, init=False)
     _norm: torch.Tensor = field(init=False)
     _tokens: int = field(default=0, init=False)
+    _skipped: dict[str, float] = field(init=False)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class _Run:
         if compiles(config, self.model, worker.device):
             loss.compile(dynamic=False)
         self.ddp = data_parallel(loss, worker, config.communication)
+        skipped = self.task.dataset.meta.get("skipped")
+        self._skipped = {"skipped_data": float(len(skipped))} if skipped else {}
         start_memory_peak(worker.device)
 
     @property
@@ -140,6 +143,7 @@ class _Run:
         self._since = time.perf_counter()
         return {
             **scores,
+            **self._skipped,
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),

@@ -118,9 +118,12 @@ def save_model(
 def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
     """Write the tokenizer's files."""
     if config.model_name_or_path is None:
-        wrap_bpe(dataset.tokenizer_file, config.sequence_length).save_pretrained(folder)
+        tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
     else:
-        load_pretrained(config.model_name_or_path).save_pretrained(folder)
+        tokenizer = load_pretrained(config.model_name_or_path)
+    if template := dataset.meta.get("chat_template"):
+        tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
 
 
 def _saved_heads(weights: Path) -> int | None:

@@ -7,16 +7,19 @@ no flash kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Tokens
+from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
     linear_cross_entropies,
@@ -117,9 +120,9 @@ def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
 
 
-def to_device(rows: Tokens, device: torch.device) -> torch.Tensor:
-    """Token ids on a device, int64; the copy to a GPU does not wait for it."""
-    tokens = torch.from_numpy(rows.astype(np.int64))
+def to_device(rows: Tokens | Rows | npt.NDArray[np.bool_], device: torch.device) -> torch.Tensor:
+    """Numbers on a device, int64, or flags, bool; the copy to a GPU does not wait for it."""
+    tokens = torch.from_numpy(rows if rows.dtype == np.bool_ else rows.astype(np.int64))
     if device.type == "cuda":
         tokens = tokens.pin_memory()
     return tokens.to(device, non_blocking=True)
@@ -164,6 +167,26 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
         config.sequence_length,
         frozen=sum(p.numel() for p in used if not p.requires_grad),
     )
+
+
+@contextmanager
+def masked_attention(model: nn.Module) -> Iterator[None]:
+    """Give a model an attention that takes masks, as generation needs it."""
+    hf: Any = model
+    fast = _is_fast(model)
+    if fast:
+        hf.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        if fast:
+            hf.set_attn_implementation(CAUSAL)
+
+
+def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in the configured dtype."""
+    dtype = compute_dtype(config.dtype, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def _causal_attention(
@@ -234,8 +257,7 @@ def _logits(
     config: CausalLMConfig,
     positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    dtype = compute_dtype(config.dtype, inputs.device)
-    with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
+    with autocast(config, inputs.device):
         logits: torch.Tensor = model(
             input_ids=inputs, use_cache=False, **_documents(positions)
         ).logits

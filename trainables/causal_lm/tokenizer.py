@@ -94,6 +94,11 @@ def load_pretrained(name: str) -> Any:
     return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
+def backend_tokenizer(name: str | None, trained: Path) -> Tokenizer:
+    """The tokenizer of a pretrained model; with no name, the BPE in the file `trained`."""
+    return Tokenizer.from_file(str(trained)) if name is None else pretrained_encoder(name).tokenizer
+
+
 def pretrained_encoder(name: str) -> Encoder:
     """An encoder of a pretrained tokenizer.
 

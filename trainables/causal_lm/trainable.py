@@ -28,6 +28,7 @@ class CausalLM(Trainable[CausalLMConfig]):
         "tokens_per_second",
         "mfu",
         "peak_memory_gib",
+        "skipped_data",
         *METRIC_NAMES,
     )
     elastic = True

@@ -1,0 +1,140 @@
+"""The loss of `sft`: on answers only, over the whole batch, however it is computed."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from results.paths import TrialPaths
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import newest_checkpoint, run_trial
+from trainables.causal_lm.model import new_model
+from trainables.causal_lm.objective import NextTokenLoss, next_token_loss
+from trainables.sft.config import SFTConfig
+from trainables.sft.task import open_task
+
+TINY = EXAMPLES["sft"].config
+SHAPE = ("hidden_size", "num_layers", "vocab_size")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def write_rows(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_loss_is_that_of_transformers_with_labels(cache: Path) -> None:
+    config = SFTConfig.model_validate({**TINY, "packing": "none"})
+    task = open_task(config, cache)
+    model: Any = new_model(config, task.dataset)
+    tokens, counted = task.batch(np.arange(4), torch.device("cpu"))
+    labels = tokens.masked_fill(~torch.cat([counted[:, :1] & False, counted], dim=1), -100)
+    expected = model(input_ids=tokens, labels=labels).loss
+    loss = NextTokenLoss(model, config)(tokens, counted)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(
+        next_token_loss(model, config, "sum", tokens, counted) / loss, counted.sum().float()
+    )
+
+
+def test_packed_conversations_have_the_losses_of_separate_ones(cache: Path) -> None:
+    packed, apart = (
+        open_task(SFTConfig.model_validate({**TINY, "packing": packing}), cache)
+        for packing in ("documents", "none")
+    )
+    assert packed.size < apart.size / 2
+    model = new_model(packed.config, packed.dataset)
+    totals = []
+    for task in (packed, apart):
+        every = np.arange(task.size)
+        losses = NextTokenLoss(model, task.config)(*task.batch(every, torch.device("cpu")))
+        totals.append((losses, task.num_targets(every), task.num_tokens(every)))
+    assert totals[0][1:] == totals[1][1:]
+    torch.testing.assert_close(totals[0][0], totals[1][0])
+
+
+@pytest.mark.parametrize("packing", ["documents", "none"])
+def test_parts_of_a_batch_add_up_to_the_same_loss(
+    tmp_path: Path, cache: Path, packing: str
+) -> None:
+    """Answers differ in length: the mean of the parts' means would be another one."""
+    config = {**TINY, "packing": packing}
+    whole = run_trial(tmp_path / "whole", "sft", config, cache=cache)
+    parts = run_trial(tmp_path / "parts", "sft", {**config, "micro_batch_size": 1}, cache=cache)
+    for step, metrics in parts.curve.items():
+        assert metrics == pytest.approx(whole.curve[step], rel=1e-5), step
+
+
+def test_epochs_are_steps_over_the_train_split(tmp_path: Path, cache: Path) -> None:
+    config = {k: v for k, v in TINY.items() if k != "max_steps"} | {"epochs": 1.5}
+    task = open_task(SFTConfig.model_validate(config), cache)
+    steps = -(-3 * task.size // (2 * task.config.batch_size))
+    assert list(run_trial(tmp_path / "t", "sft", config, cache=cache).curve)[-1] == steps
+    problems = SFTConfig.problems({**config, "max_steps": 6})
+    assert "only one of them has an effect" in problems[0][1]
+
+
+def test_a_model_learns_to_answer(tmp_path: Path, cache: Path) -> None:
+    """The answer follows from the question's last word: a model that learned it answers exactly."""
+    rows = [
+        {"question": f"Number {i} of {word}?", "answer": word[::-1]}
+        for i, word in enumerate(random.Random(0).choices(("red", "blue"), k=150))
+    ]
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    config = {
+        **TINY,
+        "hidden_size": 32,
+        "sequence_length": 64,
+        "max_steps": 60,
+        "eval_every": 60,
+        "learning_rate": 2e-2,
+        "eval_answers": 20,
+        "max_new_tokens": 12,
+        "data": {"source": "files", "paths": str(file)},
+    }
+    channel = run_trial(tmp_path / "t", "sft", config, cache=cache)
+    assert channel.reports[-1].metrics["exact_match"] == 1.0
+    written = TrialPaths(tmp_path / "t").answers(60).read_text().splitlines()
+    lines = [json.loads(line) for line in written]
+    assert all(line["answer"] == line["expected"] and line["match"] for line in lines)
+    assert {line["answer"] for line in lines} == {"der", "eulb"}
+    # one more base: the trained model is a start, with its chat template
+    base = newest_checkpoint(tmp_path / "t").folder
+    more = {k: v for k, v in config.items() if k not in SHAPE}
+    more |= {"model_name_or_path": str(base), "learning_rate": 1e-9, "max_steps": 1}
+    again = run_trial(tmp_path / "more", "sft", {**more, "lora": {"rank": 2}}, cache=cache)
+    assert again.reports[-1].metrics["exact_match"] == 1.0
+    too_long = SFTConfig.model_validate({**more, "sequence_length": 65})
+    problem = "the model has 64 positions, got 65"
+    assert too_long.missing_files() == [(("sequence_length",), problem)]
+
+
+def test_conversations_count_every_answer(tmp_path: Path, cache: Path) -> None:
+    def talk(i: int) -> list[dict[str, str]]:
+        return [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": f"Say {i}."},
+            {"role": "assistant", "content": f"{i}!"},
+            {"role": "user", "content": "Again."},
+            {"role": "assistant", "content": f"{i}!!"},
+        ]
+
+    file = write_rows(tmp_path / "t.jsonl", [{"talk": talk(i)} for i in range(40)])
+    data = {"source": "files", "paths": str(file), "messages": "talk"}
+    config = SFTConfig.model_validate({**TINY, "packing": "none", "data": data})
+    task = open_task(config, cache)
+    tokenizer = Tokenizer.from_file(str(task.dataset.tokenizer_file))
+    tokens, counted = task.batch(np.arange(1), torch.device("cpu"))
+    answers = tokenizer.decode(tokens[0, 1:][counted[0]].tolist(), skip_special_tokens=False)
+    number = answers.partition("!")[0]
+    assert answers == f"{number}!<|endoftext|>{number}!!<|endoftext|>"
+    assert number.isdigit()

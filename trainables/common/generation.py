@@ -1,0 +1,104 @@
+"""Generation of tokens by a language model of `transformers`, with a cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: divides the logits; 0: the most likely token.
+        top_p: the most likely tokens that have this probability together are sampled from
+            (nucleus sampling, Holtzman et al. 2020); 1: all.
+        seed: of the choice.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+GREEDY = Sampling()
+
+
+@torch.no_grad()
+def generate(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    ends: frozenset[int],
+    most: int,
+    sampling: Sampling = GREEDY,
+    on_tokens: Callable[[list[int]], None] = lambda tokens: None,
+) -> list[list[int]]:
+    """Continue prompts together.
+
+    Args:
+        model: in evaluation mode, with an attention that takes masks.
+        prompts: token ids of each, not empty.
+        ends: tokens that end a text; they are not returned.
+        most: largest number of tokens to add.
+        sampling: how the next token is chosen.
+        on_tokens: called with the next token of each prompt as soon as it is chosen.
+
+    Returns:
+        The added tokens of each prompt.
+    """
+    device = next(model.parameters()).device
+    ids, mask = _left_padded(prompts, device)
+    generator = torch.Generator(device).manual_seed(sampling.seed)
+    stops = torch.tensor(sorted(ends), device=device)
+    added = torch.empty(len(prompts), 0, dtype=torch.int64, device=device)
+    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    cache: Any = None
+    for _ in range(most):
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        found: Any = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache = found.past_key_values
+        ids = _choose(found.logits[:, -1].float(), sampling, generator)[:, None]
+        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        added = torch.cat([added, ids], dim=1)
+        on_tokens(ids[:, 0].tolist())
+        done |= torch.isin(ids[:, 0], stops)
+        if done.all():
+            break
+    return [_until(tokens, ends) for tokens in added.tolist()]
+
+
+def _left_padded(
+    prompts: Sequence[Sequence[int]], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(len(prompt) for prompt in prompts)
+    ids = [[0] * (width - len(p)) + list(p) for p in prompts]
+    mask = [[0] * (width - len(p)) + [1] * len(p) for p in prompts]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def _choose(logits: torch.Tensor, how: Sampling, generator: torch.Generator) -> torch.Tensor:
+    """Tokens, int64 [prompts], by logits [prompts, vocabulary]."""
+    if how.temperature == 0:
+        return logits.argmax(dim=-1)
+    chances, order = (logits / how.temperature).softmax(dim=-1).sort(descending=True)
+    before = chances.cumsum(dim=-1) - chances
+    chances = chances.masked_fill((before >= how.top_p) & (before > 0), 0.0)  # keeps the first one
+    drawn = torch.multinomial(chances, 1, generator=generator)
+    return order.gather(-1, drawn)[:, 0]
+
+
+def _until(tokens: list[int], ends: frozenset[int]) -> list[int]:
+    stop = next((i for i, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[:stop]

@@ -1,0 +1,234 @@
+"""Conversations tokenised and packed once, into arrays that all trials and workers map into memory.
+
+<cache>/<key>/{train,selection,test}.npy   [sequences, sequence_length + 1] token ids
+<cache>/<key>/<split>.counted.npy          [sequences, sequence_length], is the next token
+                                           of an answer
+<cache>/<key>/<split>.positions.npy        [sequences, sequence_length], of packed splits
+<cache>/<key>/<split>.lengths.npy          [sequences] tokens without padding
+<cache>/<key>/<split>.questions.jsonl      prompt (token ids), question, answer; not of train
+<cache>/<key>/tokenizer.json, meta.json    as of `causal_lm`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tokenizers
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.corpus import assign_splits, content_digest
+from trainables.causal_lm.data import Dataset, log_skipped, publish
+from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder
+from trainables.client import Rows
+from trainables.sft.chat import Chat, Segment, Tokens, encode, open_chat, train_tokenizer
+from trainables.sft.config import AnswersConfig, SFTConfig
+from trainables.sft.docstrings import MAX_ROWS, write_docstrings
+from trainables.sft.packing import best_fit
+from trainables.sft.rows import REPAIR, BadRow, Conversation, read_rows
+
+VERSION = 1
+"""Version of the packing; raise it with any change of code that changes the arrays."""
+Flags = npt.NDArray[np.bool_]
+Talk = tuple[Conversation, list[Segment]]
+
+
+@dataclass(frozen=True)
+class Conversations(Dataset):
+    """A built cache folder."""
+
+    def counted(self, split: Split) -> Flags:
+        """Memory-mapped [sequences, sequence_length]: whether the next token is of an answer."""
+        found: Flags = np.load(self.folder / f"{split}.counted.npy", mmap_mode="r")
+        return found
+
+    def positions(self, split: Split) -> Rows | None:
+        """Memory-mapped [sequences, sequence_length], in a conversation; None: not packed."""
+        file = self.folder / f"{split}.positions.npy"
+        found: Rows | None = np.load(file, mmap_mode="r") if file.exists() else None
+        return found
+
+    def lengths(self, split: Split) -> Rows:
+        """Tokens without padding, int64 [sequences]."""
+        found: Rows = np.load(self.folder / f"{split}.lengths.npy")
+        return found
+
+    def questions(self, split: Split) -> list[dict[str, Any]]:
+        """Prompt (token ids), question and answer of each sequence of a split except train."""
+        lines = (self.folder / f"{split}.questions.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def prepare(config: SFTConfig, cache: Path, key: str | None = None) -> Conversations:
+    """The data of a configuration, built once in a folder that trials share; other callers wait.
+
+    With a `key`, the data must have that key. If it is cached, the rows are not read.
+
+    Raises:
+        UserError: a row is bad, or there are too few, or they are not the rows of `key`.
+    """
+    if key is not None and (cache / key).is_dir():
+        return Conversations(cache / key)
+    data, files = _opened(config.data, cache)
+    chat, name = open_chat(config.model_name_or_path), config.model_name_or_path
+    encoder = None if name is None else pretrained_encoder(name)
+    settings = {
+        "version": VERSION,
+        "rows": [content_digest(file, cache) for file in files],
+        "data": data.model_dump(exclude={"paths"}),
+        "sequence_length": config.sequence_length,
+        "packing": config.packing,
+        "tokenizer": _described(encoder, config.vocab_size),
+        "chat_template": chat.template,
+    }
+    made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    if key is not None and made != key:
+        raise UserError(f"data: the rows are not what the model was trained on ({cache / key})")
+    publish(cache / made, lambda folder: _build(folder, settings, data, files, chat, encoder))
+    return Conversations(cache / made)
+
+
+def _opened(data: AnswersConfig, cache: Path) -> tuple[AnswersConfig, list[Path]]:
+    if data.source == "files":
+        files = data.files()
+        if not files:
+            raise UserError(f"data.paths: no file matches {', '.join(data.paths)}")
+        return data, files
+    limit = data.max_rows or MAX_ROWS
+    made = hashlib.sha256(f"{sys.version} {limit}".encode()).hexdigest()[:16]
+    folder = cache / f"docstrings-{made}"
+    publish(folder, lambda new: write_docstrings(new / "docstrings.parquet", limit))
+    columns = {"question": "question", "answer": "answer", "split_by": "module"}
+    return data.model_copy(update=columns), [folder / "docstrings.parquet"]
+
+
+def _described(encoder: Encoder | None, vocab_size: int) -> str:
+    if encoder is None:
+        return f"bpe {vocab_size} by tokenizers {tokenizers.__version__}"
+    text = f"{encoder.tokenizer.to_str()} ends with {encoder.end}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _BadRows:
+    """Rows that are left out, if the configuration says so."""
+
+    skip: bool
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, row: BadRow) -> None:
+        """Leave a row out, or refuse it."""
+        if not self.skip:
+            raise UserError(f"{row.problem}; {REPAIR}")
+        self.problems.append(row.problem)
+
+
+def _build(
+    folder: Path,
+    settings: dict[str, Any],
+    data: AnswersConfig,
+    files: list[Path],
+    chat: Chat,
+    encoder: Encoder | None,
+) -> None:
+    bad = _BadRows(data.on_bad_data == "skip")
+    talks = itertools.islice(_talks(data, files, chat, bad), data.max_rows)
+    parts = _by_split(list(talks))
+    if encoder is None:
+        vocab_size = int(settings["tokenizer"].split()[1])
+        encoder = train_tokenizer((cut for _, cut in parts[Split.TRAIN]), vocab_size)
+        encoder.tokenizer.save(str(folder / "tokenizer.json"))
+    length, counts = int(settings["sequence_length"]), {}
+    for split in Split:
+        rows = list(_encoded(parts[split], encoder, length + 1, bad))
+        if not rows:
+            raise UserError(f"data: no row of the {split} split can be used; give more rows")
+        packed = settings["packing"] == "documents" and split is Split.TRAIN
+        counts[split.value] = _write(folder, split, rows, length, encoder, packed=packed)
+    log_skipped(bad.problems)
+    meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
+    (folder / "meta.json").write_text(json.dumps({**meta, "skipped": bad.problems}, indent=1))
+
+
+def _talks(data: AnswersConfig, files: list[Path], chat: Chat, bad: _BadRows) -> Iterator[Talk]:
+    for row in read_rows(files, data.columns, data.messages):
+        if isinstance(row, BadRow):
+            bad.add(row)
+        elif isinstance(cut := chat.segments(row.messages), str):
+            bad.add(BadRow(f"{row.place}: {cut}"))
+        else:
+            yield row, cut
+
+
+def _by_split(talks: list[Talk]) -> dict[Split, list[Talk]]:
+    units = [hashlib.sha256(talk.unit.encode()).hexdigest() for talk, _ in talks]
+    splits = assign_splits(units)
+    return {
+        split: [t for t, unit in zip(talks, units, strict=True) if splits[unit] is split]
+        for split in Split
+    }
+
+
+def _encoded(
+    talks: list[Talk], encoder: Encoder, most: int, bad: _BadRows
+) -> Iterator[tuple[Conversation, Tokens]]:
+    for found in encode(talks, encoder, most):
+        if isinstance(found, BadRow):
+            bad.add(found)
+        else:
+            yield found
+
+
+def _write(
+    folder: Path,
+    split: Split,
+    rows: list[tuple[Conversation, Tokens]],
+    length: int,
+    encoder: Encoder,
+    *,
+    packed: bool,
+) -> int:
+    """Write the arrays of a split; returns the number of its sequences."""
+    sizes = [len(tokens.ids) for _, tokens in rows]
+    bins = best_fit(sizes, length + 1) if packed else [[i] for i in range(len(rows))]
+    dtype = np.uint16 if encoder.size <= 1 << 16 else np.uint32
+    ids = np.full((len(bins), length + 1), encoder.end, dtype=dtype)
+    counted = np.zeros((len(bins), length + 1), dtype=np.bool_)
+    positions = np.zeros((len(bins), length + 1), dtype=np.int32)
+    lengths = np.array([sum(sizes[i] for i in items) for items in bins], dtype=np.int64)
+    for row, items in enumerate(bins):
+        begin = 0
+        for item in items:
+            tokens = rows[item][1]
+            part = slice(begin, begin + sizes[item])
+            ids[row, part], positions[row, part] = tokens.ids, np.arange(sizes[item])
+            counted[row, part] = tokens.counted
+            counted[row, begin] = False  # nothing comes before it
+            begin += sizes[item]
+        positions[row, begin:] = np.arange(length + 1 - begin)
+    np.save(folder / f"{split}.npy", ids)
+    np.save(folder / f"{split}.counted.npy", counted[:, 1:])
+    np.save(folder / f"{split}.lengths.npy", lengths)
+    if packed:
+        np.save(folder / f"{split}.positions.npy", positions[:, :-1])
+    if split is not Split.TRAIN:
+        _write_questions(folder / f"{split}.questions.jsonl", rows)
+    return len(bins)
+
+
+def _write_questions(file: Path, rows: list[tuple[Conversation, Tokens]]) -> None:
+    with open(file, "w") as lines:
+        for talk, tokens in rows:
+            asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+            prompt = tokens.ids[: tokens.prompt].tolist()
+            line = {"question": asked, "answer": talk.messages[-1]["content"], "prompt": prompt}
+            lines.write(json.dumps(line) + "\n")

@@ -1,0 +1,198 @@
+"""Learning to answer: the loss of the answers' tokens, and answers to questions of a split."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from results.storage.atomic import write_atomic
+from trainables.base import Split
+from trainables.causal_lm.objective import (
+    autocast,
+    masked_attention,
+    next_token_loss,
+    to_device,
+)
+from trainables.causal_lm.task import EVAL_BATCH, spread
+from trainables.causal_lm.tokenizer import backend_tokenizer
+from trainables.client import Rows
+from trainables.common.data_sampler import shares
+from trainables.common.generation import generate
+from trainables.sft.config import SFTConfig
+from trainables.sft.data import Conversations, prepare
+from trainables.worker import Worker
+
+SHAPES = 8
+"""Lengths to which batches of separate conversations are cut: few, as each is compiled anew."""
+
+
+def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask:
+    """The task of a configuration, with `max_steps` of its `epochs`.
+
+    Raises:
+        UserError: the data cannot be prepared, or has another key.
+    """
+    dataset = prepare(config, cache, key)
+    if config.epochs is not None:
+        size = int(dataset.meta["sequences"][Split.TRAIN.value])
+        steps = max(1, math.ceil(config.epochs * size / config.batch_size))
+        config = config.model_copy(update={"max_steps": steps})
+    return SFTTask(config, dataset)
+
+
+@dataclass
+class SFTTask:
+    """Predict the tokens of answers."""
+
+    config: SFTConfig
+    dataset: Conversations
+
+    def __post_init__(self) -> None:
+        self._rows = self.dataset.sequences(Split.TRAIN)
+        self._counted = self.dataset.counted(Split.TRAIN)
+        self._positions = self.dataset.positions(Split.TRAIN)
+        self._lengths = self.dataset.lengths(Split.TRAIN)
+        self._targets = self._counted.sum(axis=1)
+
+    @property
+    def size(self) -> int:
+        """Sequences of the train split."""
+        return len(self._rows)
+
+    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
+        """Token ids, which targets count, and positions of packed sequences."""
+        if self._positions is not None:
+            arrays = self._rows[rows], self._counted[rows], self._positions[rows]
+            return tuple(to_device(array, device) for array in arrays)
+        return _cut(self._rows[rows], self._counted[rows], self._lengths[rows], device)
+
+    def num_targets(self, rows: Rows) -> int:
+        """Tokens of answers."""
+        return int(self._targets[rows].sum())
+
+    def num_tokens(self, rows: Rows) -> int:
+        """Tokens of questions and answers."""
+        return int(self._lengths[rows].sum())
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        split: Split,
+        worker: Worker | None = None,
+        answers: Path | None = None,
+    ) -> dict[str, float]:
+        """Mean loss of the answers' tokens (nats), perplexity, and exact matches."""
+        rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
+        training = model.training
+        model.eval()
+        each = self._losses(model, split, rank, world_size)
+        sums = {"loss": sum(loss for loss, _ in each), "tokens": sum(n for _, n in each)}
+        matches = self._matches(model, split, rank, world_size, answers)
+        sums |= {"matches": sum(matches), "asked": len(matches)}
+        model.train(training)
+        if worker is not None:
+            sums = worker.sum(sums)
+        loss = sums["loss"] / sums["tokens"]
+        found = {"eval_loss": loss, "perplexity": math.exp(min(loss, 700))}
+        if sums["asked"]:
+            found["exact_match"] = sums["matches"] / sums["asked"]
+        return found
+
+    def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
+        """The metrics of `evaluate` of each conversation; a long answer counts more.
+
+        The perplexity is linear around its mean (the delta method).
+        """
+        each = self._losses(model, split, 0, 1)
+        scale = len(each) / sum(tokens for _, tokens in each)
+        losses = [loss * scale for loss, _ in each]
+        mean = sum(losses) / len(losses)
+        found = {
+            "eval_loss": losses,
+            "perplexity": [math.exp(min(mean, 700)) * (1 + loss - mean) for loss in losses],
+        }
+        if self.config.eval_answers:
+            found["exact_match"] = self._matches(model, split, 0, 1)
+        return found
+
+    def _losses(
+        self, model: nn.Module, split: Split, rank: int, world_size: int
+    ) -> list[tuple[float, int]]:
+        """Loss and number of the answers' tokens of each evaluated conversation of this rank."""
+        data, config, device = self.dataset, self.config, _device(model)
+        chosen = spread(len(data.lengths(split)), config.eval_sequences)
+        rows, counted = data.sequences(split)[chosen], data.counted(split)[chosen]
+        lengths, found = data.lengths(split)[chosen], []
+        for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
+            batch = _cut(rows[part], counted[part], lengths[part], device)
+            with torch.no_grad():
+                losses = next_token_loss(model, config, "none", *batch)
+            sums = losses.double().reshape(len(batch[0]), -1).sum(dim=1).tolist()
+            found += list(zip(sums, counted[part].sum(axis=1).tolist(), strict=True))
+        return found
+
+    def _matches(
+        self,
+        model: nn.Module,
+        split: Split,
+        rank: int,
+        world_size: int,
+        answers: Path | None = None,
+    ) -> list[float]:
+        """Whether each answer of this rank is the expected one; rank 0 writes its first ones."""
+        if not self.config.eval_answers:
+            return []
+        questions = self._questions[split]
+        found: list[float] = []
+        for part in shares(len(questions), EVAL_BATCH, rank, world_size):
+            lines = self._answered(model, questions[part])
+            found += [float(line["match"]) for line in lines]
+            if answers is not None and part.start == 0:
+                text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+                write_atomic(answers, text.encode())
+        return found
+
+    def _answered(self, model: nn.Module, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        prompts, ends = [q["prompt"] for q in questions], frozenset([self.dataset.meta["end"]])
+        with autocast(self.config, _device(model)), masked_attention(model):
+            written = generate(model, prompts, ends, self.config.max_new_tokens)
+        found = []
+        for question, tokens in zip(questions, written, strict=True):
+            answer = self._tokenizer.decode(tokens, skip_special_tokens=True).strip()
+            expected = question["answer"].strip()
+            line = {"question": question["question"], "answer": answer, "expected": expected}
+            found.append({**line, "match": answer == expected})
+        return found
+
+    @cached_property
+    def _questions(self) -> dict[Split, list[dict[str, Any]]]:
+        found = {}
+        for split in (Split.SELECTION, Split.TEST):
+            every = self.dataset.questions(split)
+            found[split] = [every[i] for i in spread(len(every), self.config.eval_answers)]
+        return found
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return backend_tokenizer(self.config.model_name_or_path, self.dataset.tokenizer_file)
+
+
+def _cut(
+    rows: Any, counted: Any, lengths: Rows, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and which targets count, without most of the padding."""
+    step = -(-counted.shape[1] // SHAPES)
+    width = min(counted.shape[1], -(-(int(lengths.max()) - 1) // step) * step)
+    return to_device(rows[:, : width + 1], device), to_device(counted[:, :width], device)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,23 @@
+"""The trainable `sft`."""
+
+from __future__ import annotations
+
+from trainables.base import Trainable
+from trainables.causal_lm.trainable import CausalLM
+from trainables.sft.config import SFTConfig
+
+
+class SFT(Trainable[SFTConfig]):
+    """A causal language model, from scratch or pretrained, that learns to answer questions."""
+
+    Config = SFTConfig
+    implementation = (
+        "trainables.causal_lm.loop",
+        "trainables.causal_lm.evaluation",
+        "trainables.causal_lm.export",
+    )
+    metric_names = (
+        *(name for name in CausalLM.metric_names if name != "bits_per_byte"),
+        "exact_match",
+    )
+    elastic = True
