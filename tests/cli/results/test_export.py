@@ -137,12 +137,39 @@ def test_copy_that_differs_is_not_registered(
     assert list(client.search_model_versions("name = 'digits'")) == []
 
 
-def test_generate_continues_a_text(tune: Tune) -> None:
+def test_generate_continues_a_text(tune: Tune, own: Path) -> None:
     more = tune("generate", "causal_lm", "--prompt", "def f(", "--max-new-tokens", "8").out
     assert more.startswith("def f(")
     assert len(more) > len("def f(\n")
     assert tune("generate", "causal_lm", "--prompt", "def f(", "--max-new-tokens", "8").out == more
     assert "writes no text" in tune.refused("generate", "digits", "--prompt", "x")
+    lines = tune.write("prompts.txt", "def f(\n\nclass A:\n")
+    every = tune("generate", "causal_lm", "--prompts", str(lines), "--max-new-tokens", "8").out
+    found = [json.loads(line) for line in every.splitlines()]
+    assert [line["prompt"] for line in found] == ["def f(", "class A:"]
+    assert more == f"def f({found[0]['text']}\n"
+    tune("export", "causal_lm", "--to", "hf", "--no-verify")
+    (export,) = (own / "causal_lm" / "results" / "exports").glob("*-hf")
+    sampled = ("--max-new-tokens", "8", "--temperature", "1", "--top-p", "0.9", "--seed", "3")
+    drawn = tune("generate", str(export), "--prompt", "def f(", *sampled).out
+    assert drawn == tune("generate", "causal_lm", "--prompt", "def f(", *sampled).out != more
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ((), "give either --prompt TEXT, or --prompts FILE with a prompt per line"),
+        (("--prompts", "none.txt"), "--prompts none.txt: cannot be read"),
+        (("--prompt", "a", "--top-p", "0.5"), "--top-p: has no effect with temperature 0"),
+        (("--prompt", ""), "--prompt: is empty"),
+        (("--prompt", "a" * 99), "positions"),
+        (("--prompt", "a", "--chat"), "has no chat template"),
+    ],
+)
+def test_generate_refuses_in_one_line(tune: Tune, options: tuple[str, ...], problem: str) -> None:
+    refused = tune.refused("generate", "causal_lm", *options)
+    assert problem in refused
+    assert refused.count("\n") == 1
 
 
 def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:

@@ -22,7 +22,14 @@ def llama() -> Any:
 def gpt2() -> Any:
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, initializer_range=0.5
+        vocab_size=50,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=32,
+        initializer_range=0.5,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     return GPT2LMHeadModel(config).eval()
 

@@ -1,25 +1,41 @@
-"""`tune generate`: continue a text with a language model of a sweep."""
+"""`tune generate`: continue a text, or answer a question, with a language model of a sweep."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
+from tuning.cli.options import Soup, StorageDir, Trial, Trust, sweep_names, trusted_sweep
 
 if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
+    from tuning.evaluation.text_model import TextModel
 
 
 def generate(
-    sweep: Sweep,
-    prompt: Annotated[str, typer.Option(help="Beginning of the text.")],
+    sweep: Annotated[
+        str,
+        typer.Argument(
+            help="The sweep's name in the storage, or its folder; or the folder of an export (hf).",
+            autocompletion=sweep_names,
+        ),
+    ],
+    prompt: Annotated[
+        str | None, typer.Option(help="Beginning of the text; with --chat, a question.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="File with a prompt per line; prints JSON lines.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask in the form of the tokenizer's chat template.")
+    ] = False,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Largest number of tokens to add.")
     ] = 64,
@@ -29,6 +45,12 @@ def generate(
             min=0, help="0: always the most likely token; 1: the distribution as trained."
         ),
     ] = 0.0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Sample among the likeliest tokens of this probability together."
+        ),
+    ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
     trial: Trial = None,
     soup: Soup = None,
@@ -36,49 +58,66 @@ def generate(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Continue a text with a language model of the sweep.
+    """Continue a text, or answer a question, with a language model.
 
-    Example: tune generate llm --prompt "def main("
+    Example: tune generate sft --chat --prompt "What does json.dumps do?"
     """
-    from tuning.evaluation.load_model import select_model
+    asked = _prompts(prompt, prompts)
+    if top_p < 1 and temperature == 0:
+        raise UserError("--top-p: has no effect with temperature 0; add --temperature 1")
+    model = _model(sweep, trial, soup, trust, accept_damage, storage)
+    from trainables.common.generation import Sampling
 
+    sampling = Sampling(temperature, top_p, seed)
+    ids = [model.encode(text, chat=chat) for text in asked]
+    if prompts is None:
+        echo("" if chat else asked[0], nl=False)
+        for _ in model.write(ids, max_new_tokens, sampling, lambda text: echo(text, nl=False)):
+            echo("")
+        return
+    for text, added in zip(asked, model.write(ids, max_new_tokens, sampling), strict=True):
+        echo(json.dumps({"prompt": text, "text": added}, ensure_ascii=False))
+
+
+def _prompts(prompt: str | None, file: Path | None) -> list[str]:
+    if (prompt is None) == (file is None):
+        raise UserError("give either --prompt TEXT, or --prompts FILE with a prompt per line")
+    if file is None:
+        return [prompt or ""]
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"--prompts {file}: cannot be read ({e})") from e
+    if not (found := [line for line in lines if line.strip()]):
+        raise UserError(f"--prompts {file}: has no prompt")
+    return found
+
+
+def _model(
+    sweep: str,
+    trial: str | None,
+    soup: str | None,
+    trust: bool,
+    accept_damage: bool,
+    storage: str | None,
+) -> TextModel:
+    from tuning.evaluation.load_model import select_model
+    from tuning.evaluation.text_model import load_text_model
+
+    folder = Path(sweep)
+    if (folder / "config.json").is_file():
+        if trial or soup:
+            raise UserError("--trial and --soup: have no effect with the folder of an export")
+        return load_text_model(folder, sweep)
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     picked = select_model(paths, trial, soup, "generate with")
-    echo(prompt + _continue(picked, prompt, max_new_tokens, temperature, seed))
-
-
-def _continue(
-    picked: SelectedModel, prompt: str, tokens: int, temperature: float, seed: int
-) -> str:
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        try:
-            cache = picked.paths.storage.cache
-            picked.trainable.export_hf(picked.config, picked.source, folder, cache)
-        except NotImplementedError as e:
-            raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
-        if not (folder / "tokenizer.json").is_file():
-            raise UserError(
-                f"trainable {picked.spec.trainable}: writes no text, because it has no tokenizer;"
-                " see tune predict"
-            )
-        return _generate(folder, prompt, tokens, temperature, seed)
+        _export(picked, Path(scratch))
+        return load_text_model(Path(scratch), f"trainable {picked.spec.trainable}")
 
 
-def _generate(folder: Path, prompt: str, tokens: int, temperature: float, seed: int) -> str:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    hf: Any = logging
-    hf.set_verbosity_error()
-    hf.disable_progress_bar()
-    torch.manual_seed(seed)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokens_in = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-    greedy = {"do_sample": False}
-    sampling = {"do_sample": True, "temperature": temperature} if temperature else greedy
-    out = model.generate(**tokens_in, max_new_tokens=tokens, **sampling)
-    added = out[0, tokens_in["input_ids"].shape[1] :]
-    return str(tokenizer.decode(added, skip_special_tokens=True))
+def _export(picked: SelectedModel, folder: Path) -> None:
+    try:
+        picked.trainable.export_hf(picked.config, picked.source, folder, picked.paths.storage.cache)
+    except NotImplementedError as e:
+        raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
