@@ -70,12 +70,10 @@ for line in sys.stdin:
 """
 
 _DAEMONS = (
-    "ray::IDLE",
-    "ray::DashboardAgent",
-    "ray::RuntimeEnvAgent",
-    "_AutoscalingCoordinatorActor",
+    *("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent"),
+    *("_AutoscalingCoordinatorActor", "_StatsActor"),
 )
-"""What Ray itself keeps; the last one is started once per cluster, by Ray Train or Ray Data."""
+"""What Ray itself keeps; Ray Train and Ray Data start the last two, once per cluster."""
 PATIENCE_S = 180.0
 """Seconds until a killed process must be gone: Ray's agents took 100 s on a busy machine."""
 
