@@ -86,8 +86,10 @@ def table(case: Case, runs: dict[str, list[Result]]) -> str:
     """Medians over the rounds, as Markdown."""
     head = [case.title, "tokens/s", "to the fastest other", "spread of rounds"]
     gpu = ["MFU", "peak memory", "first window"] if case.device == "cuda" else []
-    lines = [[*head, *gpu], ["---", *["---:"] * (len(head) + len(gpu) - 1)]]
+    head += gpu or ["tokens per CPU second", "to the best other"]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     speeds = {name: float(np.median([r.speed for r in found])) for name, found in runs.items()}
+    cpu = {name: float(np.median([r.cpu_speed for r in found])) for name, found in runs.items()}
     for name, found in runs.items():
         others = [speed for other, speed in speeds.items() if other != name]
         each = [r.speed for r in found]
@@ -97,6 +99,9 @@ def table(case: Case, runs: dict[str, list[Result]]) -> str:
             last = found[-1]
             memory = f"{last.peak_memory_gib or 0:.1f} GiB"
             row += [f"{100 * (last.mfu or 0):.1f} %", memory, f"{last.first_s:.0f} s"]
+        else:
+            rest = [speed for other, speed in cpu.items() if other != name]
+            row += [f"{cpu[name]:,.0f}", _ratio(cpu[name], rest)]
         lines.append(row)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

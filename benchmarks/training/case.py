@@ -50,7 +50,7 @@ class Case:
             "learning_rate": 3e-4,
             "max_steps": 1_000_000,
             "eval_every": self.every,
-            "eval_sequences": 4,
+            "eval_sequences": 1,
             **self.config,
             "data": {"source": "files", "paths": [str(folder / "text.jsonl")]},
         }
@@ -63,6 +63,7 @@ class Result:
     Attributes:
         contender: its name.
         tokens_per_second: of each window, all ranks together.
+        tokens_per_cpu_second: of each window, of this rank's share and process.
         losses: of training, at the end of each window; nats per token.
         flops_per_token: of a training step; see `flops_per_token`.
         attention_flops: part of it, which counts as if attention were not causal.
@@ -76,6 +77,7 @@ class Result:
 
     contender: str
     tokens_per_second: list[float] = field(default_factory=list)
+    tokens_per_cpu_second: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     flops_per_token: float = 0.0
     attention_flops: float = 0.0
@@ -90,6 +92,11 @@ class Result:
     def speed(self) -> float:
         """Median tokens per second of the windows that count."""
         return float(np.median(self.tokens_per_second[2:] or [float("nan")]))
+
+    @property
+    def cpu_speed(self) -> float:
+        """Median tokens per second of CPU time, which other work on the machine hardly changes."""
+        return float(np.median(self.tokens_per_cpu_second[2:] or [float("nan")]))
 
     @property
     def mfu(self) -> float | None:

@@ -37,7 +37,7 @@ class Windows:
     def __init__(self, case: Case, config: CausalLMConfig, device: torch.device) -> None:
         self._case, self._device = case, device
         self._tokens = case.every * config.batch_size * config.sequence_length
-        self._began = time.perf_counter()
+        self._began, self._cpu = time.perf_counter(), time.process_time()
         self._profiler: Any = None
         self.result = Result("")
 
@@ -60,13 +60,17 @@ class Windows:
             raise Stopped
         self._add(report.metrics["tokens_per_second"], report.metrics["train_loss"])
         if len(self.result.tokens_per_second) == self._case.windows:
+            if _ranks()[1] > 1:
+                return Answer.STOP  # the other ranks learn of it
             if not self._case.profile:
                 raise Stopped
             self._profiler = torch.profiler.profile().__enter__()
         return Answer.CONTINUE
 
     def _add(self, speed: float, loss: float | None) -> None:
+        cpu, self._cpu = time.process_time() - self._cpu, time.process_time()
         self.result.tokens_per_second.append(speed)
+        self.result.tokens_per_cpu_second.append(self._tokens / _ranks()[1] / cpu)
         self.result.first_s = self.result.first_s or self._tokens / speed
         if loss is not None:
             self.result.losses.append(loss)
