@@ -45,6 +45,7 @@ def hyperparameters(trainable: str) -> str:
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
     ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
+    ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),
     ROOT / "docs" / "images.md": lambda: hyperparameters("image_classifier"),
 }
 """Each document with a generated part, and the function that makes it."""
@@ -67,10 +68,16 @@ def rewrite() -> None:
 def _tables(schema: dict[str, Any], title: str) -> list[str]:
     parts = [f"### {title}\n\n" + _table(schema, "")]
     for name, value in schema["properties"].items():
-        if "$ref" in value:
-            section = schema["$defs"][value["$ref"].rpartition("/")[2]]
+        if reference := _reference(value):
+            section = schema["$defs"][reference.rpartition("/")[2]]
             parts.append(f"### `{name}`\n\n{section['description']}\n\n{_table(section, name)}")
     return parts
+
+
+def _reference(value: dict[str, Any]) -> str | None:
+    """The section that a key holds, also if it may be none."""
+    options = [v for v in value.get("anyOf", [value]) if v.get("type") != "null"]
+    return options[0].get("$ref") if len(options) == 1 else None
 
 
 def _names(entries: dict[str, str]) -> str:
@@ -89,7 +96,7 @@ def _table(schema: dict[str, Any], section: str) -> str:
     rows = ["| Key | Type | Default | Meaning |", "| --- | --- | --- | --- |"]
     required = schema.get("required", [])
     for name, value in schema["properties"].items():
-        if "$ref" in value:
+        if _reference(value):
             default = "required" if name in required else "optional"
             rows.append(f"| `{name}` | section | {default} | [below](#{name}) |")
             continue
