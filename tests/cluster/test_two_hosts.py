@@ -30,6 +30,17 @@ resources: {{workers: 2}}
 checkpoint: {{every: 1}}
 tracking: {{name: none}}
 """
+COMMAND = """
+name: {name}
+command: [torchrun, --nproc-per-node, "{{workers}}", {program}, "{{args}}"]
+metric: loss
+space: {{epochs: {{grid_search: [{steps}]}}}}
+fixed: {{lr: 0.1}}
+scheduler: {{name: none}}
+resources: {{workers: 2}}
+tracking: {{name: none}}
+"""
+PROGRAM = Path(__file__).parents[1] / "user_code" / "programs" / "ddp.py"
 CUT_S = 25.0
 LONGEST_S = 300.0
 Measure = Callable[[str, object], None]
@@ -47,7 +58,8 @@ class Run:
     def __init__(self, host: Host, folder: Path, name: str, steps: int, seconds: float) -> None:
         self.paths, self.steps = SweepPaths(folder / "sweeps" / name), steps
         file, self._output = folder / f"{name}.yaml", folder / "output.log"
-        file.write_text(SWEEP.format(name=name, steps=steps, seconds=seconds))
+        sweep = COMMAND if name == "command" else SWEEP
+        file.write_text(sweep.format(name=name, steps=steps, seconds=seconds, program=PROGRAM))
         tune = [sys.executable, "-m", "tuning", "run", str(file), "--address", GCS]
         with open(self._output, "w") as output:
             self._process = subprocess.Popen(
@@ -89,6 +101,13 @@ def test_trial_spans_two_hosts(
     hosts: tuple[Host, Host], tmp_path: Path, record_property: Measure
 ) -> None:
     Run(hosts[0], tmp_path, "span", steps=3, seconds=0.0).check(record_property, attempts=1)
+
+
+def test_command_runs_on_both_hosts(hosts: tuple[Host, Host], tmp_path: Path) -> None:
+    run = Run(hosts[0], tmp_path, "command", steps=2, seconds=0.0)
+    run.end()
+    reports = read_reports(run.paths.trial("t0000"))
+    assert [(r.step, r.metrics["ranks"]) for r in reports] == [(1, 2), (2, 2)]
 
 
 def test_hosts_end_with_the_test(tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ resources: {workers: 2, concurrency: 1}
 """The second trial learns nothing, so the scheduler stops it."""
 
 
+PAUSED = """
+name: paused
+command: [python, program.py, "{rate}", "{workers}"]
+metric: loss
+space: {rate: {grid_search: [0.2, 0.05, 0.15, 0.08]}}
+scheduler: {name: asha_promote, grace_period: 1, max_t: 4, reduction_factor: 2}
+resources: {concurrency: 1}
+"""
+
+
 def losses(rate: float) -> list[float]:
     """The curve without interruption."""
     weight, found = 0.0, []
@@ -78,3 +88,19 @@ def test_command_is_killed_resumed_stopped_and_tracked(tune: Tune) -> None:
     pids = [pid for record in paths.trial_ids() for pid in pids_in(paths.trial(record).work)]
     assert len(pids) == 4
     until(lambda: not any(map(is_running, pids)))
+
+
+def test_paused_command_continues_from_its_checkpoint(tune: Tune) -> None:
+    (tune.cwd / "program.py").write_text(PROGRAM)
+    (tune.cwd / "paused.yaml").write_text(PAUSED)
+    tune("run", "paused.yaml")
+    states = {record.params["rate"]: record for record in tune.trials("paused")}
+    best = states[0.2]
+    assert (best.state, best.end_step) == (TrialState.COMPLETED, 4)
+    assert len(best.attempts) > 1
+    assert TrialState.PAUSED in {record.state for record in states.values()}
+    for rate, record in states.items():
+        curve = tune.curve("paused", record.id)
+        assert [p.metrics["loss"] for p in curve] == losses(rate)[: len(curve)]
+    log = tune.paths("paused").trial(best.id).log(len(best.attempts), 0).read_text()
+    assert "from epoch 2.0" in log

@@ -148,7 +148,9 @@ class LocalProgram(NoProgram):
             self._program.wait(grace)
         self._program.close()
         self._collect(0.0)
-        saved = [r for r in self._pending if r.values.get(CHECKPOINT) is not None]
+        # with metrics it is of a later step, which is computed again: its report does not count
+        last_words = (r for r in self._pending if not r.metrics(self._job.retention.metric))
+        saved = [r for r in last_words if r.values.get(CHECKPOINT) is not None]
         if not saved:
             return None
         step, _, folder = self._parse(saved[-1])
