@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
+NAMES = ("tune run", "tune resume", "tune resume, after tune up")
 REPORTS = 100_000
 """More than a trial makes before the run is ended."""
 
@@ -58,14 +59,23 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def measure(workers: int, timeout_s: float) -> tuple[float, float]:
-    """Seconds to the first report of a run, and of its resume."""
+def measure(workers: int, timeout_s: float) -> tuple[float, float, float]:
+    """Seconds to the first report of a run, of its resume, and of one after `tune up`."""
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as name:
         folder = Path(name)
         tune = [sys.executable, "-m", "tuning"]
         run = [*tune, "run", str(write_sweep(folder, workers))]
         resume = [*tune, "resume", str(folder / "first")]
-        return first_report(run, folder, timeout_s), first_report(resume, folder, timeout_s)
+        cold = first_report(run, folder, timeout_s), first_report(resume, folder, timeout_s)
+        output = folder / "up.log"
+        with started([*tune, "up", str(folder / "sweep.yaml")], output, {}) as up:
+            if up.wait(timeout_s):
+                raise SystemExit(output.read_text())
+        try:
+            return *cold, first_report(resume, folder, timeout_s)
+        finally:
+            with started([*tune, "down"], output, {}) as down:
+                down.wait(timeout_s)
 
 
 def main() -> None:
@@ -78,7 +88,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     seconds = [measure(given.workers, given.timeout) for _ in range(given.repeats)]
     print("| command | first report after, median | fastest | slowest |\n|---|---:|---:|---:|")
-    for name, values in zip(("tune run", "tune resume"), zip(*seconds, strict=True), strict=True):
+    for name, values in zip(NAMES, zip(*seconds, strict=True), strict=True):
         low, middle, high = min(values), statistics.median(values), max(values)
         print(f"| `{name}` | {middle:.1f} s | {low:.1f} s | {high:.1f} s |")
     print(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from results.records.trial import Report
@@ -19,6 +21,7 @@ from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
 from trainables.launch.ray_train import claim_device, error_line, this_machine, without_secrets
 from trainables.launch.run_trial import output_to, run_trial
+from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
 from trainables.runtime.memory import LeakDetector
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
@@ -39,12 +42,14 @@ class LaneTask:
         lane_id: its name in the broker.
         gpus_per_worker: below 1, the part of a device that each worker may use.
         max_growth: bytes beyond the baseline that do not count as a leak.
+        preload: a trainable to import before the first trial; empty for none.
     """
 
     lane_id: str
     broker: ActorHandle[Broker]
     gpus_per_worker: float
     max_growth: int
+    preload: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ def lane_loop(config: dict[str, Any]) -> None:
         task.lane_id, rank, this_machine(), get_current_placement_group()
     )
     install_sigterm_handler_deferred()
+    if task.preload:
+        _preload(task.preload)
     leak_detector = LeakDetector(device, task.max_growth)
     while (job := _take_job(task, number)) is not None:
         channel = BrokerChannel(task.broker, job.key)
@@ -92,6 +99,13 @@ def lane_loop(config: dict[str, Any]) -> None:
         if world_size > 1 and action is LaneAction.RENEW_GROUP:
             _renew_process_group(number)
         number += 1
+
+
+def _preload(trainable: str) -> None:
+    """Import what the first trial needs; an error is raised again in that trial."""
+    with suppress(Exception, SystemExit):
+        for module in ("torch._dynamo", *resolve(trainable).implementation):  # DDP needs the first
+            import_module(module)
 
 
 def _take_job(task: LaneTask, number: int) -> TrialJob | None:

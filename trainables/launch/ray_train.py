@@ -49,6 +49,7 @@ class WorkerGroupSpec:
         start_timeout_s: seconds until all workers must be up.
         folder: for Ray Train's own files.
         avoid: ids of machines that must not run any of them.
+        preload: a trainable that a lane imports before it waits for its first trial.
     """
 
     workers: int
@@ -57,6 +58,7 @@ class WorkerGroupSpec:
     start_timeout_s: float
     folder: str
     avoid: tuple[str, ...] = ()
+    preload: str = ""
 
 
 def start_broker() -> ActorHandle[Broker]:

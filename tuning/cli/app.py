@@ -14,6 +14,7 @@ import typer
 
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
+from tuning.prepared.client import hand_over
 
 COMMANDS = {
     "run": "tuning.cli.run.run",
@@ -21,6 +22,8 @@ COMMANDS = {
     "add": "tuning.cli.run.control",
     "stop": "tuning.cli.run.control",
     "pause": "tuning.cli.run.control",
+    "up": "tuning.cli.run.up",
+    "down": "tuning.cli.run.up",
     "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
     "trial": "tuning.cli.look.trial",
@@ -97,13 +100,19 @@ def _without_secrets(record: logging.LogRecord) -> bool:
     return True
 
 
-def main() -> None:
-    """Run the command line. A `UserError` is printed one problem a line; the exit code is 2."""
+def main(*, may_hand_over: bool = True) -> None:
+    """Run the command line. A `UserError` is printed one problem a line; the exit code is 2.
+
+    Args:
+        may_hand_over: whether the driver that `tune up` has prepared may run it.
+    """
     from results.storage.atomic import ADVICE, storage_error
     from search_spaces.redaction import redact
 
     os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
+        if may_hand_over and (code := hand_over(sys.argv[1:])) is not None:
+            sys.exit(code)
         app(prog_name="tune")
     except OSError as e:
         if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file

@@ -216,8 +216,8 @@ def _report_changes(run: SweepController) -> None:
 @contextmanager
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Join or start a Ray cluster while the block runs; None if no trial is to run."""
-    from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.ray_tune.messages import ray_messages_to
+    from tuning.controller.ray_tune.prepared import session_cluster
     from tuning.controller.ray_tune.runner import import_in_background
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import (
@@ -236,7 +236,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
             stack.enter_context(ray_messages_to(run.paths.ray_messages))
             before = _failures(run)
             nodes = stack.enter_context(
-                ray_cluster(
+                session_cluster(
                     address,
                     run.paths.ray_logs,
                     failed=lambda: run.gave_up or _failures(run) > before,

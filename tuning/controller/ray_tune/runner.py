@@ -54,22 +54,11 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
 @contextmanager
 def _start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
     """Start the workers of a sweep in the background, and end them after the block."""
-    from trainables.launch.ray_train import WorkerGroupSpec, start_broker
-    from trainables.launch.worker_pool import Isolation, launch
     from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
+    from tuning.controller.ray_tune.pools import start_pool
+    from tuning.controller.ray_tune.prepared import take_pool
 
-    broker, resources = start_broker(), run.spec.resources
-    group = WorkerGroupSpec(
-        placement.workers_per_trial[0],
-        resources.cpus_per_worker,
-        placement.gpus_per_worker,
-        run.spec.failure.start_timeout,
-        str(run.paths.ray / "train"),
-    )
-    isolation = Isolation(
-        resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
-    )
-    pool = launch(run.spec.trainable, isolation, group, placement.workers_per_trial, broker)
+    pool, broker = take_pool(run.spec) or start_pool(run.spec, placement, run.paths.ray / "train")
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
     with afterwards(workers.close):
         yield workers

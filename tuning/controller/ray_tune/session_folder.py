@@ -41,28 +41,36 @@ def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Pa
         logs: gets a folder with the ends of Ray's logs; None keeps none.
         failed: asked at the end whether they explain a failure; an exception also counts as one.
     """
-    base = _base()
-    for stale in base.glob(f"{_prefix()}*"):
-        _remove_if_dead(stale)
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base))  # mode 0700
-    (folder / _LOGS).write_text("" if logs is None else str(logs))
+    remove_stale()
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base_folder()))  # mode 0700
+    keep_logs_in(folder / _RAY, logs)
     with _locked(folder):
         keep = True
         try:
             yield folder / _RAY
             keep = failed()
         finally:
-            if keep and logs is not None:
-                with suppress(OSError):  # a log that vanishes, a full disk
-                    _keep_logs(folder, logs)
+            if keep:
+                _keep_logs(folder)
             _remove(folder)
+
+
+def keep_logs_in(folder: Path, logs: Path | None) -> None:
+    """Set the folder that gets the ends of Ray's logs; `folder` is what `session_folder` yields."""
+    (folder.parent / _LOGS).write_text("" if logs is None else str(logs))
+
+
+def remove_stale() -> None:
+    """Remove the folders of drivers that were killed, and end what they started."""
+    for stale in base_folder().glob(f"{_prefix()}*"):
+        _remove_if_dead(stale)
 
 
 def _prefix() -> str:
     return f"tune-{os.getuid()}-"
 
 
-def _base() -> Path:
+def base_folder() -> Path:
     """`$RAY_TMPDIR`, or the system's folder for temporary files; `/tmp` if that path is too long.
 
     Not `$XDG_RUNTIME_DIR`, which is removed when its user logs out.
@@ -88,10 +96,7 @@ def _remove_if_dead(folder: Path) -> None:
             return
         with open(folder / _LOCK) as f:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            logs = Path((folder / _LOGS).read_text())
-            if logs.is_absolute() and logs.parent.parent.is_dir():
-                with suppress(OSError):  # a log that vanishes, a full disk
-                    _keep_logs(folder, logs)
+            _keep_logs(folder)
             _remove(folder)
 
 
@@ -117,8 +122,16 @@ def _processes_in(folder: Path) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _keep_logs(folder: Path, logs: Path) -> None:
-    """Copy the ends of the newest logs of Ray's processes, redacted."""
+def _keep_logs(folder: Path) -> None:
+    """Copy the logs of Ray's processes to where the folder says, if their sweep is still there."""
+    with suppress(OSError):  # a log that vanishes, a full disk
+        logs = Path((folder / _LOGS).read_text())
+        if logs.is_absolute() and logs.parent.parent.is_dir():
+            _copy_logs(folder, logs)
+
+
+def _copy_logs(folder: Path, logs: Path) -> None:
+    """Copy the ends of the newest logs, redacted."""
     for session in folder.glob(f"{_RAY}/session_2*"):
         files = [p for p in (session / "logs").iterdir() if p.suffix in (".log", ".out", ".err")]
         written = [p for p in files if p.is_file() and p.stat().st_size]

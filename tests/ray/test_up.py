@@ -1,0 +1,74 @@
+"""`tune up`: runs begin earlier, give the same results, and leave nothing behind."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.cluster import ENV
+from tests.ray.conftest import LONGEST_S, Tune, wait_for, wait_until
+
+SWEEP = """
+name: own
+trainable: tests.ray.stepping:Stepping
+metric: loss
+space: {steps: {choice: [4, 5, 6]}}
+scheduler: {name: none}
+budget: {trials: 2}
+resources: {workers: 1}
+tracking: {name: none}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tune]:
+    """A sweep, and a folder for processes that no other test looks at."""
+    (tmp_path / "own.yaml").write_text(SWEEP)
+    tune = Tune(tmp_path, address="")
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:  # pytest's is too long
+        monkeypatch.setitem(ENV, "RAY_TMPDIR", folder)
+        yield tune
+        tune("down")
+        wait_until(lambda: not processes(folder))
+
+
+def processes(folder: str) -> list[psutil.Process]:
+    """All processes of this test: their environment names its folder."""
+    return [p for p in psutil.process_iter(["environ"]) if folder in str(p.info["environ"] or "")]
+
+
+def first_report_s(tune: Tune, name: str) -> float:
+    """Seconds until the first report of a run, which then goes on to its end."""
+    began = time.monotonic()
+    run = tune.start("run", "own.yaml", "--name", name)
+    reports = tune.paths(name).trial("t0000").root / "reports.jsonl"
+    wait_for(lambda: reports.exists() and reports.stat().st_size > 0, run)
+    seconds = time.monotonic() - began
+    out, err = run.communicate(timeout=LONGEST_S)
+    assert run.returncode == 0, f"{out}\n{err}"
+    assert "prepared driver" not in err
+    return seconds
+
+
+def test_runs_begin_earlier_with_equal_results_and_nothing_is_left(
+    own: Tune, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    cold = first_report_s(own, "cold")
+    assert "is up" in own("up", "own.yaml")
+    warm = []
+    for name in ("one", "two"):
+        assert "is up; end it with" in own("up")  # once it is ready
+        warm.append(first_report_s(own, name))
+    record_property("first reports after, with tune up", warm)
+    record_property("first report after, without", cold)
+    assert max(warm) < cold
+    monkeypatch.setitem(ENV, "ANOTHER", "1")
+    run = own.start("run", "own.yaml", "--name", "other")
+    assert "other environment variables (ANOTHER)" in run.communicate(timeout=LONGEST_S)[1]
+    assert own.values("other") == own.values("one")
+    assert own.values("one") == own.values("two") == own.values("cold") != {}

@@ -1,0 +1,91 @@
+"""`tune up` and `tune down`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from results.storage.atomic import open_private
+from tuning.cli.formatting import echo
+
+_POLL_S = 0.1
+
+
+def up(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="The sweep file whose workers wait too; default: none wait."),
+    ] = None,
+    idle: Annotated[
+        str, typer.Option(metavar="T", help="Time without a command after which it ends.")
+    ] = "30m",
+) -> None:
+    """Keep a driver, its Ray cluster and workers ready: the next tune run reports at once.
+
+    It runs commands of the same folder and environment. After an edit of code it starts anew.
+
+    Example: tune up search_spaces/llm.yaml --idle 2h
+    """
+    from search_spaces.errors import UserError
+    from search_spaces.spec.duration import parse_duration
+    from tuning import api
+    from tuning.prepared.identity import socket_path, terminal_variables
+
+    try:
+        seconds = parse_duration(idle)
+    except ValueError as e:
+        raise UserError(f"--idle: {e}") from e
+    if (found := _ask("status")) is not None:
+        return echo(f"process {found['pid']} is up; end it with: tune down")
+    if file is not None:
+        api.load(file)
+    log = socket_path().with_name("log")
+    with open(log, "wb", opener=open_private) as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tuning.prepared.keeper", str(file or ""), str(seconds)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={k: v for k, v in os.environ.items() if k not in terminal_variables(os.environ)},
+        )
+    while (found := _ask("status")) is None and process.poll() is None:
+        time.sleep(_POLL_S)
+    if found is None or not found["ready"]:
+        _ask("down")
+        echo(log.read_text(errors="replace"), err=True, nl=False)
+        raise typer.Exit(1)
+    echo(f"process {process.pid} is up, and ends after {idle} without a command or by: tune down")
+
+
+def down() -> None:
+    """End what tune up keeps ready, and free its memory; a command that runs goes on.
+
+    Example: tune down
+    """
+    import psutil
+
+    if (found := _ask("down")) is None:
+        return echo("tune up does not run")
+    if found["busy"]:
+        return echo("tune up ends with the command that it runs; to end that one: tune pause")
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(found["pid"]).wait()
+    echo("ended")
+
+
+def _ask(question: str) -> Any:
+    """An answer of `tune up`; None if it does not run."""
+    from tuning.prepared.client import ask, connect
+
+    if (connection := connect()) is None:
+        return None
+    with connection:
+        return ask(connection, {"command": question})

@@ -1,0 +1,1 @@
+"""`tune up`: a process that keeps a driver ready for the next `tune run`."""

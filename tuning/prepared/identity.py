@@ -1,0 +1,91 @@
+"""What a prepared driver and a command must have in common: folder, environment, code.
+
+A driver runs a command only if everything that it read when it started is still the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import UserError
+from tuning.controller.ray_tune.session_folder import base_folder
+
+_TERMINAL = re.compile(
+    r"_|PWD|OLDPWD|SHLVL|TERM|TERM_.*|COLORTERM|COLUMNS|LINES|WINDOWID|WINDOW|STY|TMUX.*|SSH_.*"
+    r"|XDG_SESSION_.*|VTE_VERSION|PS1|DISPLAY|WAYLAND_DISPLAY|VSCODE_.*"
+)
+"""Variables that differ between terminals. Trials of a prepared driver do not have them."""
+
+
+def terminal_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that describe a terminal."""
+    return {k: v for k, v in environment.items() if _TERMINAL.fullmatch(k)}
+
+
+def identity() -> dict[str, Any]:
+    """What this process has in common with the processes that it starts; no secret can be read."""
+    values = {k: v for k, v in os.environ.items() if not _TERMINAL.fullmatch(k)}
+    return {
+        "installation": [sys.executable, str(Path(__file__).parent), *sys.path],
+        "working directory": str(Path.cwd()),
+        "environment": {k: hashlib.sha256(v.encode()).hexdigest() for k, v in values.items()},
+    }
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first difference of two identities, in words; None if they are equal."""
+    for key in ("installation", "working directory"):
+        if one[key] != other[key]:
+            return f"another {key}"
+    variables = [{*side["environment"].items()} for side in (one, other)]
+    names = sorted({name for name, _ in variables[0] ^ variables[1]})
+    return f"other environment variables ({', '.join(names[:5])})" if names else None
+
+
+class LoadedCode:
+    """The files of all modules that this process has imported, and of installed packages.
+
+    Args:
+        since: Unix seconds before the first import: a file that changed later may be half read.
+    """
+
+    def __init__(self, since: float) -> None:
+        files = {str(getattr(m, "__file__", None) or "") for m in [*sys.modules.values()]}
+        packages = {p for p in sys.path if p.endswith("site-packages")}  # changed by an install
+        self._stamps = {name: _stamp(name) for name in (files | packages) - {""}}
+        self._early = next((n for n, s in self._stamps.items() if s and s[0] / 1e9 >= since), None)
+
+    def changed(self) -> str | None:
+        """A file that is not as it was when it was imported."""
+        now = (name for name, stamp in self._stamps.items() if _stamp(name) != stamp)
+        return self._early or next(now, None)
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    """When a file changed, also if it was replaced by an older one; None if it is not there."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_ctime_ns, found.st_size
+
+
+def socket_path() -> Path:
+    """The socket of this user's `tune up`, in a folder that no other user can enter.
+
+    Raises:
+        UserError: another user has made the folder.
+    """
+    folder = base_folder() / f"tune-{os.getuid()}.up"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.getuid():
+        raise UserError(f"{folder}: is not a folder of yours; set RAY_TMPDIR to one")
+    folder.chmod(0o700)
+    return folder / "socket"
