@@ -15,9 +15,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from search_spaces.errors import UserError
 from trainables.base import Split
@@ -48,6 +48,7 @@ VERSION = 1
 SHARE = 0.1
 """Fraction of the images in the selection split, and in the test split."""
 AT_ONCE = 512
+ALIVE_S = 10.0
 MAX_LOGGED = 20
 """Number of unreadable parts that the log names; it counts the others."""
 
@@ -79,8 +80,13 @@ class Images:
         return found
 
 
-def prepare(data: ImageDataConfig, cache: Path) -> Images:
+def prepare(data: ImageDataConfig, cache: Path, alive: Callable[[], None] = lambda: None) -> Images:
     """The images of a configuration, decoded once in a folder that trials share.
+
+    Args:
+        data: where the images are.
+        cache: the folder above it.
+        alive: called every now and then while images are decoded, here or by another process.
 
     Raises:
         UserError: an image, a row or a file cannot be read, or a split is empty.
@@ -90,15 +96,23 @@ def prepare(data: ImageDataConfig, cache: Path) -> Images:
     folder = cache / _key(data)
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
+        with _held(FileLock(folder.with_suffix(".lock")), alive):
             if not folder.is_dir():
                 log.info("decoding images into %s", folder)
                 building = folder.with_suffix(".building")
                 shutil.rmtree(building, ignore_errors=True)  # left by a process that died
                 building.mkdir()
-                _Build(building, data).run()
+                _Build(building, data, alive).run()
                 os.replace(building, folder)
     return Images(folder)
+
+
+def _held(lock: FileLock, alive: Callable[[], None]) -> AbstractContextManager[object]:
+    """Acquires the lock, once the process that builds the folder has released it."""
+    while True:
+        alive()
+        with suppress(Timeout):
+            return lock.acquire(timeout=ALIVE_S)
 
 
 def _key(data: ImageDataConfig) -> str:
@@ -117,6 +131,7 @@ class _Build:
 
     folder: Path
     data: ImageDataConfig
+    alive: Callable[[], None]
     shape: tuple[int, ...] | None = None
     labels: dict[Split, list[int | str]] = field(default_factory=lambda: {s: [] for s in Split})
     skipped: list[str] = field(default_factory=list)
@@ -173,6 +188,7 @@ class _Build:
         images = read(self.data)
         with ThreadPoolExecutor(self.data.loader_workers) as pool:  # Pillow releases the GIL
             while part := list(islice(images, AT_ONCE)):
+                self.alive()
                 for raw, pixels in zip(part, pool.map(decode, part), strict=True):
                     if isinstance(pixels, str) or isinstance(raw, Unreadable):
                         self._bad(str(pixels))

@@ -58,6 +58,10 @@ class ImageDataConfig(BaseModel):
     test_path: Annotated[list[str], BeforeValidator(_as_list)] = Field(
         default_factory=list, description="parquet: files of the test split, if it is published"
     )
+    selection_path: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        default_factory=list,
+        description="parquet: files of the selection (validation) split, if it is published",
+    )
     image_column: str = Field(
         "image",
         description="parquet: column of encoded images (bytes, or a struct with bytes) or of nested"
@@ -88,26 +92,29 @@ class ImageDataConfig(BaseModel):
 
     @model_validator(mode="after")
     def _paths_belong_to_files(self) -> ImageDataConfig:
-        if self.source == "digits" and (self.path or self.test_path):
+        if self.source == "digits" and self.path:
             raise ValueError("path has no effect with source: digits, which scikit-learn contains")
         if self.source != "digits" and not self.path:
             raise ValueError(f"source '{self.source}' needs a path")
         if self.source in ("cifar10", "folder") and len(self.path) > 1:
             raise ValueError(f"source '{self.source}' has one path, got {len(self.path)}")
-        for name in self.path + self.test_path:
+        for name in self.all_paths:
             if form := UNREAD.get(Path(name).suffix[1:].lower()):
                 _refuse(form)
-        if self.test_path and self.source != "parquet":
-            raise ValueError(
-                "test_path is of source: parquet; the others have their own test split"
-            )
+        if (self.test_path or self.selection_path) and self.source != "parquet":
+            raise ValueError("test_path and selection_path are of source: parquet")
         return self
+
+    @property
+    def all_paths(self) -> list[str]:
+        """Paths of all splits."""
+        return self.path + self.selection_path + self.test_path
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """A configuration with relative paths made absolute."""
         fixed = dict(config)
-        for key in ("path", "test_path"):
+        for key in ("path", "selection_path", "test_path"):
             if key in config and isinstance(paths := _as_list(config[key]), list):
                 fixed[key] = [str(folder / Path(str(path)).expanduser()) for path in paths]
         return fixed

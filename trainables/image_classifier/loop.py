@@ -46,7 +46,7 @@ TRAINED = "trained.safetensors"
 
 def train(config: ImageClassifierConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    images = _agreed(prepare(config.data, worker.cache), worker)
+    images = _agreed(prepare(config.data, worker.cache, worker.heartbeat), worker)
     worker.log_dataset(images.meta["content"])
     run = _start(config, images, worker)
     for epoch in range(run.epoch + 1, config.epochs + 1):

@@ -53,7 +53,7 @@ def problems(data: ImageDataConfig) -> list[str]:
         case "cifar10":
             return _cifar_problems(Path(data.path[0]))
         case "parquet":
-            return [line for g in data.path + data.test_path for line in _parquet_problems(g, data)]
+            return [line for g in data.all_paths for line in _parquet_problems(g, data)]
         case "folder":
             return _folder_problems(Path(data.path[0]))
     return []
@@ -65,7 +65,7 @@ def files(data: ImageDataConfig) -> list[Path]:
         case "cifar10":
             return sorted(Path(data.path[0]).glob("*_batch*.bin"))
         case "parquet":
-            return [file for pattern in data.path + data.test_path for file in _matches(pattern)]
+            return [file for pattern in data.all_paths for file in _matches(pattern)]
         case "folder":
             return [f for f in sorted(Path(data.path[0]).rglob("*")) if f.suffix.lower() in ENDINGS]
     return []
@@ -184,13 +184,12 @@ def _holds_images(kind: Any) -> bool:
 
 
 def _parquets(data: ImageDataConfig) -> Iterator[RawImage | Unreadable]:
-    splits = ANY - {Split.TEST} if data.test_path else ANY
-    for pattern in data.path:
-        for file in _matches(pattern):
+    given = {Split.SELECTION: data.selection_path, Split.TEST: data.test_path}
+    rest = ANY - {split for split, paths in given.items() if paths}
+    parts = [(rest, data.path), *((frozenset((s,)), paths) for s, paths in given.items())]
+    for splits, paths in parts:
+        for file in (file for pattern in paths for file in _matches(pattern)):
             yield from _parquet(file, data, splits)
-    for pattern in data.test_path:
-        for file in _matches(pattern):
-            yield from _parquet(file, data, frozenset((Split.TEST,)))
 
 
 def _parquet(

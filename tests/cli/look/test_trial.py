@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from results.checkpoints.commit import verify
 from tests.cli.conftest import DIGITS, Tune
 
@@ -70,6 +72,15 @@ def test_trial_resumes_in_its_folder(tune: Tune) -> None:
     more = tune(*args, "--set", "fixed.epochs=4").out.splitlines()
     assert more[1] == f"resuming at step 2, in {folder}"
     assert [line.split()[1] for line in more[2:-1]] == ["3", "4"]
+
+
+@pytest.mark.slow
+def test_workers_are_ranks_that_train_together(tune: Tune) -> None:
+    args = ["trial", DIGITS, *SMALL, "--set", "fixed.epochs=1", "--folder", "kept"]
+    tune(*args, "--workers", "2", "--device", "cpu")
+    found = verify(tune.cwd / "kept" / "checkpoints" / "step_00000001").files
+    assert {"rng_0.json", "rng_1.json"} <= set(found)
+    assert "batch_size" in tune.refused(*args, "--workers", "3", "--set", "space.batch_size=64")
 
 
 def _untimed(line: str) -> list[str]:

@@ -46,11 +46,13 @@ def write_parquet(folder: Path, images: list[Any] | None = None) -> dict[str, An
     folder.mkdir(parents=True)
     images = images or [{"bytes": png(pixels), "path": None} for pixels in SHARED]
     table = pa.table({"image": images, "label": LABELS})
-    pq.write_table(table.slice(0, 40), folder / "a.parquet", row_group_size=16)
+    pq.write_table(table.slice(0, 30), folder / "a.parquet", row_group_size=16)
+    pq.write_table(table.slice(30, 10), folder / "selection.parquet")
     pq.write_table(table.slice(40), folder / "test.parquet")
     return {
         "source": "parquet",
         "path": str(folder / "a*.parquet"),
+        "selection_path": str(folder / "selection.parquet"),
         "test_path": str(folder / "test.parquet"),
     }
 
@@ -88,6 +90,8 @@ def test_every_source_gives_the_same_images(source: str, tmp_path: Path) -> None
     assert {pixels for pixels, _ in parts[Split.TEST]} == {
         pixels.transpose(2, 0, 1).tobytes() for pixels in SHARED[40:]
     }
+    if source == "parquet":
+        assert len(images.labels(Split.SELECTION)) == 10
     names = {
         "cifar10": ["bird", "cat", "dog"],
         "parquet": ["0", "1", "2"],
@@ -212,7 +216,10 @@ def test_unreadable_image_is_named_or_skipped(tmp_path: Path) -> None:
         ({"source": "folder", "path": "x.tfrecord"}, "TFRecord is not read; write a Parquet file"),
         ({"source": "parquet"}, "source 'parquet' needs a path"),
         ({"path": "x"}, "path has no effect with source: digits"),
-        ({"source": "folder", "path": "x", "test_path": "y"}, "test_path is of source: parquet"),
+        (
+            {"source": "folder", "path": "x", "test_path": "y"},
+            "test_path and selection_path are of",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(data: dict[str, Any], message: str) -> None:

@@ -160,7 +160,7 @@ def parallel(
         model,
         device_ids=devices,
         gradient_as_bucket_view=True,
-        broadcast_buffers=broadcast_buffers,
+        forward_sync_buffers=broadcast_buffers,
         bucket_cap_mb=settings.bucket_mb,
         find_unused_parameters=settings.find_unused_parameters,
         static_graph=settings.static_graph,

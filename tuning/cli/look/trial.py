@@ -1,14 +1,16 @@
-"""`tune trial`: train one configuration in this process, without Ray."""
+"""`tune trial`: train one configuration without Ray, in this process or in several ranks."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import subprocess
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,35 +33,71 @@ def trial(
             "--folder", help="Keep the trial here, or resume it from here; default: temporary."
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Ranks to start on this machine; default: this process alone."
+        ),
+    ] = None,
+    device: Annotated[
+        Literal["auto", "cpu"], typer.Option("--device", help="auto takes a GPU if there is one.")
+    ] = "auto",
 ) -> None:
     """Train one configuration in this process, without Ray, for debugging and profiling.
 
-    Parameters without a --set are sampled from the space with the file's seed. Under torchrun all
-    ranks train together. The exit code is 1 if no report has a value of the metric.
+    Parameters without a --set are sampled from the space with the file's seed. With --workers, or
+    under torchrun, ranks train together. The exit code is 1 if no report has a value of the metric.
 
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
     from search_spaces.loading.sweep_file import load_sweep
-    from trainables.launch.run_trial import run_local
     from tuning.controller.preflight import preflight
-    from tuning.controller.sweep_dir.folder import with_new_defaults
 
-    loaded = load_sweep(file, set_)
-    if folder is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
+    in_group = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if folder is None and in_group:
         raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
+    if workers is not None:
+        set_ = [*set_, f"resources.workers={workers}"]
+    loaded = load_sweep(file, set_)
     params = preflight(loaded, files=True)[0]
     with tempfile.TemporaryDirectory() as temporary:
-        job = _job(with_new_defaults(loaded.spec), params, folder or Path(temporary))
+        shared = (folder or Path(temporary)).resolve()
+        if workers is None or workers == 1:
+            code = _train(loaded.spec, params, shared)
+        else:
+            code = _start_ranks(workers, file, set_, shared)
+        if folder and not in_group:
+            echo(f"kept in {shared}")
+    raise typer.Exit(code)
+
+
+def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
+    """Train in this process; returns the exit code."""
+    from trainables.launch.run_trial import run_local
+    from tuning.controller.sweep_dir.folder import with_new_defaults
+
+    job, printer = _job(with_new_defaults(spec), params, folder), _Printer()
+    if printer.reported is not None:
         echo(json.dumps(job.config, default=str))
         if steps := job.paths.checkpoint_steps():
             echo(f"resuming at step {steps[-1]}, in {job.folder}")
-        run_local(job, printer := _Printer())
-        if folder:
-            echo(f"kept in {job.folder}")
-    if printer.reported is not None and loaded.spec.metric not in printer.reported:
-        hint = suggest(loaded.spec.metric, printer.reported) if printer.reported else ""
-        echo(f"no report has a value of {loaded.spec.metric}{hint}", err=True)
-        raise typer.Exit(1)
+    run_local(job, printer)
+    if printer.reported is not None and spec.metric not in printer.reported:
+        hint = suggest(spec.metric, printer.reported) if printer.reported else ""
+        echo(f"no report has a value of {spec.metric}{hint}", err=True)
+        return 1
+    return 0
+
+
+def _start_ranks(workers: int, file: Path, set_: list[str], folder: Path) -> int:
+    """Train in ranks on this machine that share a folder; returns the exit code."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    changes = [part for change in set_ for part in ("--set", change)]
+    command = ["-m", "tuning", "trial", str(file), "--folder", str(folder), *changes]
+    threads = {"OMP_NUM_THREADS": "1"} | os.environ  # torchrun's own default, without its warning
+    return subprocess.call([*torchrun, "--nproc-per-node", str(workers), *command], env=threads)
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
@@ -69,7 +107,7 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
     job = make_job(
         spec,
         trial_id="trial",
-        folder=folder.resolve(),
+        folder=folder,
         config=spec.nest(params),
         seed=spec.seed,
         attempt=1,
