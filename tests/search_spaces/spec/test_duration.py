@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.spec.duration import parse_duration
+from search_spaces.spec.base import parse_duration
 
 
 @pytest.mark.parametrize(

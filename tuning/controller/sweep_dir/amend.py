@@ -20,7 +20,7 @@ from results.storage.atomic import fsync_dir, write_atomic
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError, first_few
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
-from search_spaces.spec.duration import parse_duration
+from search_spaces.spec.base import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight import preflight
@@ -114,15 +114,7 @@ def amend_sweep(
             verify_records(paths)
         old = read_spec(paths)
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
-        loaded = load_sweep(paths.spec, texts, begun=True)
-        _check_immutable_keys(old, loaded.spec)
-        preflight(loaded, begun=True)
-        if old.user_code != loaded.spec.user_code:
-            functions = loaded.spec.user_code.mapped(canonical)
-            changed = loaded.spec.model_copy(update={"user_code": functions})
-            loaded = replace(loaded, spec=changed)
-        if old.search.warm_start != loaded.spec.search.warm_start:
-            source_sweeps(loaded.spec, str(paths.root.parent))
+        loaded = _changed_file(paths, old, texts)
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
         failed = [r for r in records if r.may_be_retried and r.id not in excluded]
@@ -132,6 +124,19 @@ def amend_sweep(
         reopened = _reopen(paths, failed) if retry_failed else ()
         budget = None if trials is None else loaded.spec.budget.trials
         return Amendment(texts, excluded, len(records), budget, reopened)
+
+
+def _changed_file(paths: SweepPaths, old: SweepSpec, overrides: Sequence[str]) -> LoadedSweep:
+    """The sweep's file with changes, which are checked."""
+    loaded = load_sweep(paths.spec, overrides, begun=True)
+    _check_immutable_keys(old, loaded.spec)
+    preflight(loaded, begun=True)
+    if old.search.warm_start != loaded.spec.search.warm_start:
+        source_sweeps(loaded.spec, str(paths.root.parent))
+    if old.user_code == loaded.spec.user_code:
+        return loaded
+    functions = loaded.spec.user_code.mapped(canonical)
+    return replace(loaded, spec=loaded.spec.model_copy(update={"user_code": functions}))
 
 
 def _reopen(paths: SweepPaths, failed: Sequence[TrialRecord]) -> tuple[str, ...]:
