@@ -77,8 +77,8 @@ def test_documented_commands_and_options_exist() -> None:
 
 
 def test_documented_make_targets_exist() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {n for text in TEXT.values() for n in re.findall(r"\bmake (\w+)", text)}
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {n for text in TEXT.values() for n in re.findall(r"\bmake ([\w-]+)", text)}
     assert {"quickstart", "test"} <= named <= targets
 
 

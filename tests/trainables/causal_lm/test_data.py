@@ -47,7 +47,7 @@ def decoded(dataset: Dataset, split: Split) -> str:
 def count_builds(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
     """How often text was tokenised so far."""
     caplog.set_level(logging.INFO, data.__name__)
-    return lambda: caplog.text.count("tokenising text into")
+    return lambda: caplog.text.count("preparing data in")
 
 
 def test_prepare_puts_each_text_in_one_split(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_concurrent_processes_build_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, *given]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     printed = [process.communicate(timeout=60)[0] for process in running]
-    assert "".join(printed).count("tokenising text into") == 1
+    assert "".join(printed).count("preparing data in") == 1
     (key,) = {lines.split()[-1] for lines in printed}
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [key, f"{key}.lock"]
 
