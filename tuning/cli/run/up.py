@@ -34,7 +34,7 @@ def up(
     Example: tune up search_spaces/llm.yaml --idle 2h
     """
     from search_spaces.errors import UserError
-    from search_spaces.spec.duration import parse_duration
+    from search_spaces.spec.base import parse_duration
     from tuning import api
     from tuning.prepared.identity import socket_path, terminal_variables
 
