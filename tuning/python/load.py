@@ -16,6 +16,12 @@ def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | Non
 
     A sweep file in its place is deprecated: `load_yaml` takes it.
 
+    >>> import tuning
+    >>> tuning.load("nowhere")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    search_spaces.errors.UserError: ...
+
     Raises:
         UserError: there is none.
     """
@@ -30,6 +36,16 @@ def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | Non
 
 def load_yaml(path: str | Path, overrides: Sequence[str] = ()) -> Sweep:
     """The sweep of a sweep file, not started.
+
+    >>> import tempfile, tuning
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp()) / "mine.yaml"
+    >>> _ = file.write_text(
+    ...     "{name: mine, trainable: digits, metric: loss, scheduler: {name: none}, "
+    ...     "space: {learning_rate: {uniform: [0, 1]}}, budget: {trials: 3}}"
+    ... )
+    >>> tuning.load_yaml(file, ["budget.trials=5"]).spec.budget.trials
+    5
 
     Args:
         path: of the YAML file.

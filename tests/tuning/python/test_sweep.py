@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import shutil
 import signal
 import threading
@@ -133,12 +134,13 @@ def test_the_old_load_of_a_file_still_works(tmp_path: Path) -> None:
     assert tuning.load_yaml(paths.spec, ["budget.trials=4"]).spec == loaded.spec
 
 
-def test_docstrings_are_true() -> None:
-    from tuning.python import asking, space, sweep
-
-    for module in (asking, space, sweep):
-        assert doctest.testmod(module) == (0, doctest.testmod(module).attempted)
-        assert doctest.testmod(module).attempted
+def test_docstrings_of_public_names_are_true() -> None:
+    modules = {inspect.getmodule(getattr(tuning, name)) for name in tuning.__all__}
+    modules.add(inspect.getmodule(tuning.Sweep.ask))
+    found = {module.__name__: doctest.testmod(module) for module in modules if module}
+    assert not any(result.failed for result in found.values())
+    shown = {name.rpartition(".")[2] for name, result in found.items() if result.attempted}
+    assert shown >= {"asking", "load", "space", "sweep"}
 
 
 def test_finished_sweep_runs_to_its_end_at_once(tmp_path: Path) -> None:
