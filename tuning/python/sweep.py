@@ -216,12 +216,15 @@ class Sweep(Asking):
 
         add_params(self._require_begun(), params)
 
-    def average(self, top: int = 5, method: str = "greedy", **options: Any) -> Soup:
+    def average(
+        self, top: int = 5, method: str = "greedy", *, force: bool = False, **options: Any
+    ) -> Soup:
         """Average the weights of the best trials, and compare the average with the best one.
 
         Args:
             top: number of trials.
             method: see docs/averaging.md.
+            force: also average models that started from different or unknown weights.
             options: of the method.
 
         Raises:
@@ -231,7 +234,7 @@ class Sweep(Asking):
         from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
 
         made = method_of(method, [f"{key}={value}" for key, value in options.items()], None)
-        request = SoupRequest(made, None, None, None, "64MB", None, False)
+        request = SoupRequest(made, None, None, None, "64MB", None, force)
         return average_models(self._trusted, self.spec, ModelChoice(top), request)[0]
 
     def export(
