@@ -78,7 +78,7 @@ EXAMPLES: dict[str, Example] = {
         },
         steps=(2, 4, 6),
         learned="eval_loss",
-        judged=("eval_loss", "perplexity", "exact_match"),
+        judged=("exact_match", "eval_loss", "perplexity"),
     ),
     "federated": Example(
         {
