@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,11 @@ class TrainableConfig(BaseModel):
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """A configuration with relative paths resolved against `folder`: workers run elsewhere."""
+        """A configuration with relative paths made absolute: workers run elsewhere.
+
+        Args:
+            folder: of the sweep file, whose paths are those of `path_in`.
+        """
         return config
 
     @property
@@ -157,3 +162,21 @@ def _owner(path: tuple[str, ...], model: type[BaseModel]) -> type[BaseModel]:
         if issubclass(field.annotation, BaseModel):
             model = field.annotation
     return model
+
+
+def path_in(folder: Path, path: str, *, globs: bool = False) -> str | None:
+    """An existing path made absolute; None if there is none.
+
+    It is relative to the folder, or else to the working directory.
+
+    Args:
+        globs: whether the path may be a pattern, which must have a match.
+    """
+    for base in (folder, Path.cwd()):
+        try:
+            found = base / Path(path).expanduser()
+            if found.exists() or (globs and any(glob.iglob(str(found), recursive=True))):
+                return str(found.absolute())
+        except (OSError, ValueError, RuntimeError):  # too long, a zero byte, an unknown user
+            return None
+    return None

@@ -16,7 +16,9 @@ from trainables.user_code.command.command import Command
 from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.objective import Objective, is_objective
-from trainables.user_code.user_loop import UserLoop
+from trainables.user_code.ray_tune.source import is_tune_function, tune_class_methods
+from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
+from trainables.user_code.user_loop import UserFunction, UserLoop
 
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
@@ -78,7 +80,9 @@ def _registered(name: str) -> Trainable[Any]:
 def _user_code(name: str) -> Trainable[Any]:
     _, is_class = loader.locate(name)
     if not is_class:
-        return Objective(name) if is_objective(name) else UserLoop(name)
+        return _user_function(name)
+    if tune_class_methods(name) is not None:
+        return TuneClass(name)
     own = _load_class(name)
     if not (isinstance(own, type) and issubclass(own, Trainable)):
         raise UserError(f"trainable {name}: the class does not derive from Trainable")
@@ -87,6 +91,12 @@ def _user_code(name: str) -> Trainable[Any]:
     if missing := [f"{method}()" for method in required if not made.offers(method)]:
         raise UserError(f"trainable {name}: the class has no {' and no '.join(missing)}")
     return made
+
+
+def _user_function(name: str) -> UserFunction:
+    if is_objective(name):
+        return Objective(name)
+    return TuneFunction(name) if is_tune_function(name) else UserLoop(name)
 
 
 def _load_class(name: str) -> Any:

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -135,7 +136,7 @@ def test_every_trainable_searcher_and_scheduler_is_documented() -> None:
         assert f"`{name}`" in everything
 
 
-EXAMPLES = ("line", "my_loop", "my_trainer")
+EXAMPLES = ("line", "my_loop", "my_trainer", "tuned")
 
 
 class TestOwnCode:
@@ -157,6 +158,19 @@ class TestOwnCode:
         assert preflight(loaded)
         assert isinstance(resolve(loaded.spec.trainable), UserLoop)
         assert builds_trainer(loaded.spec.trainable) is (name == "my_trainer")
+
+    @pytest.mark.parametrize("name", ["train_fn", "Line"])
+    def test_code_for_ray_tune_learns_and_resumes(self, name: str, tmp_path: Path) -> None:
+        loaded = load_sweep(Path("tuned.yaml"), [f"trainable=tuned.py:{name}"])
+        assert preflight(loaded)
+        code = loaded.spec.trainable
+        job: dict[str, Any] = {"trainable": code, "config": {"lr": 0.1}, "max_t": 9}
+        whole = run_trial(tmp_path / "whole", **job)
+        stop = RecordingChannel({4: Answer.STOP})
+        cut = run_trial(tmp_path / "cut", **job, channel=stop)
+        rest = run_trial(tmp_path / "cut", **job, attempt=2)
+        assert [len(run.curve) for run in (whole, cut, rest)] == [9, 4, 5]
+        assert {**cut.curve, **rest.curve} == whole.curve
 
     def test_class_checks_its_configuration(self) -> None:
         spec = load_sweep(Path("line.yaml")).spec

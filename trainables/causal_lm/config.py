@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.lora import LoRAConfig, lora_problem
-from trainables.config import Problem
+from trainables.config import Problem, path_in
 
 STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
@@ -265,7 +265,7 @@ class CausalLMConfig(DataParallelConfig):
         found: list[Problem] = []
         for pattern in self.data.paths:
             if next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), None) is None:
-                found.append((("data", "paths"), f"no file matches {pattern} (from {Path.cwd()})"))
+                found.append((("data", "paths"), f"no file matches {pattern}"))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
         name = self.model_name_or_path or ""
@@ -285,8 +285,9 @@ class CausalLMConfig(DataParallelConfig):
         fixed = dict(config)
         data = config.get("data")
         if isinstance(data, dict) and isinstance(paths := _as_list(data.get("paths")), list):
-            fixed["data"] = {**data, "paths": [str(folder / str(path)) for path in paths]}
+            found = [path_in(folder, str(p), globs=True) or str(folder / str(p)) for p in paths]
+            fixed["data"] = {**data, "paths": found}
         name = config.get("model_name_or_path")
-        if isinstance(name, str) and (folder / name).is_dir():
-            fixed["model_name_or_path"] = str(folder / name)
+        if isinstance(name, str) and (model := path_in(folder, name)) and Path(model).is_dir():
+            fixed["model_name_or_path"] = model
         return fixed

@@ -15,7 +15,7 @@ def loop_problems(name: str) -> list[str]:
     target = name.rpartition(":")[2]
     loops = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
     found = [problem for loop in loops[-1:] for problem in _mistakes(loop, tree)]
-    found += [(line, _UNGUARDED) for line in _unguarded_fits(tree)]
+    found += unguarded_fits(tree)
     return [f"{path}:{line}: {problem}" for line, problem in found]
 
 
@@ -28,23 +28,42 @@ _UNGUARDED = "calls fit() when a worker imports the file; put it under if __name
 
 def _mistakes(loop: ast.FunctionDef, tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The signature, and calls of Ray Tune."""
-    renamed = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "ray.tune"
-        for alias in node.names
-        if alias.name == "report"
-    }
-    if _num_required(loop.args) > 1:
+    aliases = imported_names(tree)
+    if num_required(loop.args) > 1:
         problem = "takes more than one argument; Ray Train calls it with the configuration"
         yield loop.lineno, f"{loop.name}() {problem}"
     is_driver = any(map(_is_fit, _calls(loop)))
     for node in _calls(loop):
-        if not is_driver and ast.unparse(node.func).endswith("get_dataset_shard"):
+        called = full_name(node.func, aliases)
+        if not is_driver and called.endswith("get_dataset_shard"):
             yield node.lineno, _NO_DATASETS
-        if _is_tune_report(node.func, renamed):
+        if called == "ray.tune.report":
             problem = "ray.tune.report has no effect in a Ray Train loop; call ray.train.report"
             yield node.lineno, problem
+        if called in ("ray.tune.Tuner", "ray.tune.run"):
+            problem = f"{called} is a search of its own; name the function or class that it tunes"
+            yield node.lineno, problem
+
+
+def imported_names(tree: ast.Module) -> dict[str, str]:
+    """The full name of everything that a file imports, by the name that it has there."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def full_name(node: ast.expr, aliases: dict[str, str]) -> str:
+    """The dotted name of an expression, with that of the package; see `imported_names`."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    first = node.id if isinstance(node, ast.Name) else ""
+    return ".".join([aliases.get(first, first), *parts])
 
 
 def builds_trainer(name: str) -> bool:
@@ -59,16 +78,16 @@ def never_reports(files: Iterable[Path]) -> bool:
     return not any(b"report" in file.read_bytes().lower() for file in files)
 
 
-def _unguarded_fits(tree: ast.Module) -> list[int]:
-    """Lines at the top level that call `fit()` without arguments, as trainers and tuners have it,
-    or a function of the file that does.
+def unguarded_fits(tree: ast.Module) -> list[tuple[int, str]]:
+    """Calls of `fit()` at the top level, without arguments, as trainers and tuners have it, or of
+    a function of the file that has such a call: their lines, and the problem.
     """
     fitting = {
         f.name for f in tree.body if isinstance(f, ast.FunctionDef) and any(map(_is_fit, _calls(f)))
     }
     top = [n for n in tree.body if isinstance(n, ast.Expr | ast.Assign | ast.For | ast.With)]
     return [
-        call.lineno
+        (call.lineno, _UNGUARDED)
         for statement in top
         for call in _calls(statement)
         if _is_fit(call) or (isinstance(call.func, ast.Name) and call.func.id in fitting)
@@ -102,12 +121,7 @@ def _keys_read(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _num_required(args: ast.arguments) -> int:
+def num_required(args: ast.arguments) -> int:
     """Number of arguments without a default."""
     positional = len(args.posonlyargs) + len(args.args) - len(args.defaults)
     return positional + sum(default is None for default in args.kw_defaults)
-
-
-def _is_tune_report(called: ast.expr, renamed: set[str]) -> bool:
-    """`tune.report`, `ray.tune.report`, or a name that was imported from there."""
-    return ast.unparse(called) in {"tune.report", "ray.tune.report", *renamed}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from search_spaces.errors import suggest
+from search_spaces.spec.sweep import SweepSpec
+from trainables.config import Problem
 from trainables.user_code.loader import parse
 
 
@@ -45,6 +49,20 @@ def parameter_use(name: str) -> ParameterUse | None:
     needed = use.subscripts - use.optional
     read = frozenset(use.subscripts | use.optional)
     return ParameterUse(place, target, read, frozenset(needed), use.whole)
+
+
+def parameter_problems(name: str, spec: SweepSpec, given: set[str]) -> Iterator[Problem]:
+    """Hyperparameters that a loop does not read, and those that it lacks."""
+    use = parameter_use(name)
+    if use is None:
+        return
+    for extra in sorted(given - use.read) if not use.whole else ():
+        problem = f"{use.function}() ({use.place}) does not read config['{extra}']"
+        section = "fixed" if extra in spec.fixed else "space"
+        yield (section, extra), problem + (suggest(extra, use.read) if use.read else "")
+    for lacking in sorted(use.needed - given - {"seed"}):
+        problem = f"{use.place}: {use.function}() reads config['{lacking}'], which is neither in"
+        yield ("trainable",), f"{problem} space nor in fixed"
 
 
 class _Use(ast.NodeVisitor):

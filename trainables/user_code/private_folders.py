@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from results.paths import TrialPaths
@@ -36,8 +36,20 @@ def enter_private_folders(paths: TrialPaths) -> None:
     os.chdir(paths.work)
     own, lock = _new_folder()
     _held.append(lock)
-    os.environ["TMPDIR"] = own
-    tempfile.tempdir = None  # read TMPDIR again
+    _use_temporary(own)
+
+
+@contextmanager
+def private_folders(paths: TrialPaths) -> Iterator[None]:
+    """`enter_private_folders` for a block, in a process that runs other trials later."""
+    paths.work.mkdir(parents=True, exist_ok=True)
+    before = os.environ.get("TMPDIR")
+    with temporary_folder() as own, chdir(paths.work):
+        try:
+            _use_temporary(str(own))
+            yield
+        finally:
+            _use_temporary(before)
 
 
 @contextmanager
@@ -49,6 +61,14 @@ def temporary_folder() -> Iterator[Path]:
     finally:
         shutil.rmtree(own, ignore_errors=True)
         os.close(lock)
+
+
+def _use_temporary(folder: str | None) -> None:
+    if folder is None:
+        os.environ.pop("TMPDIR", None)
+    else:
+        os.environ["TMPDIR"] = folder
+    tempfile.tempdir = None  # read TMPDIR again
 
 
 def _new_folder() -> tuple[str, int]:

@@ -14,10 +14,6 @@ from trainables.user_code.metrics import flat_numbers
 if TYPE_CHECKING:
     from ray.train import Checkpoint
 
-_NOT_RESTORED = (
-    "had a checkpoint, and the loop did not ask for it by ray.train.get_checkpoint(); it began "
-    "again"
-)
 _FIT = (
     "the script calls fit() when it is imported, which would start workers within workers; put "
     "that call under if __name__ == '__main__':"
@@ -76,10 +72,18 @@ class LoopFunctions:
 
     def check_restored(self) -> None:
         """Warn, in the log and by a file, if the loop goes on without its checkpoint."""
-        warning = self._job.paths.warning(self._job.attempt)
-        if self._given and not self._asked.is_set() and not self._rank and not warning.exists():
-            sys.stderr.write(f"warning: this attempt {_NOT_RESTORED}\n")
-            warning.write_text(_NOT_RESTORED)
+        if self._given and not self._asked.is_set() and not self._rank:
+            warn_not_restored(self._job, "loop", "ray.train.get_checkpoint()")
+
+
+def warn_not_restored(job: TrialJob, code: str, call: str) -> None:
+    """Warn, once, in the log and by a file, that code did not ask for its checkpoint by a call."""
+    warning = job.paths.warning(job.attempt)
+    if not warning.exists():
+        text = f"had a checkpoint, and the {code} did not ask for it by {call}; it began again"
+        sys.stderr.write(f"warning: this attempt {text}\n")
+        warning.parent.mkdir(parents=True, exist_ok=True)
+        warning.write_text(text)
 
 
 @contextmanager

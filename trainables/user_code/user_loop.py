@@ -11,15 +11,15 @@ from pydantic import ConfigDict
 from results.checkpoints.commit import Checkpoint, CheckpointError
 from results.export.exportable import Exportable
 from results.paths import TrialPaths
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from search_spaces.spec.user_code import UserCodeSpec
 from trainables.base import Split, Trainable
-from trainables.config import Problem, TrainableConfig
+from trainables.config import Problem, TrainableConfig, path_in
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
 from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
-from trainables.user_code.parameters import parameter_use
+from trainables.user_code.parameters import parameter_problems
 
 
 class UncheckedConfig(TrainableConfig):
@@ -31,6 +31,23 @@ class UncheckedConfig(TrainableConfig):
     def checkpoint_bytes(self) -> None:
         """Unknown: the code decides what its checkpoints hold."""
         return None
+
+    @classmethod
+    def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Texts that name existing files or folders, made absolute; see the base class.
+
+        A name without a slash and without a dot, such as `train`, is no path.
+        """
+        return {name: _resolved(value, folder) for name, value in config.items()}
+
+
+def _resolved(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict):
+        return {name: _resolved(part, folder) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_resolved(part, folder) for part in value]
+    is_path = isinstance(value, str) and ("/" in value or "." in value)
+    return (path_in(folder, value) or value) if is_path else value
 
 
 class UserCode(Trainable[UncheckedConfig]):
@@ -155,20 +172,7 @@ class UserLoop(UserFunction):
             problem = "would repeat one trial: the loop's file does not read config['seed']"
             found.append((("replicates",), problem))
         found += super().setting_problems(spec, configs)
-        return [*found, *self._parameter_problems(spec, given)]
-
-    def _parameter_problems(self, spec: SweepSpec, given: set[str]) -> Iterator[Problem]:
-        """Hyperparameters that the loop does not read, and those that it lacks."""
-        use = parameter_use(self.name)
-        if use is None:
-            return
-        for name in sorted(given - use.read) if not use.whole else ():
-            problem = f"{use.function}() ({use.place}) does not read config['{name}']"
-            section = "fixed" if name in spec.fixed else "space"
-            yield (section, name), problem + (suggest(name, use.read) if use.read else "")
-        for name in sorted(use.needed - given - {"seed"}):
-            problem = f"{use.place}: {use.function}() reads config['{name}'], which is neither in"
-            yield ("trainable",), f"{problem} space nor in fixed"
+        return [*found, *parameter_problems(self.name, spec, given)]
 
     def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Loops read `config["seed"]`; see the base class."""

@@ -49,9 +49,10 @@ def preflight(
     Raises:
         UserError: all mistakes at once, each with its line of the sweep file.
     """
-    spec, sampled = loaded.spec, sample(loaded.spec, SAMPLES)
-    configs = [spec.nest(params) for params in sampled]
+    sampled = sample(loaded.spec, SAMPLES)
     try:
+        spec = loaded.spec if begun else with_absolute_fixed(loaded)
+        configs = [spec.nest(params) for params in sampled]
         found = [
             *_secrets(spec),
             *_search_problems(spec),
@@ -63,12 +64,22 @@ def preflight(
             *(() if begun else resolve(spec.trainable).setting_problems(spec, configs)),
         ]
     except UserError as e:  # of the trainable itself
-        where = loaded.source.where(_code_key(spec))
+        where = loaded.source.where(_code_key(loaded.spec))
         raise UserError(*(f"{where}: {line}" for line in e.problems)) from e
     if found:
         problems = [loaded.source.problem(path, text) for path, text in found]
         raise UserError(*(p.message for p in sorted(problems, key=lambda p: p.order)))
     return sampled
+
+
+def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
+    """The sweep with the relative paths of `fixed` made absolute: trials run in other folders.
+
+    They are relative to the folder of the sweep file, or else to the working directory.
+    """
+    model, folder = resolve(loaded.spec.trainable).Config, loaded.path.absolute().parent
+    fixed = model.resolve_paths(loaded.spec.fixed, folder)
+    return loaded.spec.model_copy(update={"fixed": fixed})
 
 
 def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:

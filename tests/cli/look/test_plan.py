@@ -8,6 +8,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
 from tuning.cli.look.plan import cost_lines
+from tuning.controller.preflight import with_absolute_fixed
 
 
 def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,6 +48,7 @@ def two(config, worker): ...
 def tuned(config):
     tune.report({"loss": 1})
     say({"loss": 1})
+    ray.train.report({})
 
 
 def fine(config, *, seed=0):
@@ -186,6 +188,30 @@ def test_script_is_found_beside_the_sweep_file_first(tune: Tune) -> None:
     assert "no such file" in tune.refused("plan", file, "--set", "trainable=nowhere.py:loop")
 
 
+def test_paths_are_those_beside_the_sweep_file_first(tune: Tune) -> None:
+    (beside := tune.cwd / "folder").mkdir()
+    for name in ("folder/a.txt", "a.txt", "b.txt", "train"):
+        tune.write(name, "some text")
+    tune.write("folder/loops.py", LOOPS)
+    paths = "[a.txt, b.txt, [none.txt, 0.5 * 2], {more: ./a.txt}]"
+    file = tune.write("folder/t.yaml", IGNORED + f"fixed: {{paths: {paths}, split: train}}\n")
+    assert with_absolute_fixed(load_sweep(file)).fixed == {
+        "paths": [
+            f"{beside}/a.txt",
+            f"{tune.cwd}/b.txt",
+            ["none.txt", "0.5 * 2"],
+            {"more": f"{beside}/a.txt"},
+        ],
+        "split": "train",
+    }
+    change = ["trainable=causal_lm", "space={beta2: {uniform: [0.9, 0.99]}}"]
+    change += ["fixed={data: {source: files, paths: '*.txt'}, model_name_or_path: ./b.txt}"]
+    assert with_absolute_fixed(load_sweep(file, change)).fixed == {
+        "data": {"source": "files", "paths": [f"{beside}/*.txt"]},
+        "model_name_or_path": "./b.txt",
+    }
+
+
 def test_class_that_cannot_be_imported_is_one_line(tune: Tune) -> None:
     tune.write("loops.py", LOOPS)
     output = tune.refused("plan", DIGITS, "--set", "trainable=loops.py:Mine")
@@ -218,10 +244,10 @@ def test_missing_data_files_are_refused(tune: Tune) -> None:
     (tune.cwd / "texts").mkdir()
     tune.write("texts/a.txt", "a")
     assert tune.refused("plan", "lm.yaml").splitlines() == [
-        f"lm.yaml:7: fixed.data.paths: no file matches more/*.txt (from {tune.cwd})",
+        f"lm.yaml:7: fixed.data.paths: no file matches {tune.cwd}/more/*.txt",
         f"lm.yaml:7: fixed.model_name_or_path: no such folder: ./base (from {tune.cwd})",
     ]
     client = f"{{task: causal_lm, client: {data}}}"
     tune.write("fed.yaml", text.format("federated", "{rounds: {choice: [1, 2]}}", client))
     output = tune.refused("run", "fed.yaml")
-    assert "fed.yaml:7: fixed.client.data.paths: no file matches more/*.txt" in output
+    assert f"fed.yaml:7: fixed.client.data.paths: no file matches {tune.cwd}/more/*.txt" in output

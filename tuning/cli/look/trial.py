@@ -51,7 +51,7 @@ def trial(
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.preflight import preflight
+    from tuning.controller.preflight import preflight, with_absolute_fixed
 
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
@@ -65,7 +65,7 @@ def trial(
     with tempfile.TemporaryDirectory() as temporary:
         shared = (folder or Path(temporary)).resolve()
         if workers is None or workers == 1:
-            code = _train(loaded.spec, params, shared)
+            code = _train(with_absolute_fixed(loaded), params, shared)
         else:
             code = _start_ranks(workers, file, set_, shared)
         if folder and not in_group:

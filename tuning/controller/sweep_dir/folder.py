@@ -29,6 +29,7 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
+from tuning.controller.preflight import with_absolute_fixed
 from tuning.controller.sweep_dir.identity import identity, sign, user_key
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
@@ -70,7 +71,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     for candidate in candidates:
         paths = root.sweep(candidate)
         if _make_folder(paths.root):
-            named = _with_absolute_paths(loaded.spec).model_copy(update={"name": candidate})
+            named = _with_absolute_paths(loaded).model_copy(update={"name": candidate})
             named = _with_code(named, paths, loaded.code)
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
@@ -125,11 +126,10 @@ def with_new_defaults(spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"fixed": fixed})
 
 
-def _with_absolute_paths(spec: SweepSpec) -> SweepSpec:
+def _with_absolute_paths(loaded: LoadedSweep) -> SweepSpec:
     """Make relative paths absolute: workers and resumes have other working folders."""
-    model = resolve(spec.trainable).Config
+    spec = with_new_defaults(with_absolute_fixed(loaded))
     update: dict[str, Any] = {
-        "fixed": model.resolve_paths(with_new_defaults(spec).fixed, Path.cwd()),
         "named": spec.named and canonical(spec.named),
         "user_code": spec.user_code.mapped(canonical),
     }

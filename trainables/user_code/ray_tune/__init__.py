@@ -1,0 +1,1 @@
+"""Functions and classes that were written for Ray Tune, as trainables."""
