@@ -133,3 +133,71 @@ def test_fill_replaces_names() -> None:
     assert fill(command, {"a": "1", "b.c": "2"}, ["--x", "y"]) == ["1/2", "--x", "y", "{a}", "$1"]
     with pytest.raises(KeyError):
         fill(["{d}"], {}, [])
+
+
+PARSER = """
+import argparse
+
+parser = argparse.ArgumentParser()
+group = parser.add_argument_group("optimizer")
+group.add_argument("-l", "--lr", type=float, required=True)
+group.add_argument("--betas", nargs="+")
+group.add_argument("--nesterov", action="store_true")
+group.add_argument("--fused", action=argparse.BooleanOptionalAction)
+parser.add_argument("data")
+parser.add_argument("more", nargs="*")
+args = parser.parse_args()
+"""
+ARGUMENTS = {
+    "--lr, '{lr}', data": "",
+    "-l, '{lr}', --betas, '1', '-2', --no-fused, --nest, data, a, b": "",
+    "'{lr}', --lr=1": "",
+    "'{args}', data": "",
+    "--lrate, '{lr}', data": "s.yaml:2: command: train.py has no option --lrate (did you mean '--l",
+    "'{lr}'": "s.yaml:2: command: train.py requires the option -l",
+    "-l, '{lr}'": "s.yaml:2: command: train.py requires the argument data",
+    "-l, '{lr}', --betas, '1', '2'": "s.yaml:2: command: train.py requires the argument data",
+}
+
+
+@pytest.mark.parametrize("given", ARGUMENTS)
+def test_arguments_are_those_of_the_script(folder: Path, given: str) -> None:
+    (folder / "train.py").write_text(PARSER)
+    found = problem(folder, '--lr, "{lr}"', given)
+    assert ARGUMENTS[given] in found
+    assert bool(found) == bool(ARGUMENTS[given])
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        ("fused", "s.yaml:3: fixed.fused: --fused of train.py takes no value, but {args}"),
+        ("beta", ""),
+        ("epochs", "s.yaml:3: fixed.epochs: train.py has no option --epochs (valid: --betas, "),
+    ],
+)
+def test_parameters_among_args_are_options_of_the_script(
+    folder: Path, fixed: str, message: str
+) -> None:
+    (folder / "train.py").write_text(PARSER)
+    command = "[python, train.py, '{args}', data]"
+    assert message in problem(folder, COMMAND, f"{command}\nfixed: {{{fixed}: 1}}")
+
+
+UNCLEAR = {
+    "unknown options": ("parse_args", "parse_known_args"),
+    "computed name": ('"data"', "data"),
+    "two parsers": ("group =", "other = argparse.ArgumentParser()\ngroup ="),
+    "handed on": ("args =", "add_more(parser)\nargs ="),
+    "parents": ("ArgumentParser()", "ArgumentParser(parents=[p])"),
+    "another parser": ("argparse.Arg", "transformers.HfArg"),
+    "syntax": ("args =", "args = ="),
+}
+
+
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_nothing_is_said_of_arguments_that_the_source_does_not_show(
+    folder: Path, name: str
+) -> None:
+    (folder / "train.py").write_text(PARSER.replace(*UNCLEAR[name]))
+    assert problem(folder, "--lr,", "--none,") == ""

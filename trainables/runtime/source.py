@@ -40,7 +40,11 @@ def _collect(file: Path, root: Path, found: dict[Path, str]) -> None:
         return
     text = file.read_bytes()
     found[file] = hashlib.sha256(text).hexdigest()
-    for module in _imported(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # perhaps for another version of Python
+        return
+    for module in _imported(tree):
         for path in _files(module, root):
             _collect(path, root, found)
 

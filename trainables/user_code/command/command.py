@@ -13,8 +13,10 @@ from typing import Any
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
 from search_spaces.spec.command import ARGS, parse_name, template_names
+from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
+from trainables.user_code.command.arguments import argument_problems
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -62,6 +64,17 @@ class Command(UserCode):
             (tuple(name.split(".")), f"reaches the program in no way; {_advice(name)}")
             for name in unused
         ]
+
+    def setting_problems(
+        self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
+    ) -> list[Problem]:
+        """Arguments that the script does not take, or lacks; see the base class."""
+        found = [*super().setting_problems(spec, configs)]
+        names = [name for config in configs for name in flattened(config)]
+        for name, problem in argument_problems(self.command, list(dict.fromkeys(names))):
+            section = "fixed" if name in flattened(spec.fixed) else "space"
+            found.append(((section, *name.split(".")) if name else ("command",), problem))
+        return found
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The program gets the seed by `{seed}` or as its parameter; see the base class."""
