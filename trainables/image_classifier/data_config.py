@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from trainables.config import path_in
+
 UNREAD = {
     "hdf5": "HDF5",
     "h5": "HDF5",
@@ -116,5 +118,6 @@ class ImageDataConfig(BaseModel):
         fixed = dict(config)
         for key in ("path", "selection_path", "test_path"):
             if key in config and isinstance(paths := _as_list(config[key]), list):
-                fixed[key] = [str(folder / Path(str(path)).expanduser()) for path in paths]
+                own = [Path(str(path)).expanduser() for path in paths]
+                fixed[key] = [path_in(folder, str(p), globs=True) or str(folder / p) for p in own]
         return fixed

@@ -17,6 +17,7 @@ from tuning.cli.formatting import echo, shown
 from tuning.prepared.client import hand_over
 
 COMMANDS = {
+    "init": "tuning.cli.run.init",
     "run": "tuning.cli.run.run",
     "resume": "tuning.cli.run.run",
     "add": "tuning.cli.run.control",

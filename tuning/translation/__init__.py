@@ -1,0 +1,1 @@
+"""Sweep files written from those of other programs: `tune init --like FILE`."""
