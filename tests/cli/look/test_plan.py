@@ -217,7 +217,7 @@ def test_class_that_cannot_be_imported_is_one_line(tune: Tune) -> None:
     output = tune.refused("plan", DIGITS, "--set", "trainable=loops.py:Mine")
     assert output == (
         "--set trainable=loops.py:Mine: trainable loops.py:Mine: cannot be imported: "
-        "ModuleNotFoundError: No module named 'no_such_module' (loops.py:18)\n"
+        "ModuleNotFoundError: No module named 'no_such_module' (loops.py:19)\n"
     )
 
 
