@@ -59,8 +59,10 @@ class TuneFunction(TuneCode):
         """Call the function; see the base class."""
         from trainables.user_code.ray_tune.session import session
 
-        with private_folders(worker.job.paths), session(worker) as running:
-            running.run(loader.load(self.name))
+        with session(worker) as running:
+            function = loader.load(self.name)  # its path may be relative
+            with private_folders(worker.job.paths):
+                running.run(function)
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
@@ -101,12 +103,14 @@ class TuneClass(TuneCode):
         """Call `setup`, `load_checkpoint`, `step` again and again, and `cleanup`; see the base
         class.
         """
-        from trainables.user_code.ray_tune.session import Reports
+        from trainables.user_code.ray_tune.session import Reports, session
 
         found = worker.resume()
         reports = Reports(worker, found.step if found else 0)
+        with session(worker):
+            loaded = loader.load(self.name)  # its path may be relative
         with private_folders(worker.job.paths):
-            own = _adopted(loader.load(self.name), worker, reports)
+            own = _adopted(loaded, worker, reports)
             trial = own(config=dict(worker.job.config), storage=_Folder(worker.job.paths.work))
             try:
                 if found is not None:
