@@ -24,6 +24,7 @@ from trainables.common.training import (
     copy_progress,
     data_parallel,
     load_progress,
+    mean_buffers,
     read_lineage,
     weights_digest,
 )
@@ -58,6 +59,7 @@ def train(config: DigitsConfig, worker: Worker) -> None:
     save = _saver(model, optimizer, worker, lineage, ddp)
     for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
         train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
+        mean_buffers(model, worker)  # statistics of BatchNorm
         scores = score(model, Split.SELECTION, worker)
         metrics = {**scores, "train_loss": train_loss, **communication_metrics(ddp)}
         final = epoch == config.epochs

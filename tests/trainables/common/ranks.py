@@ -16,11 +16,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.trainables.local import RecordingChannel, run_trial
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
+from trainables.base import Split
 from trainables.common.communication import collectives
 from trainables.common.communication.collectives import Traffic
 from trainables.common.communication.config import CommunicationConfig
 from trainables.common.communication.exchange import compression
+from trainables.digits.config import DigitsConfig
+from trainables.digits.loop import evaluate
 from trainables.job import Answer
 
 WORLD = 4
@@ -35,6 +38,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "powersgd": {"compress": "powersgd", "method": "doubling", "bucket_mb": 0.001},
     "topk": {"compress": "topk", "ratio": 0.1},
 }
+BATCH_NORM = "batch_norm"
 DIGITS = {"hidden_units": 16, "epochs": 2, "dropout": 0.2}
 
 
@@ -92,14 +96,16 @@ def compressed(name: str, options: dict[str, Any], method: str = "builtin") -> d
 
 
 def trained(folder: Path, communication: dict[str, Any]) -> list[dict[int, dict[str, float]]]:
-    """Curves of digits, whole and in two halves."""
+    """Curves of digits, whole and in two halves; the scores of the model that was saved."""
     options = {"rank": dist.get_rank(), "world_size": WORLD, "cache": folder / "cache"}
-    config = {**DIGITS, "communication": communication}
+    config = {**DIGITS, "communication": communication, BATCH_NORM: folder.name == BATCH_NORM}
     whole = run_trial(folder / "whole", "digits", config, **options)
     cut = RecordingChannel({1: Answer.STOP})
     run_trial(folder / "cut", "digits", config, channel=cut, **options)
     rest = run_trial(folder / "cut", "digits", config, attempt=2, **options)
-    return [whole.curve, {**cut.curve, **rest.curve}]
+    saved = newest_checkpoint(folder / "whole").folder
+    scores = evaluate(DigitsConfig.model_validate(config), saved, Split.SELECTION, folder)
+    return [whole.curve, {**cut.curve, **rest.curve}, {2: scores}]
 
 
 def main(rank: int, folder: Path) -> None:
@@ -113,7 +119,10 @@ def main(rank: int, folder: Path) -> None:
             **{name: compressed(name, options) for name, options in FEEDBACK.items()},
             **{f"{n} ring": compressed(n, {}, "ring") for n in ("fp16", "bf16", "powersgd")},
         },
-        "trained": {name: trained(folder / name, options) for name, options in TRAINED.items()},
+        "trained": {
+            name: trained(folder / name, options)
+            for name, options in {**TRAINED, BATCH_NORM: {}}.items()
+        },
     }
     dist.destroy_process_group()
     sys.stdout.write(json.dumps(found))

@@ -91,17 +91,27 @@ def test_compressed_means_are_those_of_their_definition(found: list[dict[str, An
 def test_training_resumes_with_the_errors_that_were_left(
     found: list[dict[str, Any]], name: str
 ) -> None:
-    whole, resumed = found[0]["trained"][name]
+    whole, resumed, _ = found[0]["trained"][name]
     timed = set(METRIC_NAMES) - {"communication_mib_sent"}
     for step, metrics in whole.items():
         assert timed < metrics.keys()
         mine = {k: v for k, v in resumed[step].items() if k not in timed}
-        same = pytest.approx(mine, rel=1e-6) if name == "builtin" else mine
+        # DDP's buckets of the first step are others, so sums of four ranks have another order
+        same = pytest.approx(mine, rel=1e-6) if name in ("builtin", "ring") else mine
         assert same == {k: v for k, v in metrics.items() if k not in timed}
 
 
+@pytest.mark.parametrize("name", [*ranks.TRAINED, ranks.BATCH_NORM])
+def test_reported_scores_are_those_of_the_saved_model(
+    found: list[dict[str, Any]], name: str
+) -> None:
+    whole, _, scores = found[0]["trained"][name]
+    reported = {metric: whole["2"][metric] for metric in scores["2"]}
+    assert reported == pytest.approx(scores["2"], rel=1e-6)
+
+
 def test_ways_of_sending_train_alike(found: list[dict[str, Any]]) -> None:
-    curves = {name: trained[0]["2"] for name, trained in found[0]["trained"].items()}
+    curves = {name: found[0]["trained"][name][0]["2"] for name in ranks.TRAINED}
     assert curves["ring"]["loss"] == pytest.approx(curves["builtin"]["loss"], rel=1e-6)
     sent = {name: metrics["communication_mib_sent"] for name, metrics in curves.items()}
     assert sent["ring"] == pytest.approx(sent["builtin"], rel=0.01)
