@@ -31,7 +31,7 @@ ray: setup
 
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
-	$(BIN)/python -m pytest tests/user_code
+	$(BIN)/python -m pytest -m scripts
 
 check: setup
 	$(BIN)/ruff check .

@@ -105,6 +105,12 @@ PRIVATE: dict[str, str] = {
     "torch.nn.modules.module:_global_forward_pre_hooks": "attribute",
     "torch.nn.modules.module:_global_module_registration_hooks": "attribute",
     "torch.nn.modules.module:_global_parameter_registration_hooks": "attribute",
+    # common/optimizers.py updates all weights in a few calls, as torch's own optimizers do.
+    "torch:_foreach_add_": "attribute",
+    "torch:_foreach_lerp": "attribute",
+    "torch:_foreach_lerp_": "attribute",
+    "torch:_foreach_mul_": "attribute",
+    "torch:_foreach_sign_": "attribute",
     "torch.optim.optimizer:_global_optimizer_pre_hooks": "attribute",
     "torch.optim.optimizer:_global_optimizer_post_hooks": "attribute",
 }

@@ -94,6 +94,19 @@ SCRIPTS = {
         time_attr="round",
         kills="driver",
     ),
+    "tune_function": Script(
+        "tune_function.py",
+        "trainable: tune_function.py:train_digits\nfixed: {momentum: 0.5}",
+        time_attr="training_iteration",
+        steps=8,
+        kills="driver",
+    ),
+    "tune_class": Script(
+        "tune_class.py",
+        "trainable: tune_class.py:TrainDigits",
+        time_attr="training_iteration",
+        steps=8,
+    ),
     "optuna": Script(
         "optuna_digits.py",
         "trainable: optuna_digits.py:objective",

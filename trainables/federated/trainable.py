@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.base import Trainable
+from trainables.common.communication.config import METRIC_NAMES
 from trainables.federated.config import FederatedConfig
 
 
@@ -26,4 +27,5 @@ class Federated(Trainable[FederatedConfig]):
         from trainables.registry import resolve
 
         task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
-        return tuple({**dict.fromkeys(task.metric_names), **dict.fromkeys(self.metric_names)})
+        names = dict.fromkeys((*task.metric_names, *self.metric_names))
+        return tuple(name for name in names if name not in METRIC_NAMES)
