@@ -41,8 +41,8 @@ IN_FILE = {
     "far from any": (
         ("  epochs: 3", "  epochs: 3\n  zzz: 1"),
         "mine.yaml:10: fixed.zzz: unknown hyperparameter 'zzz' (valid: batch_norm, batch_size, "
-        "dropout, epochs, hidden_units, init_seed, learning_rate, micro_batch_size, momentum, "
-        "num_layers, optimizer, weight_decay)\n",
+        "communication, dropout, epochs, hidden_units, init_seed, learning_rate, "
+        "micro_batch_size, momentum, num_layers, optimizer, weight_decay)\n",
     ),
     "both bounds break a rule": (
         ("uniform: [0, 0.5]", "uniform: [-0.5, 1.5]"),

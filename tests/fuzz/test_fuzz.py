@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import files, folders, hostile, records
+from tests.search_spaces.examples import SHIPPED
 
 COUNT = int(os.environ.get("TUNE_FUZZ", "120"))
 
@@ -44,7 +45,8 @@ def test_hostile_sweep_file_loads_or_is_refused_in_time(tmp_path: Path) -> None:
             loaded += hostile.check(hostile.hostile(random.Random(seed)), tmp_path)
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e!r}") from e
-    assert 0 < loaded < count
+    assert loaded < count
+    assert hostile.check(SHIPPED[0].read_bytes(), tmp_path)
 
 
 def test_damaged_records_are_named_or_change_no_answer(

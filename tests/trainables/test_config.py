@@ -34,7 +34,11 @@ def test_every_hyperparameter_has_a_description(name: str) -> None:
         ({"beta2": 1.0}, ("beta2",), "must be < 1.0, got 1.0"),
         ({"warmup_fraction": 3}, ("warmup_fraction",), "must be <= 1.0, got 3"),
         ({"vocab_size": 3}, ("vocab_size",), "must be >= 257, got 3"),
-        ({"dtype": "half"}, ("dtype",), "must be one of auto, float32 or bfloat16, got 'half'"),
+        (
+            {"dtype": "half"},
+            ("dtype",),
+            "must be one of auto, float32, bfloat16 or float16, got 'half'",
+        ),
         ({"data": 3}, ("data",), "must be a mapping of names to values, got 3"),
         ({"data": {"paths": 3}}, ("data", "paths"), "must be a list, got 3"),
         (

@@ -12,6 +12,7 @@ from results.records.trial import read_reports, read_trial
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
+from trainables.registry import resolve_for
 from tuning.cli.results.best import one_per_configuration
 from tuning.evaluation.load_model import select_model
 from tuning.evaluation.soup_request import ModelChoice
@@ -142,7 +143,8 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
 
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
-    return [one.trial_id for one in ModelChoice(top=3).candidates(paths, spec)[0]]
+    models = resolve_for(spec).models
+    return [one.trial_id for one in ModelChoice(top=3).candidates(paths, spec, models)[0]]
 
 
 def test_confirm_takes_each_configuration_once(tune: Tune) -> None:

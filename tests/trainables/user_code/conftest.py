@@ -12,7 +12,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my_helper.py").write_text("FACTOR = 3\n")
     (tmp_path / "train.py").write_text(
         "from my_helper import FACTOR\n"
-        "def train_loop(config):\n    return FACTOR * config['x']\n"
+        "def product(config):\n    return FACTOR * config['x']\n"
+        "def train_loop(config):\n    product(config)\n"
         "def other(config):\n    pass\n"
         "LIMIT = 1\n"
     )
@@ -20,5 +21,5 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken.py").write_text("def loop(:\n")
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "__init__.py").write_text("raise RuntimeError('ran')\n")
-    (tmp_path / "my_package" / "loops.py").write_text("def loop(config):\n    return 1\n")
+    (tmp_path / "my_package" / "loops.py").write_text("def loop(config):\n    pass\n")
     return tmp_path

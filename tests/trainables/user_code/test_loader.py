@@ -32,8 +32,8 @@ def test_locate_tells_classes_from_functions_without_importing(project: Path) ->
 def test_load_imports_a_script_and_its_neighbours(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = canonical("train.py:train_loop")
-    assert name == f"{project / 'train.py'}:train_loop"
+    name = canonical("train.py:product")
+    assert name == f"{project / 'train.py'}:product"
     monkeypatch.chdir("/")
     assert load(name)({"x": 2}) == 6
     with pytest.raises(UserError, match="is neither a function nor a class"):
