@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
+from search_spaces.nested import show
 from search_spaces.spec.command import PREFIX
 from search_spaces.spec.sweep import SweepSpec
 from search_spaces.spec.user_code import EXTERNAL
@@ -69,7 +70,7 @@ def _registered(name: str) -> Trainable[Any]:
     if name not in TRAINABLES:
         hint = suggest(name, TRAINABLES)
         raise UserError(
-            f"unknown trainable '{name}'{hint}; your own code is"
+            f"unknown trainable {show(name)}{hint}; your own code is"
             " path/to/script.py:function or package.module:function"
         )
     module, _, cls = TRAINABLES[name].partition(":")

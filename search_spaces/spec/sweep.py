@@ -22,7 +22,7 @@ from search_spaces.formulas.feasibility import (
 )
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
-from search_spaces.nested import flattened
+from search_spaces.nested import flattened, show
 from search_spaces.spec.base import EnvText, Section
 from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
@@ -143,6 +143,13 @@ class SweepSpec(Section):
             if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
         ]
         return {**data, **{key: {} for key in (*sections, "fixed") if data.get(key) is None}}
+
+    @field_validator("named")
+    @classmethod
+    def _check_named(cls, name: str | None) -> str | None:
+        if name is not None and not name.isprintable():
+            raise ValueError(f"needs printable characters, got {show(name)}")
+        return name
 
     @field_validator("modes")
     @classmethod

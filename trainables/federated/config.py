@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from search_spaces.loading.explain import MAX_PROBLEMS
 from trainables.common.communication.config import DataParallelConfig
 from trainables.config import Problem, TrainableConfig, explain
 
@@ -86,7 +88,8 @@ class FederatedConfig(TrainableConfig):
         try:
             inner = model.model_validate(self.client)
         except ValidationError as e:
-            found = (explain(error, model) for error in e.errors(include_url=False))
+            errors = e.errors(include_url=False)[:MAX_PROBLEMS]
+            found = (explain(error, model) for error in errors)
             problems = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
             raise ValueError(problems) from None
         if isinstance(inner, DataParallelConfig) and inner.communication.hooked:
@@ -122,20 +125,27 @@ class FederatedConfig(TrainableConfig):
     @classmethod
     def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
         """Add the task's new defaults."""
-        client = config.get("client")
-        if not isinstance(client, dict):
-            return config
-        model = _task_config(config.get("task", "digits"))
-        return {**config, "client": model.for_new_sweep(client)}
+        return _with_client(config, lambda model, client: model.for_new_sweep(client))
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Resolve the task's relative paths."""
-        client = config.get("client")
-        if not isinstance(client, dict):
-            return config
-        model = _task_config(config.get("task", "digits"))
-        return {**config, "client": model.resolve_paths(client, folder)}
+        return _with_client(config, lambda model, client: model.resolve_paths(client, folder))
+
+
+def _with_client(
+    config: dict[str, Any],
+    change: Callable[[type[TrainableConfig], dict[str, Any]], dict[str, Any]],
+) -> dict[str, Any]:
+    """A configuration whose `client` is changed by the task's rules, if it has both."""
+    task, client = config.get("task", "digits"), config.get("client")
+    if not isinstance(client, dict) or not isinstance(task, str):
+        return config
+    try:
+        model = _task_config(task)
+    except ValueError:  # the mistake is named when the configuration is checked
+        return config
+    return {**config, "client": change(model, client)}
 
 
 def _task_config(task: str) -> type[TrainableConfig]:

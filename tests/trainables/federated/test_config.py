@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -15,6 +17,11 @@ def test_config_names_mistakes_in_the_clients_hyperparameters() -> None:
     assert "unknown trainable 'digit' (did you mean 'digits'?)" in problem[1]
     (problem,) = model.problems({**TINY, "client": {"communication": {"compress": "bf16"}}})
     assert "client.communication: clients exchange weights, not gradients" in problem[1]
+    wrong = {**TINY, "task": "digit"}
+    assert model.resolve_paths(wrong, Path.cwd()) == model.for_new_sweep(wrong) == wrong
+    many = {f"k{i}": i for i in range(5_000)}
+    (problem,) = model.problems({**TINY, "client": many})
+    assert problem[1].count("unknown hyperparameter") == 100
     with pytest.raises(ValidationError, match="task federated: not a trainable with clients"):
         config(task="federated", client={})
     assert model.with_init_seed(TINY, 5)["client"]["init_seed"] == 5
