@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from search_spaces.errors import UserError
 from tuning.prepared.identity import identity, socket_path, terminal_variables
 
 MAX_BYTES = 1 << 20
@@ -28,7 +29,7 @@ def connect() -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect(str(socket_path()))
-    except OSError:
+    except (OSError, UserError):  # also if another user took the name of our folder
         connection.close()
         return None
     return connection

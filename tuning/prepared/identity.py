@@ -76,14 +76,19 @@ def _stamp(file: str) -> tuple[int, int] | None:
     return found.st_ctime_ns, found.st_size
 
 
-def socket_path() -> Path:
+def socket_path(*, create: bool = False) -> Path:
     """The socket of this user's `tune up`, in a folder that no other user can enter.
+
+    Args:
+        create: whether the folder is made if it is missing.
 
     Raises:
         UserError: another user has made the folder.
+        FileNotFoundError: it is missing.
     """
     folder = base_folder() / f"tune-{os.getuid()}.up"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    if create:
+        folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.getuid():
         raise UserError(f"{folder}: is not a folder of yours; set RAY_TMPDIR to one")

@@ -200,7 +200,7 @@ def _send(connection: socket.socket, message: Any) -> None:
 
 def main(file: str, idle_s: float) -> None:
     """Serve this user, until there is no more use for it."""
-    path = socket_path()
+    path = socket_path(create=True)
     lock = open(path.with_name("lock"), "w")  # noqa: SIM115 - held until the process ends
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     path.unlink(missing_ok=True)

@@ -46,7 +46,7 @@ def up(
         return echo(f"process {found['pid']} is up; end it with: tune down")
     if file is not None:
         api.load(file)
-    log = socket_path().with_name("log")
+    log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "tuning.prepared.keeper", str(file or ""), str(seconds)],
