@@ -147,7 +147,7 @@ def test_short_trials_start_no_more_tune_actors(tune: Tune, sweep: Path, joined:
     began = Counter(joined.began()) - before
     assert 0 < began[TUNE_ACTOR] <= CPUS, began
     first, *others = tune.trials("lanes")
-    assert first.seconds < first.attempts[0].waited, "the lane's start is not the trial's time"
+    assert first.attempts[0].waited > 0.5, "the lane's start is not the trial's time"
     assert median(r.attempts[0].waited for r in others) == 0.0
     assert "\nwaited for workers to start: " in out
 
