@@ -31,7 +31,7 @@ from trainables.sft.data import Conversations, prepare
 from trainables.worker import Worker
 
 SHAPES = 8
-"""Lengths to which batches of separate conversations are cut: few, as each is compiled anew."""
+"""Lengths to which batches of separate conversations are cut: few, as each is compiled."""
 
 
 def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask:

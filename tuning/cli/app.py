@@ -14,7 +14,6 @@ import typer
 
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
-from tuning.prepared.client import hand_over
 
 COMMANDS = {
     "init": "tuning.cli.run.init",
@@ -112,8 +111,11 @@ def main(*, may_hand_over: bool = True) -> None:
 
     os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
-        if may_hand_over and (code := hand_over(sys.argv[1:])) is not None:
-            sys.exit(code)
+        if may_hand_over and sys.argv[1:2] in (["run"], ["resume"]):
+            from tuning.prepared.client import hand_over
+
+            if (code := hand_over(sys.argv[1:])) is not None:
+                sys.exit(code)
         app(prog_name="tune")
     except OSError as e:
         if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file

@@ -17,7 +17,6 @@ from tuning.prepared.identity import identity, socket_path, terminal_variables
 
 MAX_BYTES = 1 << 20
 """Of a message."""
-_COMMANDS = ("run", "resume")
 _OWN_CLUSTER = ("--address", "--detach", "--help")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _open: list[socket.socket] = []
@@ -26,7 +25,10 @@ _open: list[socket.socket] = []
 
 def connect() -> socket.socket | None:
     """A connection to `tune up`; None if it does not run."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:  # not on macOS, which has no `tune up`
+        return None
     try:
         connection.connect(str(socket_path()))
     except (OSError, UserError):  # also if another user took the name of our folder
@@ -52,10 +54,13 @@ def receive(connection: socket.socket) -> Any:
 def hand_over(command: Sequence[str]) -> int | None:
     """Let the prepared driver run a command of this process; returns its exit code at its end.
 
+    Args:
+        command: `run` or `resume`, and its arguments.
+
     Returns:
         None if this process has to run it: `tune up` does not run, or cannot run this command.
     """
-    if not {*command[:1]} & {*_COMMANDS} or any(a.startswith(_OWN_CLUSTER) for a in command):
+    if any(a.startswith(_OWN_CLUSTER) for a in command):
         return None
     if (connection := connect()) is None:
         return None

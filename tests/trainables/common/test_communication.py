@@ -129,6 +129,7 @@ def test_combination_without_a_sum_is_refused() -> None:
     [
         ({"compress": "topk"}, (1, 2), "must be one number, got 1 to 2"),
         ({"compress": "bf16"}, (1,), "no effect with one worker"),
+        ({"bucket_mb": 1}, (1,), "no effect with one worker"),
         ({"compress": "bf16"}, (1, 2), None),
         ({"compress": "topk"}, (2,), None),
         ({}, (1,), None),

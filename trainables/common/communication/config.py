@@ -83,7 +83,7 @@ class CommunicationConfig(BaseModel):
                 f"compress {self.compress} keeps an error for each worker, so resources.workers "
                 f"must be one number, got {min(workers)} to {max(workers)}"
             )
-        if self.hooked and max(workers) == 1:
+        if max(workers) == 1 and self != CommunicationConfig():
             return "has no effect with one worker; set resources.workers, or leave it out"
         return None
 

@@ -62,6 +62,8 @@ class EventFiles:
 
     def _records(self, path: Path) -> Iterator[bytes]:
         """The complete records that were written since (TFRecord: length, checksum, content)."""
+        if path.stat().st_size <= self._read.get(path, 0):
+            return
         with open(path, "rb") as file:
             file.seek(self._read.get(path, 0))
             while len(header := file.read(_HEADER)) == _HEADER:

@@ -29,7 +29,7 @@ def up(
 ) -> None:
     """Keep a driver, its Ray cluster and workers ready: the next tune run reports at once.
 
-    It runs commands of the same folder and environment. After an edit of code it starts anew.
+    It runs commands of the same folder and environment. After an edit of code it starts again.
 
     Example: tune up search_spaces/llm.yaml --idle 2h
     """
@@ -38,6 +38,8 @@ def up(
     from tuning import api
     from tuning.prepared.identity import socket_path, terminal_variables
 
+    if sys.platform != "linux":
+        raise UserError("tune up: needs Linux; tune run starts without it")
     try:
         seconds = parse_duration(idle)
     except ValueError as e:

@@ -62,9 +62,8 @@ class Amendment:
 
     def __str__(self) -> str:
         parts = [f"changed: {', '.join(self.overrides)}"] if self.overrides else []
-        parts += (
-            [f"failed trials that run again: {first_few(self.reopened)}"] if self.reopened else []
-        )
+        if self.reopened:
+            parts.append(f"failed trials that run again: {first_few(self.reopened)}")
         if self.budget is not None and self.budget < self.trials:
             parts.append(
                 f"budget.trials={self.budget} is less than the {self.trials} trials that it has: "

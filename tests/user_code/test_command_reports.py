@@ -1,0 +1,57 @@
+"""Reports of programs that know nothing of a sweep: from their output and their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from results.checkpoints.retention import Retention
+from search_spaces.errors import UserError
+from search_spaces.spec.command import ReportFromSpec
+from tests.user_code.conftest import PROGRAMS, python, run_command
+
+
+def test_output_becomes_reports_by_patterns(tmp_path: Path) -> None:
+    patterns = ReportFromSpec(stdout={"loss": r"loss=(\S+)", "epoch": r"epoch (\d+)"})
+    command = ["awk", "-v", "rate={rate}", "-f", str(PROGRAMS / "train.awk")]
+    channel = run_command(
+        tmp_path / "t", command, {"rate": 0.5}, report_from=patterns, time_attr="epoch"
+    )
+    assert channel.curve == {n: {"loss": 0.5**n, "epoch": n} for n in (1, 2, 3, 4)}
+
+
+def test_file_of_the_program_becomes_reports(tmp_path: Path) -> None:
+    code = "print('{\"loss\": 1}\\n{\"loss\": 0.5}', file=open('log.jsonl', 'a'))"
+    source = ReportFromSpec(jsonl="log.jsonl")
+    for attempt in (1, 2):  # the second one appends
+        channel = run_command(tmp_path / "t", python(code), report_from=source, attempt=attempt)
+        assert channel.curve == {1: {"loss": 1.0}, 2: {"loss": 0.5}}
+
+
+def test_event_files_of_tensorboard_become_reports(tmp_path: Path) -> None:
+    code = (
+        "from tensorboardX import SummaryWriter\n"
+        "train, validation = SummaryWriter('runs'), SummaryWriter('runs/val')\n"
+        "for step in range(1, 7):\n"
+        "    train.add_scalar('loss', 1 / step, step)\n"
+        "    train.add_histogram('weights', [0.0, step], step)\n"
+        "    train.flush()\n"
+        "    if step % 3 == 0:\n"
+        "        validation.add_scalar('loss', 2 / step, step)\n"
+    )
+    source = ReportFromSpec(tensorboard="runs")
+    options = {"report_from": source, "retention": Retention(metric="val/loss")}
+    for attempt in (1, 2):  # the second one adds files
+        channel = run_command(tmp_path / "t", python(code), attempt=attempt, **options)
+        assert {s: set(m) for s, m in channel.curve.items()} == {3: {"loss", "val/loss"}} | {
+            6: {"loss", "val/loss"}
+        }
+        assert channel.curve[6] == pytest.approx({"loss": 1 / 6, "val/loss": 2 / 6})
+    with pytest.raises(UserError, match="no event file in runs has a scalar 'accuracy'"):
+        run_command(
+            tmp_path / "u",
+            python(code),
+            report_from=source,
+            retention=Retention(metric="accuracy"),
+        )
