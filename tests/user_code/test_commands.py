@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.trainables.local import ROOT, RecordingChannel
 from tests.user_code.conftest import PROGRAMS, is_running, pids_in, python, run_command, until
 from trainables.job import Answer
 from trainables.launch.run_trial import output_to
+from trainables.registry import resolve
 from trainables.user_code.command.program import CommandError
 
 
@@ -238,6 +240,18 @@ def test_program_that_is_not_there(tmp_path: Path) -> None:
         run_command(tmp_path / "t", ["sh", "{lr}"])
     with pytest.raises(UserError, match=r"nothing matched report_from\.stdout\.loss"):
         run_command(tmp_path / "t", ["true"], report_from=ReportFromSpec(stdout={"loss": "(x)"}))
+
+
+def test_programs_of_this_python_need_no_activation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = sysconfig.get_path("scripts")
+    others = [p for p in os.environ["PATH"].split(os.pathsep) if p != scripts]
+    monkeypatch.setenv("PATH", os.pathsep.join(others))
+    assert resolve(name_of(["torchrun", "x.py"])).config_problems({}, files=True) == []
+    code = "import shutil; print('found', int(shutil.which('torchrun') is not None))"
+    report_from = ReportFromSpec(stdout={"loss": r"found (1)"})
+    run_command(tmp_path / "t", ["python3", "-c", code], report_from=report_from)
 
 
 def test_killed_program_is_tried_again(tmp_path: Path) -> None:

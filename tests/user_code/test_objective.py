@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from results.checkpoints.retention import Retention
+from results.paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.local import RecordingChannel, run_trial
 from tests.user_code.conftest import PROGRAMS
@@ -39,6 +40,30 @@ def test_values_are_those_that_optuna_gets(tmp_path: Path) -> None:
     fixed = optuna.trial.FixedTrial(CONFIG)
     assert curve[3]["loss"] == objective(fixed)
     assert list(curve) == [0, 1, 2, 3]
+
+
+def test_trials_share_no_folder(tmp_path: Path) -> None:
+    script = tmp_path / "writes.py"
+    script.write_text(
+        "import tempfile\n"
+        "from pathlib import Path\n"
+        "def objective(trial):\n"
+        "    trial.suggest_float('rate', 0, 1)\n"
+        "    assert not Path('best.txt').exists()\n"
+        "    Path('best.txt').write_text(tempfile.gettempdir())\n"
+        "    return 1.0\n"
+    )
+    before = Path.cwd()
+    for name in ("a", "b"):
+        run_trial(
+            tmp_path / name,
+            f"{script}:objective",
+            {"rate": 0.5},
+            retention=Retention(metric="loss"),
+        )
+    assert Path.cwd() == before
+    temporary = [(TrialPaths(tmp_path / n).work / "best.txt").read_text() for n in ("a", "b")]
+    assert temporary[0] != temporary[1]
 
 
 def test_stopped_objective_is_pruned(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from search_spaces.nested import flattened, show
 from trainables.config import Problem
 from trainables.job import Answer
 from trainables.user_code import loader
+from trainables.user_code.private_folders import private_folders
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ class Objective(UserFunction):
             UserError: the objective and the space do not fit together.
         """
         trial = SweepTrial(worker, flattened(worker.job.config))
+        objective = loader.load(self.name)  # its path may be relative
         try:
-            value = loader.load(self.name)(trial)
+            with private_folders(worker.job.paths):
+                value = objective(trial)
         except Exception as e:
             if trial.should_prune() and any(c.__name__ == _PRUNED for c in type(e).__mro__):
                 return

@@ -14,8 +14,8 @@ def objective(trial):
     )
     alpha = trial.suggest_float("alpha", 1e-5, 1e3, log=True)
     classifier = sklearn.linear_model.SGDClassifier(alpha=alpha, random_state=0)
-    for step in range(8):
-        for _ in range(20):
+    for step in range(1, 9):
+        for _ in range(150):
             classifier.partial_fit(train_x, train_y, classes=np.arange(10))
         trial.report(1.0 - classifier.score(valid_x, valid_y), step)
         if trial.should_prune():

@@ -17,6 +17,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
+from trainables.user_code.command.environment import search_path
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -118,7 +119,7 @@ class Command(UserCode):
 def _program_problem(program: str) -> str | None:
     """Why a program cannot be executed on this machine; None if it can be."""
     path = Path(program)
-    if shutil.which(program):
+    if shutil.which(program, path=search_path()):
         return None
     if "/" not in program:
         near = f"; ./{program} is a file here" if path.is_file() else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,7 @@ def environment(
     env |= {variable(name): as_text(value) for name, value in flattened(job.config).items()}
     env |= {f"TUNE_{name.upper()}": text for name, text in node.places(job.seed).items()}
     env |= {
+        "PATH": search_path(),
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(temporary),
@@ -106,6 +108,12 @@ def environment(
             "TUNE_ANSWERS": str(temporary / "answers"),
         }
     return env
+
+
+def search_path() -> str:
+    """PATH, then the programs of this Python's environment: it need not be activated."""
+    path = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([path, sysconfig.get_path("scripts")])
 
 
 def as_text(value: Any) -> str:
