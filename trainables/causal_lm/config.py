@@ -6,13 +6,13 @@ import glob
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.config import Problem, path_in
 
-STDLIB_MAX_BYTES = 3_000_000
 FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
 HEAD_WIDTH = 16
 """Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
@@ -27,53 +27,6 @@ SIZES: dict[str, dict[str, int]] = {
 }
 """With 50,304 tokens: 3.3 M (of which 3.2 M vectors of tokens), 124 M, 360 M and 1.13 B weights.
 Heads of fewer than 64 units leave the tiles of flash attention kernels partly empty."""
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-class DataConfig(BaseModel):
-    """The text to train on. It is split 90/5/5 into train, selection and test."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    source: Literal["stdlib", "files"] = Field(
-        "stdlib",
-        description="stdlib: the sources of this machine's Python standard library; files: `paths`",
-    )
-    paths: Annotated[list[str], BeforeValidator(_as_list)] = Field(
-        default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
-    )
-    format: Literal["auto", "text", "jsonl", "parquet"] = Field(
-        "auto", description="files: auto goes by the ending (.jsonl, .parquet; else plain text)"
-    )
-    text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
-    on_bad_data: Literal["fail", "skip"] = Field(
-        "fail",
-        description="files: reaction to a file, row group or line that cannot be read; skip"
-        " lists them in the log and in the cache's meta.json",
-    )
-    max_bytes: int | None = Field(
-        None,
-        gt=0,
-        description="bytes of text to use at most; null: 3,000,000 of stdlib, all of files",
-    )
-
-    @model_validator(mode="after")
-    def _paths_belong_to_files(self) -> DataConfig:
-        if self.source == "files" and not self.paths:
-            raise ValueError("source 'files' needs paths, for example paths: texts/*.txt")
-        if self.source != "files" and self.paths:
-            raise ValueError("paths has an effect only with source: files")
-        return self
-
-    @property
-    def limit(self) -> int | None:
-        """Bytes of text to use at most, None for all."""
-        if self.max_bytes is None and self.source == "stdlib":
-            return STDLIB_MAX_BYTES
-        return self.max_bytes
 
 
 class CausalLMConfig(DataParallelConfig):
@@ -222,6 +175,11 @@ class CausalLMConfig(DataParallelConfig):
             )
 
     @property
+    def tokenizer_from(self) -> str | None:
+        """Folder or hub id whose tokenizer is taken; None: a BPE of the text."""
+        return self.model_name_or_path
+
+    @property
     def heads(self) -> int:
         """Attention heads."""
         if self.num_heads is not None:
@@ -283,10 +241,8 @@ class CausalLMConfig(DataParallelConfig):
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """The configuration with relative paths made absolute: workers run in other folders."""
         fixed = dict(config)
-        data = config.get("data")
-        if isinstance(data, dict) and isinstance(paths := _as_list(data.get("paths")), list):
-            found = [path_in(folder, str(p), globs=True) or str(folder / str(p)) for p in paths]
-            fixed["data"] = {**data, "paths": found}
+        if isinstance(data := config.get("data"), dict):
+            fixed["data"] = paths_in(data, folder)
         name = config.get("model_name_or_path")
         if isinstance(name, str) and (model := path_in(folder, name)) and Path(model).is_dir():
             fixed["model_name_or_path"] = model

@@ -14,7 +14,7 @@ from pathlib import Path
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm.config import DataConfig
+from trainables.causal_lm.data_config import DataConfig
 
 SKIPPED_FOLDERS = frozenset(
     # tests and installed packages are not the library; encodings are tables

@@ -15,9 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from filelock import FileLock
 
 from search_spaces.errors import UserError
 from trainables.base import Split
@@ -34,6 +30,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
 from trainables.client import Rows
+from trainables.common.shared_folder import publish
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +104,7 @@ def prepare(config: CausalLMConfig, cache: Path, key: str | None = None) -> Data
     if key is not None and (cache / key).is_dir():
         return Dataset(cache / key)
     corpus = open_corpus(config.data, cache)
-    pretrained = config.model_name_or_path
+    pretrained = config.tokenizer_from
     encoder = None if pretrained is None else pretrained_encoder(pretrained)
     settings = _settings(config, corpus, encoder)
     made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
@@ -132,22 +129,6 @@ def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -
         "sequence_length": config.sequence_length,
         "tokenizer": tokenizer,
     }
-
-
-def publish(folder: Path, build: Callable[[Path], None]) -> None:
-    """Build a cache folder, unless it is there: one process does it, the others wait."""
-    if folder.is_dir():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if folder.is_dir():
-            return
-        log.info("preparing data in %s", folder)
-        building = folder.with_suffix(".building")
-        shutil.rmtree(building, ignore_errors=True)  # left by a process that died
-        building.mkdir()
-        build(building)
-        os.replace(building, folder)
 
 
 def _build(folder: Path, settings: dict[str, Any], corpus: Corpus, encoder: Encoder | None) -> None:

@@ -64,5 +64,5 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
 
 
 def _encode(dataset: Dataset, config: CausalLMConfig) -> list[int]:
-    tokenizer = backend_tokenizer(config.model_name_or_path, dataset.tokenizer_file)
+    tokenizer = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
     return list(tokenizer.encode(TEXT, add_special_tokens=False).ids)

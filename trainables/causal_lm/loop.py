@@ -16,7 +16,6 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
 from trainables.causal_lm.objective import (
-    NextTokenLoss,
     compiles,
     place,
     recompute_activations,
@@ -47,7 +46,12 @@ from trainables.worker import Worker
 
 def train(config: CausalLMConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
-    task = _agreed(open_task(config, worker.cache), worker)
+    train_task(open_task(config, worker.cache), worker)
+
+
+def train_task(task: Task, worker: Worker) -> None:
+    """Train one trial on this rank, with its data prepared."""
+    task = _agreed(task, worker)
     worker.log_dataset(task.dataset.key)
     run = _start(task, worker)
     config = task.config
@@ -94,7 +98,7 @@ class _Run:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
         self.dtype = compute_dtype(config.dtype, worker.device)
         self.scaler = LossScaler(self.dtype, worker.device)
-        loss = NextTokenLoss(self.model, config)
+        loss = self.task.loss(self.model)
         if config.activation_checkpointing:
             recompute_activations(self.model)
         if compiles(config, self.model, worker.device):

@@ -39,7 +39,7 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     """The model at step 0, float32: pretrained, or random from `init_seed` alone."""
     with quiet_transformers():
         if config.model_name_or_path is not None:
-            return _pretrained(config.model_name_or_path)
+            return pretrained_model(config.model_name_or_path)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.init_seed)
             return LlamaForCausalLM(_architecture(config, dataset))
@@ -117,10 +117,10 @@ def save_model(
 
 def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
     """Write the tokenizer's files."""
-    if config.model_name_or_path is None:
+    if config.tokenizer_from is None:
         tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
     else:
-        tokenizer = load_pretrained(config.model_name_or_path)
+        tokenizer = load_pretrained(config.tokenizer_from)
     if template := dataset.meta.get("chat_template"):
         tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
@@ -151,7 +151,8 @@ def _architecture(config: CausalLMConfig, dataset: Dataset, saved: int | None = 
     )
 
 
-def _pretrained(name: str) -> nn.Module:
+def pretrained_model(name: str) -> nn.Module:
+    """The float32 model of a folder or hub id; its own code is not run."""
     auto: Any = AutoModelForCausalLM
     model: nn.Module = auto.from_pretrained(
         name,

@@ -60,7 +60,8 @@ class NextTokenLoss(nn.Module):
         if _is_fast(self.model) and self._config.dtype != "float16":
             hidden = _hidden(self.model, inputs, self._config, positions)
             return linear_cross_entropy(hidden, _head(self.model), targets)
-        return F.cross_entropy(_logits(self.model, inputs, self._config, positions), targets)
+        logits = next_token_logits(self.model, inputs, self._config, positions)
+        return F.cross_entropy(logits, targets)
 
 
 def next_token_loss(
@@ -81,7 +82,7 @@ def next_token_loss(
         losses = linear_cross_entropies(hidden, _head(model), targets)
         reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
         return reduce(losses)
-    logits = _logits(model, inputs, config, positions)
+    logits = next_token_logits(model, inputs, config, positions)
     return F.cross_entropy(logits, targets, reduction=reduction)
 
 
@@ -251,12 +252,20 @@ def _head(model: nn.Module) -> torch.Tensor:
     return weight
 
 
-def _logits(
+def next_token_logits(
     model: nn.Module,
     inputs: torch.Tensor,
     config: CausalLMConfig,
     positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """Scores of every token of the vocabulary, float32 [batch * length, vocabulary].
+
+    Args:
+        model: of `transformers`.
+        inputs: int64 [batch, length].
+        config: gives the dtype of the computation.
+        positions: as of `NextTokenLoss`.
+    """
     with autocast(config, inputs.device):
         logits: torch.Tensor = model(
             input_ids=inputs, use_cache=False, **_documents(positions)

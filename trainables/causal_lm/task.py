@@ -18,7 +18,13 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.objective import Inputs, next_token_loss, text_inputs, to_device
+from trainables.causal_lm.objective import (
+    Inputs,
+    NextTokenLoss,
+    next_token_loss,
+    text_inputs,
+    to_device,
+)
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.worker import Worker
@@ -47,7 +53,11 @@ class Task(Protocol):
         ...
 
     def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
-        """The inputs of `NextTokenLoss` for sequences of the train split."""
+        """The inputs of `loss` for sequences of the train split."""
+        ...
+
+    def loss(self, model: nn.Module) -> nn.Module:
+        """What is trained: the mean loss of a batch, a scalar."""
         ...
 
     def num_targets(self, rows: Rows) -> int:
@@ -128,6 +138,10 @@ class TextTask:
         """Token ids, int64 [rows, sequence_length + 1], and with `packing: documents` positions."""
         end = separator(self.dataset, self.config)
         return text_inputs(to_device(self.rows[rows], device), end)
+
+    def loss(self, model: nn.Module) -> nn.Module:
+        """The mean loss of the next tokens."""
+        return NextTokenLoss(model, self.config)
 
     def num_targets(self, rows: Rows) -> int:
         """All tokens but the first of each sequence."""

@@ -13,11 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -25,11 +23,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Rows
+from trainables.common.shared_folder import publish
 from trainables.image_classifier.data_config import ImageDataConfig
 from trainables.image_classifier.sources import (
     Pixels,
@@ -48,7 +46,6 @@ VERSION = 1
 SHARE = 0.1
 """Fraction of the images in the selection split, and in the test split."""
 AT_ONCE = 512
-ALIVE_S = 10.0
 MAX_LOGGED = 20
 """Number of unreadable parts that the log names; it counts the others."""
 
@@ -94,25 +91,8 @@ def prepare(data: ImageDataConfig, cache: Path, alive: Callable[[], None] = lamb
     if found := problems(data):
         raise UserError(f"data: {found[0]}")
     folder = cache / _key(data)
-    if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with _held(FileLock(folder.with_suffix(".lock")), alive):
-            if not folder.is_dir():
-                log.info("decoding images into %s", folder)
-                building = folder.with_suffix(".building")
-                shutil.rmtree(building, ignore_errors=True)  # left by a process that died
-                building.mkdir()
-                _Build(building, data, alive).run()
-                os.replace(building, folder)
+    publish(folder, lambda new: _Build(new, data, alive).run(), alive)
     return Images(folder)
-
-
-def _held(lock: FileLock, alive: Callable[[], None]) -> AbstractContextManager[object]:
-    """Acquires the lock, once the process that builds the folder has released it."""
-    while True:
-        alive()
-        with suppress(Timeout):
-            return lock.acquire(timeout=ALIVE_S)
 
 
 def _key(data: ImageDataConfig) -> str:

@@ -27,9 +27,10 @@ import tokenizers
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.corpus import assign_splits, content_digest
-from trainables.causal_lm.data import Dataset, log_skipped, publish
+from trainables.causal_lm.data import Dataset, log_skipped
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder
 from trainables.client import Rows
+from trainables.common.shared_folder import publish
 from trainables.sft.chat import Chat, Segment, Tokens, encode, open_chat, train_tokenizer
 from trainables.sft.config import AnswersConfig, SFTConfig
 from trainables.sft.docstrings import MAX_ROWS, write_docstrings

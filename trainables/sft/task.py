@@ -16,6 +16,7 @@ from torch import nn
 from results.storage.atomic import write_atomic
 from trainables.base import Split
 from trainables.causal_lm.objective import (
+    NextTokenLoss,
     autocast,
     masked_attention,
     next_token_loss,
@@ -73,6 +74,10 @@ class SFTTask:
             arrays = self._rows[rows], self._counted[rows], self._positions[rows]
             return tuple(to_device(array, device) for array in arrays)
         return _cut(self._rows[rows], self._counted[rows], self._lengths[rows], device)
+
+    def loss(self, model: nn.Module) -> nn.Module:
+        """The mean loss of the answers' tokens."""
+        return NextTokenLoss(model, self.config)
 
     def num_targets(self, rows: Rows) -> int:
         """Tokens of answers."""

@@ -5,8 +5,8 @@ import pytest
 
 from trainables.base import Split
 from trainables.causal_lm import corpus
-from trainables.causal_lm.config import DataConfig
 from trainables.causal_lm.corpus import assign_splits, open_corpus
+from trainables.causal_lm.data_config import DataConfig
 
 
 def test_fingerprint_hashes_large_files_once(

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm import data
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset, prepare
 from trainables.causal_lm.tokenizer import Encoder, train_bpe
+from trainables.common import shared_folder
 
 TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
 
@@ -46,7 +46,7 @@ def decoded(dataset: Dataset, split: Split) -> str:
 @pytest.fixture
 def count_builds(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
     """How often text was tokenised so far."""
-    caplog.set_level(logging.INFO, data.__name__)
+    caplog.set_level(logging.INFO, shared_folder.__name__)
     return lambda: caplog.text.count("preparing data in")
 
 

@@ -1,0 +1,67 @@
+"""Settings of the text that a language model is trained on; no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from trainables.config import path_in
+
+STDLIB_MAX_BYTES = 3_000_000
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class DataConfig(BaseModel):
+    """The text to train on. It is split 90/5/5 into train, selection and test."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: Literal["stdlib", "files"] = Field(
+        "stdlib",
+        description="stdlib: the sources of this machine's Python standard library; files: `paths`",
+    )
+    paths: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
+    )
+    format: Literal["auto", "text", "jsonl", "parquet"] = Field(
+        "auto", description="files: auto goes by the ending (.jsonl, .parquet; else plain text)"
+    )
+    text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
+    on_bad_data: Literal["fail", "skip"] = Field(
+        "fail",
+        description="files: reaction to a file, row group or line that cannot be read; skip"
+        " lists them in the log and in the cache's meta.json",
+    )
+    max_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="bytes of text to use at most; null: 3,000,000 of stdlib, all of files",
+    )
+
+    @model_validator(mode="after")
+    def _paths_belong_to_files(self) -> DataConfig:
+        if self.source == "files" and not self.paths:
+            raise ValueError("source 'files' needs paths, for example paths: texts/*.txt")
+        if self.source != "files" and self.paths:
+            raise ValueError("paths has an effect only with source: files")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes of text to use at most, None for all."""
+        if self.max_bytes is None and self.source == "stdlib":
+            return STDLIB_MAX_BYTES
+        return self.max_bytes
+
+
+def paths_in(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with relative `paths` made absolute, as of `path_in`."""
+    if not isinstance(paths := _as_list(data.get("paths")), list):
+        return data
+    found = [path_in(folder, str(p), globs=True) or str(folder / str(p)) for p in paths]
+    return {**data, "paths": found}
