@@ -17,11 +17,12 @@ from pathlib import Path
 from benchmarks.process import ROOT
 from results.paths import SweepPaths
 from results.records.record_log import log_current
-from results.records.reports import Report, dump_reports, read_chain
+from results.records.reports import Report, dump_reports
 from results.records.trial import Attempt, TrialRecord, TrialState
 from search_spaces.checksum import add_json_checksum
 from search_spaces.loading.sweep_file import load_sweep
-from tuning.controller.sweep_dir.folder import create_sweep
+from tuning.controller.attempts import count_reports, end_attempt
+from tuning.controller.sweep_dir.create import create_sweep
 
 BEGAN = 1_700_000_000.0
 TARGETS: dict[tuple[str, ...], float] = {
@@ -73,25 +74,19 @@ def _write_trial(
     ]
     files.checkpoint(reports).mkdir(parents=True)
     files.reports.write_bytes(dump_reports(files, reported))
-    attempt = Attempt(
-        number=1,
-        started=began,
-        ended=began + reports,
-        reports=reports,
-        last_report=read_chain(files).links[1][-1],
-    )
     record = TrialRecord(
         id=files.root.name,
         number=number,
         params=params,
         config={**fixed, **params},
         seed=number,
-        state=TrialState.COMPLETED,
-        reason=f"max_t at step {reports}",
-        end_step=reports,
         created=began,
-        attempts=(attempt,),
+        attempts=(Attempt(number=1, started=began, reports=0),),
     )
+    update = {"state": TrialState.COMPLETED, "reason": f"max_t at step {reports}"}
+    ended = end_attempt(record, ended=began + reports)
+    ended = ended.model_copy(update={**update, "end_step": reports})
+    record = count_reports(ended, record, files)
     files.record.write_text(add_json_checksum(record.model_dump_json(indent=1)))
 
 

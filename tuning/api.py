@@ -63,7 +63,7 @@ def run(
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
     from tuning.controller.ray_tune.cluster import check_cluster_auth
-    from tuning.controller.sweep_dir.folder import discard_empty_sweep
+    from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
 
     check_cluster_auth(address, insecure)
@@ -94,7 +94,7 @@ def create(
         UserError: a mistake in the file, or a taken name.
     """
     from tuning.controller.preflight import preflight
-    from tuning.controller.sweep_dir.folder import create_sweep
+    from tuning.controller.sweep_dir.create import create_sweep
     from tuning.controller.sweep_dir.warm_start import source_sweeps
 
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep

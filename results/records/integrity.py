@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from results.paths import SweepPaths, TrialPaths
 from results.records.record_log import RecordLog, logged_name, read_record_log
-from results.records.reports import Report, ReportChain, read_chain
+from results.records.reports import Report, ReportChain
 from results.records.trial import TrialRecord, parse_trial
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import read_regular
@@ -45,6 +45,13 @@ class Integrity:
         """Every trial that was kept, and its reports, as `read_trials_with_reports` does."""
         for _, (record, chain) in sorted(self.read.items()):
             yield record, chain.reports(record.end_step)
+
+    def last_reports(self, metrics: Collection[str]) -> Iterator[tuple[TrialRecord, list[Report]]]:
+        """Every trial that was kept, and its last report if it has these metrics, else all."""
+        for _, (record, chain) in sorted(self.read.items()):
+            last = chain.last_report(record.end_step)
+            has_all = bool(last) and last[0].metrics.keys() >= set(metrics)
+            yield record, last if has_all else chain.reports(record.end_step)
 
     @property
     def readable(self) -> SweepPaths:
@@ -88,6 +95,27 @@ def check_records(paths: SweepPaths, *, keep: bool = False) -> Integrity:
     unreadable = frozenset(found.unreadable)
     kept = {name: trial for name, trial in read.items() if name not in unreadable}
     return Integrity(paths, tuple(found.problems), unreadable, unchecked, kept)
+
+
+def _checked_chain(trial: TrialPaths, record: TrialRecord) -> tuple[ReportChain, str | None]:
+    """The reports of a trial, and what is wrong with them."""
+    try:
+        chain = record.read_chain(trial)
+    except UserError as e:
+        return ReportChain(), f"damaged: {e.problems[0]}"
+    return chain, None if chain.known else next(report_problems(trial, record, chain), None)
+
+
+def report_problems(trial: TrialPaths, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
+    """What is wrong with a trial's reports, the clearest first."""
+    name = f"{trial.root.name}/{trial.reports.name}"
+    last, end = chain.last_step, record.end_step
+    if end is not None and (last is None or last < end):
+        is_at = "has no report" if last is None else f"ends at step {last}"
+        yield f"incomplete: {name} {is_at}, its record says {end}"
+    yield from _count_problems(name, record, chain)
+    if chain.problem:
+        yield f"changed: {name}: {chain.problem}"
 
 
 class _Findings:
@@ -177,30 +205,12 @@ def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings, ke
         if name not in found.suspects:
             found.add(name, f"damaged: {e.problems[0]}")
         return False
-    chain = ReportChain()
-    try:
-        chain = read_chain(trial)
-        problems = _report_problems(trial, record, chain)
-    except UserError as e:
-        problems = iter([f"damaged: {e.problems[0]}"])
+    chain, problem = _checked_chain(trial, record)
     if keep:
         found.read[record.id] = record, chain
-    for problem in problems:
+    if problem:
         found.add(name, problem)
-        break
     return any(a.reports is not None for a in record.attempts)
-
-
-def _report_problems(trial: TrialPaths, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
-    """What is wrong with a trial's reports, the clearest first."""
-    name = f"{trial.root.name}/{trial.reports.name}"
-    last, end = chain.last_step, record.end_step
-    if end is not None and (last is None or last < end):
-        is_at = "has no report" if last is None else f"ends at step {last}"
-        yield f"incomplete: {name} {is_at}, its record says {end}"
-    yield from _count_problems(name, record, chain)
-    if chain.problem:
-        yield f"changed: {name}: {chain.problem}"
 
 
 def _count_problems(name: str, record: TrialRecord, chain: ReportChain) -> Iterator[str]:

@@ -8,6 +8,7 @@ the record may be the one before: the writer was killed in between.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,10 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.paths import SweepPaths
-from results.storage.atomic import append_line, open_private, parse_lines, write_atomic
-from search_spaces.checksum import add_json_checksum
+from results.storage.atomic import append_line, open_private, write_atomic
+from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
+
+_LINE = re.compile(rb'{"file": "([\x20-\x7e]+)", "checksum": "([0-9a-f]*)","crc32":"[0-9a-f]{8}"}')
 
 
 @dataclass
@@ -84,10 +87,11 @@ def read_record_log(paths: SweepPaths) -> RecordLog | None:
     except FileNotFoundError:
         return None
     log = RecordLog()
-    for line in parse_lines(data):
-        name, checksum = line.get("file"), line.get("checksum")
-        if isinstance(name, str) and isinstance(checksum, str):
-            log.writes.setdefault(name, []).append(checksum)
+    for line in data.split(b"\n"):
+        found = _LINE.fullmatch(line)
+        if found and json_is_intact(line):  # else it is torn
+            name = found[1].decode()
+            log.writes.setdefault(name, []).append(found[2].decode())
             log.newest = name
     return log
 

@@ -109,12 +109,16 @@ class ReportChain:
         last_step: the largest step of all lines; None without any.
         problem: the first line that no writer left there like this; None if there is none.
         lines: those that are intact, and of this trial.
+        checksum: of the whole content, if all its lines are.
+        known: whether no line was checked or counted, because the content has a known checksum.
     """
 
     links: dict[int, list[str]] = field(default_factory=dict)
     last_step: int | None = None
     problem: str | None = None
     lines: list[bytes] = field(default_factory=list)
+    checksum: str = ""
+    known: bool = False
 
     def reports(self, end_step: int | None = None) -> list[Report]:
         """The reports by ascending step, one per step: that of the newest attempt.
@@ -129,6 +133,14 @@ class ReportChain:
         steps = sorted(s for s in by_step if end_step is None or s <= end_step)
         return [by_step[s] for s in steps]
 
+    def last_report(self, end_step: int | None) -> list[Report]:
+        """The last one of `reports(end_step)`, if it is on the last line; else none.
+
+        All others need not be parsed to find it.
+        """
+        last = list(_parse(self.lines[-1:])) if end_step is not None else []
+        return [r for r in last if r.step == end_step]
+
 
 def read_chain(paths: TrialPaths) -> ReportChain:
     """Check the lines of a trial's `reports.jsonl`.
@@ -137,6 +149,19 @@ def read_chain(paths: TrialPaths) -> ReportChain:
     repeated.
     """
     return _check(_content(paths), paths.root.name)
+
+
+def read_known_chain(paths: TrialPaths, checksum: str, end_step: int | None) -> ReportChain | None:
+    """A `reports.jsonl` whose lines were all checked when it had this checksum.
+
+    None if the content is another, or does not end at `end_step`.
+    """
+    data = _content(paths)
+    lines = data.removesuffix(b"\n").split(b"\n")
+    last = _PLACE.match(lines[-1])
+    if last is None or int(last[1]) != end_step or f"{zlib.crc32(data):08x}" != checksum:
+        return None
+    return ReportChain(last_step=end_step, lines=lines, checksum=checksum, known=True)
 
 
 def _parse(lines: Sequence[bytes]) -> Iterator[Report]:
@@ -158,6 +183,8 @@ def _check(data: bytes, trial_id: str) -> ReportChain:
         problem = _follow(chain, line, start) if line else None
         if problem and not chain.problem:
             chain.problem = f"line {number} {problem}"
+    if not chain.problem and len(chain.lines) == data.count(b"\n"):
+        chain.checksum = f"{zlib.crc32(data):08x}"
     return chain
 
 

@@ -14,6 +14,7 @@ from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.record_log import write_logged
 from results.records.reports import Report as Report
+from results.records.reports import ReportChain, read_chain, read_known_chain
 from results.records.reports import append_report as append_report
 from results.records.reports import read_new_reports as read_new_reports
 from results.records.reports import read_reports as read_reports
@@ -70,6 +71,7 @@ class Attempt(_Model):
         reports: at least so many reports of it are in `reports.jsonl`: all, once it has ended; None
             if a version wrote them that did not count.
         last_report: checksum of the last of them; empty if there is none.
+        all_reports: checksum of the whole `reports.jsonl` when it ended; empty if that was damaged.
     """
 
     number: int
@@ -89,6 +91,7 @@ class Attempt(_Model):
     in_place: bool = False
     reports: int | None = None
     last_report: str = ""
+    all_reports: str = ""
 
     @property
     def where(self) -> str:
@@ -210,6 +213,16 @@ class TrialRecord(_Model):
         """Seconds of each attempt times its number of workers, summed."""
         return sum(a.seconds * a.workers for a in self.attempts)
 
+    def read_chain(self, paths: TrialPaths) -> ReportChain:
+        """Its reports; the lines are not checked again if they are those of its last attempt's end.
+
+        Raises:
+            UserError: they cannot be read.
+        """
+        checksum = self.attempts[-1].all_reports if self.attempts else ""
+        known = read_known_chain(paths, checksum, self.end_step) if checksum else None
+        return known or read_chain(paths)
+
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
     """Write `trial.json` atomically, and log it in `records.jsonl`."""
@@ -254,7 +267,7 @@ def read_trials(paths: SweepPaths) -> list[TrialRecord]:
 def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, list[Report]]]:
     """Every trial of a sweep and its reports up to its `end_step`, in the order of proposal."""
     for record in read_trials(paths):
-        yield record, read_reports(paths.trial(record.id), record.end_step)
+        yield record, record.read_chain(paths.trial(record.id)).reports(record.end_step)
 
 
 def _first_line(error: Exception) -> str:

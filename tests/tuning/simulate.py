@@ -16,7 +16,7 @@ from trainables.job import TrialJob
 from tuning.controller.resources.placement import FindAllocation
 from tuning.controller.session import restore
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import create_sweep
+from tuning.controller.sweep_dir.create import create_sweep
 from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 

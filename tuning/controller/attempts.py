@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from results.analysis.replicates import replicate_id
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Failure
+from results.records.integrity import report_problems
 from results.records.reports import read_chain
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
@@ -91,14 +92,21 @@ def count_reports(
     last, known = record.attempts[-1], before.attempts[-1]
     if last.number != known.number or known.reports is None:
         return record
-    if known.ended is None:
-        links = read_chain(paths).links.get(last.number, [])
-        counted = {"reports": len(links), "last_report": "".join(links[-1:])}
-    else:
-        counted = {"reports": known.reports, "last_report": known.last_report}
-    return record.model_copy(
-        update={"attempts": (*record.attempts[:-1], last.model_copy(update=counted))}
-    )
+    if known.ended is not None:
+        kept = {n: getattr(known, n) for n in ("reports", "last_report", "all_reports")}
+        return _with_counts(record, **kept)
+    chain = read_chain(paths)
+    links = chain.links.get(last.number, [])
+    counted = _with_counts(record, reports=len(links), last_report="".join(links[-1:]))
+    if any(report_problems(paths, counted, chain)):
+        return counted
+    return _with_counts(counted, all_reports=chain.checksum)
+
+
+def _with_counts(record: TrialRecord, **counts: object) -> TrialRecord:
+    """The record with what its newest attempt says of the lines of `reports.jsonl`."""
+    last = record.attempts[-1].model_copy(update=counts)
+    return record.model_copy(update={"attempts": (*record.attempts[:-1], last)})
 
 
 def end_silent_attempt(record: TrialRecord, last: float | None) -> TrialRecord:

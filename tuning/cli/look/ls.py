@@ -74,8 +74,9 @@ def _sweep_row(found: Integrity) -> list[str]:
     from tuning.cli.summary import winner
 
     paths, spec = found.readable, read_spec(found.paths)
-    trials = list(found.trials())
-    lines = [summarize(*trial, spec.metric, spec.mode) for trial in trials]
+    trials = list(found.last_reports([o.metric for o in spec.objectives]))
+    metric, mode = spec.metric, spec.mode  # each computed at every use
+    lines = [summarize(*trial, metric, mode) for trial in trials]
     board = rank_trials(lines, spec.mode)
     finished = sum(e.record.state.finished for e in board)
     tried = sum(not e.record.state.active for e in board)

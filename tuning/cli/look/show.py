@@ -88,7 +88,8 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from tuning.controller.failure_policy import count_remedies
 
     paths, trials = found.readable, list(found.trials())
-    board = rank_trials([summarize(*trial, spec.metric, spec.mode) for trial in trials], spec.mode)
+    metric, mode = spec.metric, spec.mode  # each computed at every use
+    board = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
     silent_since = _silent_since(paths, (e.record for e in board))
     board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]
     if board:

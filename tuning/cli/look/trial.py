@@ -76,7 +76,7 @@ def trial(
 def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     """Train in this process; returns the exit code."""
     from trainables.launch.run_trial import run_local
-    from tuning.controller.sweep_dir.folder import with_new_defaults
+    from tuning.controller.sweep_dir.create import with_new_defaults
 
     job, printer = _job(with_new_defaults(spec), params, folder), _Printer()
     if printer.reported is not None:

@@ -1,37 +1,23 @@
-"""Creates and finds sweep folders, and keeps the history of their sessions in `state.json`."""
+"""Finds sweep folders, and keeps the history of their sessions in `state.json`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from results.paths import Storage, SweepPaths, TrialPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
-from results.storage.probe import check_storage
-from search_spaces.checksum import add_json_checksum, add_yaml_checksum, json_is_intact
+from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError, afterwards, suggest
 from search_spaces.files import parse_json, read_regular
-from search_spaces.loading.explain import rule
-from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
-from search_spaces.nested import show
-from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import resolve
-from trainables.user_code.loader import canonical
-from tuning.controller.preflight import with_absolute_fixed
-from tuning.controller.sweep_dir.identity import identity, sign, user_key
-from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+from tuning.controller.sweep_dir.identity import identity, sign
 
 
 @dataclass(frozen=True)
@@ -51,110 +37,6 @@ class SweepState:
     spent: tuple[float | None, ...]
     ended: str = ""
     signed: tuple[str, ...] = ()
-
-
-def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
-    """Create the folder of a new sweep, and write its resolved spec file.
-
-    Args:
-        name: of the folder; must be free. None: the file's name, with a number if it is taken.
-        storage: the folder of sweeps; None: the file's.
-
-    Raises:
-        UserError: the name is taken or invalid, or the storage cannot hold a sweep.
-    """
-    user_key()  # raises before there is a folder
-    root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
-    base = loaded.spec.name if name is None else _validate_name(name)
-    check_storage(root.root)
-    candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
-    for candidate in candidates:
-        paths = root.sweep(candidate)
-        if _make_folder(paths.root):
-            named = _with_absolute_paths(loaded).model_copy(update={"name": candidate})
-            named = _with_code(named, paths, loaded.code)
-            header = f"# frozen by `tune run {loaded.path}`\n"
-            header += "".join(f"# --set {o}\n" for o in loaded.overrides)
-            header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
-            text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
-            key = uuid.uuid4().hex
-            write_state(paths, SweepState(key, (), (), signed=(sign(identity(key, text)),)))
-            write_atomic(paths.spec, text)
-            return paths
-    raise UserError(
-        f"--name {base}: {root.sweep(base).root} exists; "
-        f"continue it (tune resume {base}), or choose another name"
-    )
-
-
-def _validate_name(name: str) -> str:
-    field = SweepSpec.model_fields["name"]
-    try:
-        return TypeAdapter[str](Annotated[str, field]).validate_python(name)
-    except ValidationError as e:
-        schema = SweepSpec.model_json_schema()
-        expected = rule(schema["properties"]["name"], schema)
-        raise UserError(f"--name: must be {expected}, got {show(name)}") from e
-
-
-def _make_folder(folder: Path) -> bool:
-    """Create a folder; False if it exists."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return False
-    except OSError as e:
-        raise UserError(
-            f"storage {folder.parent}: cannot create a sweep folder there ({e.strerror}); "
-            "choose another with --storage DIR"
-        ) from e
-    return True
-
-
-def discard_empty_sweep(paths: SweepPaths) -> None:
-    """Remove the folder of a sweep that started no trial."""
-    if not paths.trials.exists():
-        shutil.rmtree(paths.root)
-        with contextlib.suppress(OSError):  # the storage holds other sweeps
-            paths.root.parent.rmdir()
-
-
-def with_new_defaults(spec: SweepSpec) -> SweepSpec:
-    """The spec with defaults that differ from those of sweeps that began before."""
-    config = resolve(spec.trainable).Config.for_new_sweep(spec.fixed)
-    fixed = {k: v for k, v in config.items() if k in spec.fixed or k not in spec.space}
-    return spec.model_copy(update={"fixed": fixed})
-
-
-def _with_absolute_paths(loaded: LoadedSweep) -> SweepSpec:
-    """Make relative paths absolute: workers and resumes have other working folders."""
-    spec = with_new_defaults(with_absolute_fixed(loaded))
-    update: dict[str, Any] = {
-        "named": spec.named and canonical(spec.named),
-        "user_code": spec.user_code.mapped(canonical),
-    }
-    named = [_absolute(sweep) for sweep in spec.search.warm_start]
-    update["search"] = spec.search.model_copy(update={"warm_start": named})
-    return spec.model_copy(update=update)
-
-
-def _with_code(spec: SweepSpec, paths: SweepPaths, code: Sequence[Path]) -> SweepSpec:
-    """Copy files of training code into the folder, and name them there."""
-    for file in code:
-        paths.code.mkdir(exist_ok=True)
-        write_atomic(paths.code / file.name, file.read_bytes())
-
-    def moved(name: str) -> str:
-        script, _, function = name.rpartition(":")
-        path = Path(script)
-        return f"{paths.code / path.name}:{function}" if path in code else name
-
-    named = spec.named and moved(spec.named)
-    return spec.model_copy(update={"named": named, "user_code": spec.user_code.mapped(moved)})
-
-
-def _absolute(sweep: str) -> str:
-    return str(Path(sweep).resolve()) if SweepPaths(Path(sweep)).is_sweep else sweep
 
 
 def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
