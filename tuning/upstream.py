@@ -26,6 +26,8 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
     # controller/ray_tune/patches.py keeps credentials out of the environment of Ray Tune's actors.
     "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": "attribute",
+    # controller/ray_tune/patches.py keeps MLflow and others from being imported.
+    "ray.air._internal.usage:tag_callbacks": "(callbacks)",
     # controller/ray_tune/local_cluster.py sets a token and the loopback interface.
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
     "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",

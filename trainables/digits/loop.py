@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
@@ -203,9 +205,6 @@ def make_optimizer(model: nn.Module, config: DigitsConfig) -> torch.optim.Optimi
 @cache
 def images_of(split: Split) -> Images:
     """A split of the data: stratified by label, the same on every machine."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
     pixels, labels = load_digits(return_X_y=True)
     rest, test, y_rest, y_test = train_test_split(
         pixels, labels, test_size=SHARE, random_state=0, stratify=labels

@@ -102,10 +102,12 @@ def lane_loop(config: dict[str, Any]) -> None:
 
 
 def _preload(trainable: str) -> None:
-    """Import what the first trial needs; an error is raised again in that trial."""
+    """Import and hash what the first trial needs; an error is raised again in that trial."""
     with suppress(Exception, SystemExit):
-        for module in ("torch._dynamo", *resolve(trainable).implementation):  # DDP needs the first
+        found = resolve(trainable)
+        for module in ("torch._dynamo", *found.implementation):  # DDP needs the first
             import_module(module)
+        found.source()
 
 
 def _take_job(task: LaneTask, number: int) -> TrialJob | None:

@@ -55,9 +55,10 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
     try:
         if file:
             spec = load(file).spec
-            for module in resolve_for(spec).implementation:
+            name, trainable = spec.trainable, resolve_for(spec)
+            for module in trainable.implementation:
                 import_module(module)
-            name = spec.trainable
+            trainable.source()
             cluster.start_workers(spec, canonical(name) if ":" in name else name)
     except UserError as e:
         sys.stderr.write(f"{e}\n")

@@ -23,6 +23,7 @@ from tuning.controller.ray_tune.cluster import own_node_resource
 from tuning.controller.ray_tune.guard import guarded
 from tuning.controller.ray_tune.patches import (
     NoProgress,
+    count_no_callbacks,
     evict_finished,
     forward_no_credentials,
     keep_actors,
@@ -196,6 +197,7 @@ def _fit(
 ) -> None:
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of lost actors
     forward_no_credentials()
+    count_no_callbacks()
     actor = tune.with_parameters(TrialActor, broker=workers.broker)
     tune.Tuner(
         # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.

@@ -1,7 +1,7 @@
 """Changes to Ray Tune's controller for which there is no public setting.
 
-It keeps actors between trials, survives actors that were killed for memory, and removes finished
-trials. `tuning.upstream` lists the private names.
+It keeps actors between trials, survives actors that were killed for memory, removes finished
+trials, and imports less. `tuning.upstream` lists the private names.
 """
 
 from __future__ import annotations
@@ -98,6 +98,16 @@ def forward_no_credentials() -> None:
     from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE as FORWARDED
 
     FORWARDED.difference_update({name for name in FORWARDED if name.startswith("AWS_")})
+
+
+def count_no_callbacks() -> None:
+    """Keep Ray Tune from importing MLflow, Comet and others, to count uses of their callbacks.
+
+    MLflow alone takes a second of the driver's start. The counts go to Ray's usage statistics.
+    """
+    from ray.air._internal import usage
+
+    usage.tag_callbacks = lambda callbacks: False
 
 
 class NoProgress(TrialProgressCallback):
