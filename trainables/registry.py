@@ -24,6 +24,7 @@ from trainables.user_code.user_loop import UserFunction, UserLoop
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
     "digits": "trainables.digits.trainable:Digits",
+    "distill": "trainables.distill.trainable:Distill",
     "federated": "trainables.federated.trainable:Federated",
     "sft": "trainables.sft.trainable:SFT",
     "image_classifier": "trainables.image_classifier.trainable:ImageClassifier",

@@ -45,6 +45,7 @@ def hyperparameters(trainable: str) -> str:
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
     ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
+    ROOT / "docs" / "distillation.md": lambda: hyperparameters("distill"),
     ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),
     ROOT / "docs" / "images.md": lambda: hyperparameters("image_classifier"),
 }

@@ -80,6 +80,22 @@ EXAMPLES: dict[str, Example] = {
         learned="eval_loss",
         judged=("exact_match", "eval_loss", "perplexity"),
     ),
+    "distill": Example(
+        {
+            "teacher": {"hidden_size": 32, "num_layers": 1, "vocab_size": 300, "max_steps": 8},
+            "hidden_size": 16,
+            "num_layers": 1,
+            "sequence_length": 16,
+            "batch_size": 4,
+            "max_steps": 6,
+            "eval_every": 2,
+            "eval_sequences": 20,
+            "data": {"max_bytes": 100_000},
+        },
+        steps=(2, 4, 6),
+        learned="eval_loss",
+        judged=("eval_loss", "perplexity", "bits_per_byte"),
+    ),
     "federated": Example(
         {
             "task": "digits",

@@ -36,8 +36,8 @@ class CausalLMClient:
     """A client whose examples are sequences of the train split."""
 
     def __init__(self, config: CausalLMConfig, cache: Path) -> None:
-        self._config, self._task = config, TextTask.open(config, cache, None)
-        self._dataset = self._task.dataset
+        self._config, self._task = config, TextTask.open(config, cache)
+        self.dataset = self._task.dataset
         self.size, self.batch_size = self._task.size, config.batch_size
         self.grad_clip = config.grad_clip
 
@@ -45,11 +45,11 @@ class CausalLMClient:
         """The source file in which each sequence begins."""
         if by != "source":
             raise UserError("causal_lm: its text has sources and no labels; set by: source")
-        return self._dataset.sources()
+        return self.dataset.sources()
 
     def model(self) -> nn.Module:
         """The model at step 0, pretrained or random."""
-        return new_model(self._config, self._dataset)
+        return new_model(self._config, self.dataset)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """A fresh optimizer."""
@@ -67,14 +67,14 @@ class CausalLMClient:
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""
-        rows = evaluated_rows(self._dataset, Split.SELECTION, self._config)
+        rows = evaluated_rows(self.dataset, Split.SELECTION, self._config)
         return {"eval_loss": eval_loss(model, rows, self._config, worker)}
 
     def save(self, model: nn.Module, folder: Path) -> None:
         """Write a checkpoint's model files."""
-        save_model(model, self._config, self._dataset, folder)
-        (folder / DATA_KEY).write_text(json.dumps({"key": self._dataset.key}))
+        save_model(model, self._config, self.dataset, folder)
+        (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
 
     def load(self, model: nn.Module, folder: Path) -> None:
         """Read weights that `save` wrote."""
-        model.load_state_dict(load_model(self._config, self._dataset, folder).state_dict())
+        model.load_state_dict(load_model(self._config, self.dataset, folder).state_dict())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -124,7 +124,7 @@ class TextTask:
     rows: Tokens
 
     @classmethod
-    def open(cls, config: CausalLMConfig, cache: Path, key: str | None) -> TextTask:
+    def open(cls, config: CausalLMConfig, cache: Path, key: str | None = None) -> Self:
         """The task, with its text prepared."""
         dataset = prepare(config, cache, key)
         return cls(config, dataset, dataset.sequences(Split.TRAIN))

@@ -1,0 +1,1 @@
+"""Distillation: a small language model learns from a larger one."""
