@@ -87,9 +87,9 @@ class TrialPaths:
         """Code, data, versions and hardware of one attempt."""
         return self.attempt(attempt) / "environment.json"
 
-    def samples(self, attempt: int) -> Path:
-        """Resource usage of rank 0 in one attempt, one sample per line."""
-        return self.attempt(attempt) / "system.jsonl"
+    def samples(self, attempt: int, rank: int = 0) -> Path:
+        """What one rank of one attempt used, and where its time went; one sample per line."""
+        return self.attempt(attempt) / f"system_rank_{rank}.jsonl"
 
     @property
     def ray_train(self) -> Path:

@@ -7,6 +7,11 @@ each part on the installed classes, and that no other is used.
 PRIVATE: dict[str, str] = {
     # causal_lm/objective.py asks whether a model's attention is its own.
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
+    # common/communication/exchange.py asks how long a rank waited for gradients.
+    "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data": "(self)",
+    "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
+        "(self, sample_rate)"
+    ),
     # launch/lane_trainer.py and launch/fresh_run.py leave two of Ray Train's default callbacks out.
     # The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (

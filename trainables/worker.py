@@ -16,8 +16,10 @@ from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob, as_number
+from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.preemption import Preempted, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
+from trainables.runtime.sampler import Sampler
 from trainables.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Worker:
         device: the device of this rank.
         rank, world_size, local_rank: as in torch.distributed.
         saver: saves this rank's checkpoints.
+        times: where this rank's time goes; `with worker.times.of("data"):` counts a block.
     """
 
     job: TrialJob
@@ -47,7 +50,9 @@ class Worker:
     _last_step: int = field(default=-1, init=False)
     _schedule: CheckpointSchedule = field(init=False)
     _reports: ReportWriter = field(init=False)
+    times: PhaseTimes = field(default_factory=PhaseTimes, init=False)
     _provenance: ProvenanceRecorder = field(init=False)
+    _sampler: Sampler = field(init=False)
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,6 +62,9 @@ class Worker:
         self.saver = Saver(self.job, self.rank, self.world_size)
         self._provenance = ProvenanceRecorder(
             self.job.paths, self.job.attempt, self.device, self.world_size
+        )
+        self._sampler = Sampler(
+            self.job.paths, self.job.attempt, self.rank, self.device, self.times
         )
 
     def begin(self, source: Mapping[str, str]) -> None:
@@ -99,6 +107,7 @@ class Worker:
             remove_leftovers(paths)
             step = newest.step if (newest := restore_newest(self.job, intact)) else -1.0
         agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
+        self.times.started()
         if agreed < 0:
             return None
         self._last_step = agreed
@@ -135,14 +144,17 @@ class Worker:
             TypeError: a metric is not a number.
             Preempted: a process was asked to terminate; the newest checkpoint is complete.
         """
-        report = self._record(step, metrics)
+        self.times.started()
+        with self.times.of("report"):
+            report = self._record(step, metrics)
         save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
         last = ends or self._schedule.may_pause(report)
         due = self._schedule.is_due(report) or last or save_now
         if due:
             self._save(step, save, wait=last)
-        answer, leave = self._ask(report)
+        with self.times.of("report"):
+            answer, leave = self._ask(report)
         if answer is not Answer.CONTINUE or leave:
             if not due:
                 self._save(step, save)
@@ -161,6 +173,7 @@ class Worker:
         """Finish the checkpoint in progress; the trial is over on this rank."""
         self._watchdog.suspend()
         self.saver.close()
+        self._sampler.sample(max(0, self._last_step), last=True)
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Mean over the ranks of each value, in float64."""
@@ -198,7 +211,7 @@ class Worker:
         if self.rank == 0:
             self._check_owner()
             self._reports.append(report)  # first: a resume starts after the checkpoint
-            self._provenance.sample(step)
+        self._sampler.sample(step)
         return report
 
     def _check_owner(self) -> None:
@@ -224,7 +237,8 @@ class Worker:
     def _save(self, step: int, save: SaveFn | None, *, wait: bool = False) -> None:
         if save is None:
             return
-        self.saver.begin(step, save, self.barrier)
-        self._schedule.saved(step)
-        if wait:  # the driver gets the last report after the checkpoint is complete
-            self.saver.drain()
+        with self.times.of("checkpoint"):
+            self.saver.begin(step, save, self.barrier)
+            self._schedule.saved(step)
+            if wait:  # the driver gets the last report after the checkpoint is complete
+                self.saver.drain()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.paths import TrialPaths
-from results.storage.atomic import read_lines, write_atomic
+from results.storage.atomic import write_atomic
 from search_spaces.files import read_regular
 
 
@@ -63,21 +62,6 @@ def tags(environment: Environment) -> dict[str, str]:
     if environment.data is not None:
         named["tune.data"] = environment.data
     return {**named, "tune.host": environment.host}
-
-
-def samples(paths: TrialPaths, attempt: int) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """Resource usage of an attempt: (step, Unix seconds, `system/…` values)."""
-    for line in read_lines(paths.samples(attempt)):
-        try:
-            step, time = int(line.pop("step")), float(line.pop("time"))
-            yield step, time, {str(k): float(v) for k, v in line.items()}
-        except (KeyError, TypeError, ValueError):
-            continue
-
-
-def sample_line(step: int, time: float, values: Mapping[str, float]) -> str:
-    """One line of the file that `samples` reads."""
-    return json.dumps({"step": step, "time": time, **values}) + "\n"
 
 
 def _differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:

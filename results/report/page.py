@@ -18,6 +18,7 @@ from results.records.trial import TrialState
 from results.report import figures
 from results.report.failure_classes import failure_classes
 from results.report.inheritance import HEADER, inheritance_figure, inheritance_rows
+from results.report.phases import phases_figure, phases_notes
 from results.report.sweep_data import Importance, SweepData
 from results.report.time_units import unit_for
 from results.storage.atomic import write_atomic
@@ -114,6 +115,7 @@ def _sections(data: SweepData) -> list[PageSection]:
         _inheritance(data),
         _confirmation(data),
         _cost(data),
+        PageSection("Where the time goes", phases_notes(data), plot(phases_figure(data))),
         _failed(data),
         _table(data),
     ]

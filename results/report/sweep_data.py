@@ -9,15 +9,19 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
+from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
 from results.analysis.selection import Selection, select_winner, selection_objectives
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, read_trials_with_reports
+from results.records.worker_samples import phase_seconds
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
 _Trials = list[tuple[TrialRecord, list[Report]]]
+_MAX_PHASES = 30
+"""Trials whose time is split by phase."""
 _WITHOUT_RUNGS = ("none", "median", "pbt", "pb2")
 
 
@@ -50,6 +54,7 @@ class SweepData:
         selection: the winner and the reason; None while no trial has a value.
         confirmation: the best trials measured again, if that was done.
         importances: computed by the caller; may be empty.
+        phases: trial id → seconds by phase, for the best trials that measured them.
         others: for each further objective, the sweep as if that were the only one.
         is_one_of_several: whether this is the view of one objective of several.
     """
@@ -61,6 +66,7 @@ class SweepData:
     selection: Selection | None = None
     confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
+    phases: dict[str, dict[str, float]] = field(default_factory=dict)
     others: list[SweepData] = field(default_factory=list)
     is_one_of_several: bool = False
 
@@ -100,9 +106,11 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
         selection = select_winner(paths, spec)
     except UserError:  # no trial has a value yet
         selection = None
+    data = _for_objective(spec, trials, spec.metric, spec.mode)
     return replace(
-        _for_objective(spec, trials, spec.metric, spec.mode),
+        data,
         spec=spec,
+        phases=_phases(paths, data.summaries[:_MAX_PHASES]),
         points=_points(trials, objectives) if several else {},
         selection=selection,
         confirmation=confirmation.read(paths),
@@ -122,6 +130,13 @@ def _for_objective(spec: SweepSpec, trials: _Trials, metric: str, mode: str) -> 
         curves[record.id] = [p for p in curve if math.isfinite(p[1])]
     single = spec.model_copy(update={"metrics": metric, "modes": mode})
     return SweepData(single, rank_trials(summaries, mode), curves, is_one_of_several=True)
+
+
+def _phases(paths: SweepPaths, best: Sequence[TrialSummary]) -> dict[str, dict[str, float]]:
+    found = {
+        e.record.id: phase_means(phase_seconds(paths.trial(e.record.id), e.record)) for e in best
+    }
+    return {trial: seconds for trial, seconds in found.items() if seconds}
 
 
 def _points(trials: _Trials, names: Collection[str]) -> dict[str, dict[str, float]]:

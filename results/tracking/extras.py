@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from results.paths import LINEAGE, TrialPaths
 from results.records import environment
 from results.records.trial import TrialRecord
+from results.records.worker_samples import read_samples
 from search_spaces.files import parse_json, read_regular
 
 
@@ -37,9 +38,9 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     if record.lineage:
         tags["tune.donors"] = ", ".join(f"{i.donor} at {i.donor_step}" for i in record.lineage)
     samples = tuple(
-        (key, step, time, value)
+        (key if rank == 0 else key.replace("/", f"/rank_{rank}/", 1), step, time, value)
         for number in numbers
-        for step, time, values in environment.samples(paths, number)
+        for rank, step, time, values in read_samples(paths, number)
         for key, value in values.items()
     )
     attempts = [a.model_dump(mode="json") for a in record.attempts]

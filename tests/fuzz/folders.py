@@ -16,9 +16,10 @@ from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records import environment
-from results.records.environment import Environment, sample_line
+from results.records.environment import Environment
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
+from results.records.worker_samples import sample_line
 from search_spaces.errors import UserError
 from tests.fuzz.files import flip_bit, truncate
 from tests.tuning.simulate import finish, make_spec, new_sweep, save, train

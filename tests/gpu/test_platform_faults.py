@@ -95,6 +95,7 @@ def test_trials_run_on_the_device_whose_facts_are_recorded(tune: Tune, device_na
     import torch
 
     from results.records import environment
+    from results.records.worker_samples import read_samples
 
     record = trial(tune, "well")
     (first, *_) = tune.curve("faults", record.id)
@@ -107,6 +108,7 @@ def test_trials_run_on_the_device_whose_facts_are_recorded(tune: Tune, device_na
     assert facts.hardware["device_memory"] == f"{total / 2**30:.1f} GiB"
     driver = Path("/proc/driver/nvidia/version").read_text()
     assert facts.hardware["driver"] in driver
-    ((_, _, used),) = environment.samples(paths, 1)
+    used = next(read_samples(paths, 1)).values
+    assert used["system/gpu_watts"] > 0
     assert used["system/gpu_memory_mb"] > 0
     assert 0 <= used["system/gpu_percent"] <= 100

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from results.paths import TrialPaths
+from results.records.worker_samples import read_samples
 from tests.trainables.examples import EXAMPLES, Example
 from tests.trainables.local import ROOT, newest_checkpoint, run_trial
 from trainables.base import Split
@@ -71,6 +72,16 @@ class Trained:
 def two(request: pytest.FixtureRequest, trained: tuple[Path, list[Any]]) -> Trained:
     folder, ranks = trained
     return Trained(request.param, folder, [curves[request.param] for curves in ranks])
+
+
+def test_every_rank_counts_its_wait_for_gradients(two: Trained) -> None:
+    samples = list(read_samples(two.paths("whole"), 1))
+    assert {s.rank for s in samples} == {0, 1}
+    for sample in samples:
+        assert sample.values["system/seconds_communication"] >= 0
+    waited = sum(s.values["system/seconds_communication"] for s in samples)
+    worked = sum(s.values["system/seconds_compute"] for s in samples)
+    assert 0 < waited < 10 * worked
 
 
 def test_resumed_curve_is_the_same_and_only_rank_0_reports(two: Trained) -> None:

@@ -119,7 +119,9 @@ class _Run:
         targets = task.num_targets(batch)
 
         def mean_loss(rows: Rows) -> torch.Tensor:
-            mean: torch.Tensor = self.ddp(*task.batch(rows, self.worker.device))
+            with self.worker.times.of("data"):
+                tensors = task.batch(rows, self.worker.device)
+            mean: torch.Tensor = self.ddp(*tensors)
             return mean
 
         def weight(rows: Rows) -> float:
@@ -141,7 +143,8 @@ class _Run:
         train_loss = float(torch.stack(self._losses).cpu().double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         rate, answers = self._tokens / seconds, self.worker.job.paths.answers(self.step)
-        scores = self.task.evaluate(self.model, Split.SELECTION, self.worker, answers)
+        with self.worker.times.of("evaluation"):
+            scores = self.task.evaluate(self.model, Split.SELECTION, self.worker, answers)
         self._losses.clear()
         self._tokens = 0
         self._since = time.perf_counter()
@@ -154,7 +157,7 @@ class _Run:
             "tokens_per_second": rate,
             **({"skipped_steps": self.scaler.skipped} if self.scaler.is_enabled else {}),
             **self._of_device(rate),
-            **communication_metrics(self.ddp),
+            **communication_metrics(self.ddp, self.worker),
         }
 
     def _of_device(self, tokens_per_second: float) -> dict[str, float]:

@@ -25,8 +25,8 @@ from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
 from trainables.checkpointing.training_state import copy_tree, load_tree
 from trainables.client import Rows
-from trainables.common.communication.config import CommunicationConfig
-from trainables.common.communication.exchange import exchange, parallel
+from trainables.common.communication.config import EXPOSED, CommunicationConfig
+from trainables.common.communication.exchange import MeasuredDataParallel, exchange, parallel
 from trainables.common.precision import LossScaler
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
@@ -53,10 +53,16 @@ def data_parallel(
     return parallel(model, settings, devices, broadcast_buffers=broadcast_buffers)
 
 
-def communication_metrics(model: nn.Module) -> dict[str, float]:
-    """What a model of `data_parallel` sent since the last call; empty if it is not measured."""
-    sender = exchange(model)
-    return sender.metrics() if sender else {}
+def communication_metrics(model: nn.Module, worker: Worker) -> dict[str, float]:
+    """What a model of `data_parallel` sent since the last call; empty if it is not measured.
+
+    The time for which this rank waited for gradients is counted, see `Worker.times`.
+    """
+    if not isinstance(model, MeasuredDataParallel):
+        return {}
+    metrics = model.exchange.metrics() if model.exchange else {}
+    worker.times.waited(metrics[EXPOSED] if metrics else model.seconds_exposed())
+    return metrics
 
 
 def mean_buffers(model: nn.Module, worker: Worker) -> None:

@@ -62,8 +62,10 @@ def train(config: DigitsConfig, worker: Worker) -> None:
     for epoch in range(found.step + 1 if found else 1, config.epochs + 1):
         train_loss = train_epoch(epoch, ddp, optimizer, config, worker)
         mean_buffers(model, worker)  # statistics of BatchNorm
-        scores = score(model, Split.SELECTION, worker)
-        metrics = {**scores, "train_loss": train_loss, **communication_metrics(ddp)}
+        with worker.times.of("evaluation"):
+            scores = score(model, Split.SELECTION, worker)
+        sent = communication_metrics(ddp, worker)
+        metrics = {**scores, "train_loss": train_loss, **sent}
         final = epoch == config.epochs
         answer = worker.report(step=epoch, metrics=metrics, checkpoint=save, final=final)
         if answer is not Answer.CONTINUE:

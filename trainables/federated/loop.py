@@ -79,14 +79,16 @@ class _Run:
             for place, (client, owner) in enumerate(zip(present, owners, strict=True))
             if owner == self.worker.rank
         }
-        updates = gather(mine, owners, self.state, self.worker)
+        with self.worker.times.of("communication"):
+            updates = gather(mine, owners, self.state, self.worker)
         if updates:
             self.state = self._next(present, updates)
         self.updates, self.round = list(zip(present, updates, strict=True)), number
         _put(self.model, self.state)
         losses = [update.loss for update in updates]
         trained = {"train_loss": float(np.mean(losses))} if losses else {}
-        metrics = self.client.evaluate(self.model, self.worker)
+        with self.worker.times.of("evaluation"):
+            metrics = self.client.evaluate(self.model, self.worker)
         return {**metrics, **trained, "clients": float(len(present))}
 
     def _owner(self, place: int, client: int) -> int:

@@ -113,7 +113,8 @@ class _Run:
         for model in (self.classifier, self.averaged):
             if model is not None:
                 mean_buffers(model.model, self.worker)
-        scores = score(self.evaluated, self.images, Split.SELECTION, self.config, self.worker)
+        with self.worker.times.of("evaluation"):
+            scores = score(self.evaluated, self.images, Split.SELECTION, self.config, self.worker)
         memory = {"peak_memory_gib": memory_peak(device)} if device.type == "cuda" else {}
         self._since = time.perf_counter()
         return {
@@ -121,7 +122,7 @@ class _Run:
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "images_per_second": self.steps * self.config.batch_size / seconds,
             **memory,
-            **communication_metrics(self.ddp),
+            **communication_metrics(self.ddp, self.worker),
         }
 
     def save(self, folder: Path) -> DeferredWrite:
@@ -145,12 +146,13 @@ class _Run:
         """One optimizer step; returns the mean loss of this rank's images, detached."""
         config, seed = self.config, self.worker.seed
         draws = draw(config, seed, step, self.share)
-        pixels, labels = self._batch(self.sampler.rows(step), draws)
-        others = labels
-        if config.mixup:
-            rows = partners(len(self.labels), config.batch_size, seed, step, self.share)
-            other_pixels, others = self._batch(rows, draws)
-            pixels = draws.keep * pixels + (1 - draws.keep) * other_pixels
+        with self.worker.times.of("data"):
+            pixels, labels = self._batch(self.sampler.rows(step), draws)
+            others = labels
+            if config.mixup:
+                rows = partners(len(self.labels), config.batch_size, seed, step, self.share)
+                other_pixels, others = self._batch(rows, draws)
+                pixels = draws.keep * pixels + (1 - draws.keep) * other_pixels
 
         def mean_loss(places: Rows) -> torch.Tensor:
             at = torch.from_numpy(places).to(pixels.device)

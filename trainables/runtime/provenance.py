@@ -5,11 +5,9 @@ from __future__ import annotations
 import platform
 import re
 import socket
-import time
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +16,9 @@ from results.records import environment
 from results.records.environment import Environment
 
 if TYPE_CHECKING:
-    import psutil
     import torch
 
 _LIBRARIES = ("tune-platform", "ray", "torch", "numpy", "transformers", "scikit-learn")
-_SAMPLE_S = 10.0
-"""Shortest time between two samples of the process's resources."""
 
 
 def current_environment(
@@ -53,22 +48,16 @@ def current_environment(
 
 
 class ProvenanceRecorder:
-    """Records the environment and the resource use of an attempt, beside its logs; rank 0 only."""
+    """Records the environment of an attempt, beside its logs; rank 0 only."""
 
     def __init__(self, paths: TrialPaths, attempt: int, device: torch.device, workers: int) -> None:
         self._paths, self._attempt, self._device, self._workers = paths, attempt, device, workers
         self._environment: Environment | None = None
-        self._process: psutil.Process | None = None
-        self._next = 0.0
 
     def begin(self, source: Mapping[str, str]) -> None:
         """Record the environment of the attempt; see `current_environment`."""
-        import psutil
-
         self._environment = current_environment(source, self._device, self._workers)
         environment.write(self._paths, self._attempt, self._environment)
-        self._process = psutil.Process()
-        self._process.cpu_percent(None)  # the first call starts the measurement
 
     def log_dataset(self, fingerprint: str) -> None:
         """Add the fingerprint of the data."""
@@ -76,30 +65,6 @@ class ProvenanceRecorder:
             update = {"data": fingerprint}
             self._environment = self._environment.model_copy(update=update)
             environment.write(self._paths, self._attempt, self._environment)
-
-    def sample(self, step: int) -> None:
-        """Record CPU, memory and GPU use, if the last sample is old enough."""
-        now = time.monotonic()
-        if self._process is None or now < self._next:
-            return
-        self._next = now + _SAMPLE_S
-        values = {
-            "system/cpu_percent": self._process.cpu_percent(None),
-            "system/memory_mb": self._process.memory_info().rss / 1e6,
-        }
-        if self._device.type == "cuda":
-            values |= self._gpu()
-        line = environment.sample_line(step, time.time(), values)
-        with open(self._paths.samples(self._attempt), "a", encoding="utf-8") as f:
-            f.write(line)  # no fsync: these values are only displayed
-
-    def _gpu(self) -> dict[str, float]:
-        import torch
-
-        values = {"system/gpu_memory_mb": torch.cuda.memory_reserved(self._device) / 1e6}
-        if find_spec("pynvml") is not None:
-            values["system/gpu_percent"] = float(torch.cuda.utilization(self._device))
-        return values
 
 
 def _device_facts(device: torch.device) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Attempt, read_trial, write_trial
+from results.records.worker_samples import sample_line
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import train
 from tuning.controller.sweep_dir.lock import acquire_lock
@@ -46,6 +47,22 @@ def test_show_counts_failures(tune: Tune) -> None:
     output = tune("show", "mine", "t0000").out
     assert "attempt 2 took 1s with 1 worker: shrink: rank 0: shrink" in output
     assert 'adjusted {"micro_batch_size": 4}' in output
+
+
+def test_show_splits_the_time_by_phase(tune: Tune) -> None:
+    files = tune.sweep("mine").trial("t0000")
+    files.attempt(1).mkdir(parents=True, exist_ok=True)
+    for rank, seconds in enumerate(({"compute": 2.0, "communication": 3.0}, {"compute": 5.0})):
+        files.samples(1, rank).write_text(sample_line(1, 1.0, {}, seconds) * 2)
+    output = tune("show", "mine", "t0000").out
+    assert "where the time went, mean (least to most) of 2 ranks" in output
+    assert "  compute        70%   7.00s  (4.00s to 10.00s)" in output
+    assert "bottleneck: communication takes 30% of the time; " in output
+    assert "rank 1 is slow: it works for 2.50 x the others' time" in output
+    tune("report", "mine")
+    page = (files.sweep.report).read_text()
+    assert "Where the time goes</h2>" in page
+    assert "Bottleneck: communication takes 30% of the time" in page
 
 
 def test_show_names_excluded_machines(tune: Tune) -> None:

@@ -13,6 +13,7 @@ from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment, differences
 from results.records.trial import Report, append_report, read_reports
+from results.records.worker_samples import read_samples
 from tests.cli.conftest import Tune
 from tests.cli.trained import DIGITS, trained
 from tuning.evaluation.reproduce import first_difference
@@ -69,9 +70,9 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     assert {"worker.py", "common/training.py"} <= noted.source.keys()
     assert len(noted.data or "") == 64
     assert noted.hardware["workers"] == "1"
-    [(step, _, values)] = environment.samples(files, 1)
-    assert step == 1
-    assert values["system/memory_mb"] > 10
+    first_sample, last_sample = read_samples(files, 1)
+    assert (first_sample.step, last_sample.step) == (1, 2)
+    assert first_sample.values["system/memory_mb"] > 10
 
     assert tune("reproduce", "mine", "t0000").out == ("t0000: bit-identical in all of 2 reports\n")
     again = read_reports(sweep.reproduction("t0000"))

@@ -17,6 +17,7 @@ from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment
 from results.records.trial import InheritedWeights, TrialRecord, TrialState
+from results.records.worker_samples import sample_line
 from results.tracking import (
     Ending,
     SweepFacts,
@@ -76,7 +77,7 @@ def annotated(sweep: SweepPaths) -> TrialRecord:
     for attempt in (1, 2):
         ran = Environment(source={}, data="d" * 64, versions={"torch": str(attempt)}, hardware={})
         environment.write(files, attempt, ran)
-        line = environment.sample_line(attempt, 1e9 + attempt, {"system/memory_mb": 9.0 * attempt})
+        line = sample_line(attempt, 1e9 + attempt, {"system/memory_mb": 9.0 * attempt})
         files.samples(attempt).write_text(line + '{"torn')
     files.checkpoint(2).mkdir(parents=True)
     (files.checkpoint(2) / "lineage.json").write_text('{"init": "abc"}')

@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainables.config import TrainableConfig
 
+EXPOSED = "communication_exposed_seconds"
 METRIC_NAMES = (
     "communication_seconds",
-    "communication_exposed_seconds",
+    EXPOSED,
     "communication_mib_sent",
     "bus_bandwidth_gib_s",
 )

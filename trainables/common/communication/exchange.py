@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,8 @@ from trainables.common.communication.config import METRIC_NAMES, CommunicationCo
 
 _MIB, _GIB = 2**20, 2**30
 Algorithm = partial[None]
+_MEASURED_EVERY = 10
+"""Steps from one that `DistributedDataParallel` measures to the next."""
 
 
 def algorithm(settings: CommunicationConfig, traffic: Traffic) -> Algorithm:
@@ -144,8 +147,31 @@ class GradientExchange:
         self._compression.state = {name: value.to(device) for name, value in state.items()}
 
 
-class _DataParallel(DistributedDataParallel):
+class MeasuredDataParallel(DistributedDataParallel):
+    """Knows how its gradients travel, and how long its rank waited for them.
+
+    Attributes:
+        exchange: the hook; None if gradients travel as `DistributedDataParallel` sends them.
+    """
+
     exchange: GradientExchange | None = None
+    _steps = 0
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Count the passes whose gradients are averaged."""
+        self._steps += torch.is_grad_enabled() and self.require_backward_grad_sync
+        return super().forward(*inputs, **named)  # type: ignore[no-untyped-call]
+
+    def seconds_exposed(self) -> float:
+        """Seconds since the last call for which this rank waited after its backward passes.
+
+        `DistributedDataParallel` measures one step of many.
+        """
+        measured = self._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        all_ns = float(measured.get("backward_comm_time", 0))
+        beside_ns = float(measured.get("backward_compute_comm_overlap_time", 0))
+        steps, self._steps = self._steps, 0
+        return max(0.0, steps * (all_ns - beside_ns) / 1e9)
 
 
 def parallel(
@@ -154,9 +180,9 @@ def parallel(
     devices: Sequence[torch.device] | None,
     *,
     broadcast_buffers: bool = True,
-) -> DistributedDataParallel:
+) -> MeasuredDataParallel:
     """The model with gradients that travel as configured; `exchange` finds the hook again."""
-    ddp = _DataParallel(
+    ddp = MeasuredDataParallel(
         model,
         device_ids=devices,
         gradient_as_bucket_view=True,
@@ -165,6 +191,8 @@ def parallel(
         find_unused_parameters=settings.find_unused_parameters,
         static_graph=settings.static_graph,
     )
+    if devices is None:  # on a GPU each measured step waits for the device
+        ddp._set_ddp_runtime_logging_sample_rate(_MEASURED_EVERY)  # type: ignore[no-untyped-call]
     if settings.hooked:
         names = {p: name for name, p in model.named_parameters()}
         ddp.exchange = sender = GradientExchange(settings, names)
@@ -174,7 +202,7 @@ def parallel(
 
 def exchange(model: nn.Module) -> GradientExchange | None:
     """The hook of a model; None if its gradients travel as DDP's do, or it has one rank."""
-    return model.exchange if isinstance(model, _DataParallel) else None
+    return model.exchange if isinstance(model, MeasuredDataParallel) else None
 
 
 def _now(buffer: torch.Tensor) -> float:

@@ -173,7 +173,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         )
     for attempt in record.attempts:
         print_lines(console, *_attempt_lines(attempt, files))
-    print_lines(console, _checkpoints(files))
+    print_lines(console, *_phase_lines(files, record), _checkpoints(files))
     for problem in damaged_checkpoints(files):
         console.print(Text.assemble(("damaged", "red"), f" {problem}"), soft_wrap=True)
 
@@ -203,6 +203,30 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     if attempt.leak:
         yield f"  memory leak: {attempt.leak}"
     yield f"  logs {files.attempt(attempt.number)}"
+
+
+def _phase_lines(files: TrialPaths, record: TrialRecord) -> Iterator[str]:
+    """Where the time of all attempts went, by phase; empty if it was not measured."""
+    from results.analysis.phases import bottleneck, phase_means, slow_ranks
+    from results.records.worker_samples import phase_seconds
+
+    by_rank = phase_seconds(files, record)
+    means = phase_means(by_rank)
+    if not means:
+        return
+    several = len(by_rank) > 1
+    yield "where the time went" + f", mean (least to most) of {len(by_rank)} ranks" * several
+    for phase, seconds in means.items():
+        least, most = (pick(of[phase] for of in by_rank.values()) for pick in (min, max))
+        between = f"  ({_span(least)} to {_span(most)})" if several else ""
+        yield f"  {phase:<13} {seconds / sum(means.values()):>4.0%} {_span(seconds):>7}{between}"
+    if found := bottleneck(means):
+        yield f"  bottleneck: {found}"
+    yield from (f"  {line}" for line in slow_ranks(by_rank))
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.2f}s" if seconds < 60 else duration(seconds)
 
 
 def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> None:

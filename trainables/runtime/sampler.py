@@ -1,0 +1,78 @@
+"""Samples what the process of a rank uses: processor, memory, GPU, network and disk."""
+
+from __future__ import annotations
+
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from results.paths import TrialPaths
+from results.records.worker_samples import sample_line
+from trainables.runtime.phase_times import PhaseTimes
+
+if TYPE_CHECKING:
+    import torch
+
+_INTERVAL_S = 10.0
+_INTERVAL_SHARE = 0.01
+"""Of the age of the attempt: a run of days gives hundreds of samples, not tens of thousands."""
+_MB = 1e6
+
+
+class Sampler:
+    """Appends samples of one rank beside the logs of an attempt.
+
+    Args:
+        times: the rank's clock.
+    """
+
+    def __init__(
+        self, paths: TrialPaths, attempt: int, rank: int, device: torch.device, times: PhaseTimes
+    ) -> None:
+        import psutil
+
+        self._file, self._device, self._times = paths.samples(attempt, rank), device, times
+        self._process = psutil.Process()
+        self._process.cpu_percent(None)  # the first call starts the measurement
+        self._began, self._next = time.monotonic(), 0.0
+
+    def sample(self, step: int, *, last: bool = False) -> None:
+        """Record a sample, if the one before is old enough, or it is the last one."""
+        now = time.monotonic()
+        if now < self._next and not last:
+            return
+        self._next = now + max(_INTERVAL_S, _INTERVAL_SHARE * (now - self._began))
+        values = self._of_process()
+        if self._device.type == "cuda":
+            values |= self._of_gpu()
+        line = sample_line(step, time.time(), values, self._times.take())
+        with open(self._file, "a", encoding="utf-8") as f:
+            f.write(line)  # no fsync: these values are only displayed
+
+    def _of_process(self) -> dict[str, float]:
+        """Network counts are of the machine since its start; disk counts of this process."""
+        import psutil
+
+        network = psutil.net_io_counters()
+        values = {
+            "system/cpu_percent": self._process.cpu_percent(None),
+            "system/memory_mb": self._process.memory_info().rss / _MB,
+            "system/network_sent_mb": network.bytes_sent / _MB,
+            "system/network_received_mb": network.bytes_recv / _MB,
+        }
+        if hasattr(self._process, "io_counters"):  # not on macOS
+            disk = self._process.io_counters()
+            values["system/disk_read_mb"] = disk.read_bytes / _MB
+            values["system/disk_written_mb"] = disk.write_bytes / _MB
+        return values
+
+    def _of_gpu(self) -> dict[str, float]:
+        """Of the rank's own device; all but memory need NVIDIA's `nvidia-ml-py`."""
+        import torch
+
+        values = {"system/gpu_memory_mb": torch.cuda.memory_reserved(self._device) / _MB}
+        if find_spec("pynvml") is not None:
+            values["system/gpu_percent"] = float(torch.cuda.utilization(self._device))
+            values["system/gpu_celsius"] = float(torch.cuda.temperature(self._device))
+            values["system/gpu_watts"] = torch.cuda.power_draw(self._device) / 1e3
+        return values
