@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
+from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -48,6 +49,20 @@ def connect(uri: str) -> MlflowClient:
         except OSError as e:
             raise UserError(f"tracking.uri: cannot create {folder} ({e.strerror})") from e
     return MlflowClient(uri)
+
+
+def check_reachable(uri: str) -> None:
+    """Ask a store or server for an experiment, once.
+
+    Raises:
+        UserError: it does not answer.
+    """
+    client = connect(uri)
+    try:
+        client.search_experiments(max_results=1)
+    except Exception as e:  # of MLflow, its database or the network
+        reason = (str(e).splitlines() or [type(e).__name__])[0]
+        raise UserError(f"MLflow at {redact(uri)} does not answer ({redact(reason)})") from e
 
 
 def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:

@@ -35,8 +35,8 @@ def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
 
 def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
-        "init run resume add stop pause up down describe plan trial ls show attach logs best ui "
-        "report compare reproduce sync fetch average export generate predict schema"
+        "init run resume add stop pause up down describe plan doctor trial ls show attach logs "
+        "best ui report compare reproduce sync fetch average export generate predict schema"
     )
     assert list(COMMANDS) == named.split()
     output = tune("--help").out

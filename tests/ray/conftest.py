@@ -69,7 +69,7 @@ class Tune:
     address: str
 
     def start(self, *args: str | Path, wrapper: Sequence[str] = ()) -> subprocess.Popen[str]:
-        runs = self.address and args[0] in ("run", "resume", "plan")
+        runs = self.address and args[0] in ("run", "resume", "plan", "doctor")
         joins = ["--address", self.address] if runs else []
         # Where an installed `tune` is shadowed by Ray's, `python -m tuning` is the same program.
         return subprocess.Popen(

@@ -26,6 +26,7 @@ COMMANDS = {
     "down": "tuning.cli.run.up",
     "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
+    "doctor": "tuning.cli.look.doctor",
     "trial": "tuning.cli.look.trial",
     "ls": "tuning.cli.look.ls",
     "show": "tuning.cli.look.show",

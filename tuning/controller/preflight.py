@@ -72,6 +72,13 @@ def preflight(
     return sampled
 
 
+def largest_checkpoint(spec: SweepSpec, sampled: list[dict[str, Any]]) -> int | None:
+    """Approximate bytes of the largest checkpoint of sampled parameters; None if unknown."""
+    model = resolve(spec.trainable).Config
+    sizes = (model.model_validate(spec.nest(params)).checkpoint_bytes for params in sampled)
+    return max((size for size in sizes if size is not None), default=None)
+
+
 def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
     """The sweep with the relative paths of `fixed` made absolute: trials run in other folders.
 

@@ -9,6 +9,8 @@ import pytest
 from results.paths import SweepPaths
 from results.records.trial import TrialState
 from results.tracking import Ending
+from results.tracking.client import check_reachable
+from search_spaces.errors import UserError
 from tests.results.tracking.servers import free_port, mlflow_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, write
 
@@ -20,6 +22,7 @@ def test_delivery_continues_after_a_server_restart(tmp_path: Path, sweep: SweepP
     write(sweep, trial(0), 1, 2)
     with mlflow_server(tmp_path, port) as uri:
         tracker = open_tracker(sweep, uri, key)
+        check_reachable(uri)
         assert tracker.deliver_pending()
         assert _status(uri, Host=f"127.0.0.1:{port}") == 200
         assert _status(uri, Host="evil.example") == 403  # DNS rebinding
@@ -31,6 +34,8 @@ def test_delivery_continues_after_a_server_restart(tmp_path: Path, sweep: SweepP
     for changed in ("t0000", "t0001"):
         tracker.changed(changed, reported=False)
     assert not tracker.deliver_pending()
+    with pytest.raises(UserError, match=f"MLflow at {uri} does not answer"):
+        check_reachable(uri)
     with mlflow_server(tmp_path, port) as uri:
         write(sweep, trial(1, TrialState.STOPPED), 2)
         assert tracker.close(Ending("FINISHED", {"best": 0.1}), WAIT_S) is None

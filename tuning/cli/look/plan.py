@@ -93,7 +93,7 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
-    from trainables.registry import resolve
+    from tuning.controller.preflight import largest_checkpoint
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.search.auto_scheduler import choose_scheduler
     from tuning.search.auto_searcher import choose_searcher
@@ -104,18 +104,16 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
         f"scheduler  {choose_scheduler(spec)}",
         f"budget     {_limits(spec.budget)}",
     ]
-    model = resolve(spec.trainable).Config
-    sizes = (model.model_validate(spec.nest(s)).checkpoint_bytes for s in sampled)
-    each = [num_bytes for num_bytes in sizes if num_bytes is not None]
-    if not each:
+    each = largest_checkpoint(spec, sampled)
+    if each is None:
         return [
             *lines,
             "disk       unknown: the training code decides what it saves",
         ]
-    kept = max(each) * spec.checkpoint.keep
+    kept = each * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(
-        f"disk       about {size(max(each))} a checkpoint, {spec.checkpoint.keep} kept: "
+        f"disk       about {size(each)} a checkpoint, {spec.checkpoint.keep} kept: "
         f"{size(kept)} a trial{total}"
     )
     root = resolve_storage(storage or spec.storage).root

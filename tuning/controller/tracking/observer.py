@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from results.paths import SweepPaths
+from results.paths import Storage, SweepPaths
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
@@ -84,4 +84,9 @@ def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     """The MLflow URI: of the sweep file, of `$MLFLOW_TRACKING_URI`, or the storage's database."""
     if spec.tracking.uri:
         return expand_now("tracking.uri", spec.tracking.uri)
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{paths.storage.tracking_db}"
+    return default_tracking_uri(paths.storage)
+
+
+def default_tracking_uri(storage: Storage) -> str:
+    """`$MLFLOW_TRACKING_URI`, or the storage's database."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{storage.tracking_db}"

@@ -1,0 +1,48 @@
+"""The time of `tune doctor` with many workers that share the cores of this machine.
+
+    python -m benchmarks.doctor [--workers 20] [--limit 180]
+
+Runs the program as a user would, with the built-in model of 0.1 M parameters, and prints the phases
+on the head and of the workers as tables. Exit code 1 if a sweep would fail here or the rehearsal
+took longer than the limit (seconds).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.machine import machine
+from benchmarks.process import run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=20)
+    parser.add_argument("--limit", type=float, default=180.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"TUNE_STORAGE": folder, "CHECKPOINT_DIR": f"{folder}/checkpoints"}
+        command = [sys.executable, "-m", "tuning", "doctor", "--workers", str(given.workers)]
+        outcome = run(command, Path(folder) / "log", 10 * given.limit, environment)
+        made = Path(folder) / "checkpoints" / "model" / "tiny" / "rehearsal.json"
+        found = json.loads(made.read_text())
+    print(f"{machine()}; {time.strftime('%-d %B %Y')}\n")
+    print(f"{given.workers} workers: {outcome.wall_s:.0f} s, {len(found['findings'])} findings\n")
+    print("| head | s |\n| --- | ---: |")
+    for name, value in found["head"].items():
+        if name.endswith("_time"):
+            print(f"| {name} | {value:.2f} |")
+    print("\n| worker | min | mean | max |\n| --- | ---: | ---: | ---: |")
+    for name, values in found["statistics"].items():
+        print(f"| {name} | {values['min']:.3g} | {values['mean']:.3g} | {values['max']:.3g} |")
+    if outcome.wall_s > given.limit:
+        raise SystemExit(f"longer than {given.limit:g} s")
+
+
+if __name__ == "__main__":
+    main()

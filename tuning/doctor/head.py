@@ -1,0 +1,242 @@
+"""The phases on the head: cache the model, find the data, launch the workers, average."""
+
+from __future__ import annotations
+
+import glob
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results.storage.atomic import free_bytes, write_atomic
+from results.storage.probe import check_storage
+from search_spaces.errors import UserError
+from search_spaces.redaction import redact
+from tuning.doctor.settings import Measured, Settings, Task
+
+if TYPE_CHECKING:
+    from tuning.controller.resources.placement import Placement
+
+START_TIMEOUT_S = 600.0
+"""Longest time for all workers to start: many processes on few cores import for minutes."""
+_SAMPLE_ROWS = 200
+
+
+@dataclass
+class Rehearsal:
+    """Everything that was measured.
+
+    Attributes:
+        expected: number of workers.
+        head: seconds of each phase of the head, and sizes.
+        workers: measurements of each worker that began, by rank.
+        problems: what failed on the head, by its phase.
+        failure: why the workers ended early.
+    """
+
+    expected: int
+    head: dict[str, float] = field(default_factory=dict)
+    workers: list[Measured] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Take the time of a phase; what a user can mend is a problem, not an exception."""
+        begun = time.monotonic()
+        try:
+            yield
+        except (UserError, OSError) as e:
+            self.problems[name] = redact(str(e).partition("\n")[0])
+        self.head[f"{name}_time"] = time.monotonic() - begun
+
+
+def rehearse(
+    settings: Settings,
+    placement: Placement,
+    storage: Path,
+    tracking_uri: str | None,
+    tell: Callable[[str], None],
+) -> Rehearsal:
+    """Run all phases on the head, and the workers.
+
+    Args:
+        storage: where sweeps are kept.
+        tracking_uri: of MLflow; None: it is not used.
+        tell: called with a line about the progress.
+
+    Raises:
+        UserError: there is no such model, or no file.
+    """
+    found = Rehearsal(settings.workers)
+    with found.phase("storage"):
+        check_storage(storage)
+        check_storage(settings.folder)
+    with found.phase("tracking"):
+        _ask_tracker(tracking_uri)
+    tell(f"caching the model {settings.model_name}")
+    with _timed(found.head, "model_caching_time"):
+        cache_model(settings)
+    with _timed(found.head, "parquet_discovery_time"):
+        files = discover(settings)
+    found.head["parquet_files"] = len(files)
+    with found.phase("disk"):
+        _check_disk(settings)
+    if not found.problems.keys() & {"storage", "disk"}:
+        _launch(settings, placement, files, found, tell)
+        tell("averaging the checkpoints")
+        with found.phase("consolidation"):
+            consolidate(settings)
+    return found
+
+
+def _launch(
+    settings: Settings,
+    placement: Placement,
+    files: list[Path],
+    found: Rehearsal,
+    tell: Callable[[str], None],
+) -> None:
+    """Run the workers, whose checkpoints replace those of the rehearsal before."""
+    from trainables.launch.ray_train import WorkerGroupSpec
+    from tuning.doctor.launch import run_workers
+
+    shutil.rmtree(settings.worker_checkpoints, ignore_errors=True)
+    settings.worker_checkpoints.mkdir(parents=True)
+    task = Task(
+        tuple(map(str, files)),
+        str(settings.base_model),
+        str(settings.worker_checkpoints),
+        settings.learning_rate,
+        settings.max_seq_length,
+        settings.seconds,
+        placement.gpus_per_worker,
+    )
+    own = settings.folder / ".ray"  # Ray Train's files
+    group = WorkerGroupSpec(
+        settings.workers,
+        placement.resources.cpus_per_worker,
+        placement.gpus_per_worker,
+        START_TIMEOUT_S,
+        str(own),
+    )
+    with _timed(found.head, "workers_time"):
+        launched = run_workers(task, group, tell)
+    shutil.rmtree(own, ignore_errors=True)
+    found.workers, found.failure = launched.workers, launched.failure
+    if launched.launch_time is not None:
+        found.head["launch_time"] = launched.launch_time
+
+
+@contextmanager
+def _timed(head: dict[str, float], name: str) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    head[name] = time.monotonic() - begun
+
+
+def _ask_tracker(uri: str | None) -> None:
+    from results.tracking.client import check_reachable
+
+    if uri is not None:
+        check_reachable(uri)
+
+
+def cache_model(settings: Settings) -> None:
+    """Write model and tokenizer to `base_models/`, unless they are there.
+
+    Raises:
+        UserError: there is no such model, or no network to get it.
+    """
+    from trainables.common.shared_folder import publish
+
+    try:
+        publish(settings.base_model, lambda folder: _make_model(settings, folder))
+    except (OSError, ValueError) as e:
+        reason = redact(str(e).partition("\n")[0])
+        raise UserError(
+            f"model {settings.model.model_name_or_path}: cannot be loaded ({reason}); set "
+            "MODEL_NAME to a folder with config.json, weights and tokenizer, or to tiny, which "
+            "needs no download; a gated model needs HF_TOKEN"
+        ) from e
+
+
+def _make_model(settings: Settings, folder: Path) -> None:
+    """Model and tokenizer as `transformers` loads them, pretrained or with random weights."""
+    from trainables.causal_lm.data import Dataset
+    from trainables.causal_lm.model import new_model, save_model
+    from trainables.causal_lm.tokenizer import train_bpe
+
+    meta, config = folder / "meta.json", settings.model
+    encoder = train_bpe((), 257)
+    meta.write_text(json.dumps({"vocab_size": config.vocab_size, "end": encoder.end}))
+    if config.model_name_or_path is None:
+        encoder.tokenizer.save(str(folder / "tokenizer.json"))
+    save_model(new_model(config, Dataset(folder)), config, Dataset(folder), folder)
+    meta.unlink()
+
+
+def discover(settings: Settings) -> list[Path]:
+    """The Parquet files; without a pattern one with docstrings of the standard library.
+
+    Raises:
+        UserError: no file matches.
+    """
+    from trainables.sft.docstrings import write_docstrings
+
+    if not settings.parquet:
+        sample = settings.folder / "docstrings.parquet"
+        if not sample.exists():
+            sample.parent.mkdir(parents=True, exist_ok=True)
+            write_docstrings(sample, _SAMPLE_ROWS)
+        return [sample]
+    found = {path for pattern in settings.parquet for path in glob.glob(pattern, recursive=True)}
+    if not found:
+        raise UserError(
+            f"no Parquet file matches {', '.join(settings.parquet)}; set PARQUET_PATH to a pattern "
+            "such as /data/*.parquet, which goes before DATA_DIR/c4/*.parquet"
+        )
+    return [Path(path).absolute() for path in sorted(found)]
+
+
+def _check_disk(settings: Settings) -> None:
+    """Refuse to fill the disk with checkpoints."""
+    weights = sum(f.stat().st_size for f in settings.base_model.glob("*.safetensors"))
+    needed, free = weights * (settings.workers + 1), free_bytes(settings.folder)
+    if needed > free:
+        raise UserError(
+            f"{settings.folder}: the checkpoints of {settings.workers} workers and their average "
+            f"need {needed / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free; free some space, or "
+            "set CHECKPOINT_DIR to another disk"
+        )
+
+
+def consolidate(settings: Settings) -> None:
+    """Average the checkpoints of all workers into `model/`, beside config and tokenizer.
+
+    Raises:
+        UserError: there is none, or they do not fit together.
+    """
+    from results.averaging.stream import average
+
+    sources = sorted(settings.worker_checkpoints.glob("worker_*_checkpoint.safetensors"))
+    if not sources:
+        raise UserError(f"{settings.worker_checkpoints}: no worker has written a checkpoint")
+    target = settings.final_model
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for file in settings.base_model.iterdir():
+        if ".safetensors" not in file.name:
+            shutil.copy(file, target)
+    average(sources, target / "model.safetensors")
+
+
+def save_record(settings: Settings, record: dict[str, Any]) -> Path:
+    """Write what `--json` prints beside the average."""
+    path = settings.final_model / "rehearsal.json"
+    write_atomic(path, json.dumps(record, indent=1).encode())
+    return path
