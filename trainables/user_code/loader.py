@@ -40,13 +40,14 @@ def locate(name: str) -> tuple[Path, bool]:
     """
     target = name.rpartition(":")[2]
     path, tree = parse(name)
-    names = list(_top_level(tree.body))
+    defined = list(top_level(tree))
+    names = [name for node in defined for name in _bound(node)]
     if target not in names:
-        functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)] or names
+        functions = [n.name for n in defined if isinstance(n, ast.FunctionDef)] or names
         raise UserError(
             f"trainable {name}: {path} has no function '{target}'{suggest(target, functions)}"
         )
-    return path, any(isinstance(n, ast.ClassDef) and n.name == target for n in tree.body)
+    return path, any(isinstance(n, ast.ClassDef) and n.name == target for n in defined)
 
 
 def canonical(name: str) -> str:
@@ -140,17 +141,31 @@ def _installed(name: str) -> ModuleSpec | None:
         return None
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that a module binds at its top level."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Assign):
-            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            yield from _top_level(node.body)
+def top_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements of a file that are run when it is imported, also those under a condition."""
+    waiting = [*tree.body]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            waiting = [*node.body, *waiting]
+        else:
+            yield node
+
+
+def function_in(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    """The function that a file defines last under a name."""
+    nodes = (n for n in top_level(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    return max(nodes, key=lambda node: node.lineno, default=None)
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    elif isinstance(node, ast.Assign):
+        yield from (t.id for t in node.targets if isinstance(t, ast.Name))
 
 
 def _import_script(path: Path) -> Any:

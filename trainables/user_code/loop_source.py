@@ -6,16 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainables.user_code.loader import parse
+from trainables.user_code.loader import function_in, parse
 
 
 def loop_problems(name: str) -> list[str]:
     """One line for each mistake in the function of a name or in its file."""
     path, tree = parse(name)
-    target = name.rpartition(":")[2]
-    loops = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
-    found = [problem for loop in loops[-1:] for problem in _mistakes(loop, tree)]
-    found += unguarded_fits(tree)
+    loop = function_in(tree, name.rpartition(":")[2])
+    found = [*(_mistakes(loop, tree) if loop else ()), *unguarded_fits(tree)]
     return [f"{path}:{line}: {problem}" for line, problem in found]
 
 
@@ -68,9 +66,8 @@ def full_name(node: ast.expr, aliases: dict[str, str]) -> str:
 
 def builds_trainer(name: str) -> bool:
     """Whether a function builds a trainer and calls its `fit()`, rather than being the loop."""
-    target = name.rpartition(":")[2]
-    found = [n for n in parse(name)[1].body if isinstance(n, ast.FunctionDef) and n.name == target]
-    return any(_is_fit(call) for function in found[-1:] for call in _calls(function))
+    function = function_in(parse(name)[1], name.rpartition(":")[2])
+    return function is not None and any(map(_is_fit, _calls(function)))
 
 
 def never_reports(files: Iterable[Path]) -> bool:

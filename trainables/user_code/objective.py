@@ -31,10 +31,8 @@ def is_objective(name: str) -> bool:
 
 
 def _function(name: str) -> ast.FunctionDef | None:
-    _, tree = loader.parse(name)
-    target = name.rpartition(":")[2]
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
-    return found[-1] if found and found[-1].args.args else None
+    found = loader.function_in(loader.parse(name)[1], name.rpartition(":")[2])
+    return found if found and found.args.args else None
 
 
 def _suggestions(function: ast.FunctionDef) -> Iterator[ast.Call]:

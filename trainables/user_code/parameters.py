@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
-from trainables.user_code.loader import parse
+from trainables.user_code.loader import function_in, parse
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,9 @@ def parameter_use(name: str) -> ParameterUse | None:
     """The use of a loop's configuration; None if its file does not define the function."""
     path, tree = parse(name)
     target = name.rpartition(":")[2]
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
-    if not found:
+    loop = function_in(tree, target)
+    if loop is None:
         return None
-    loop = found[-1]
     place, arguments = f"{path}:{loop.lineno}", [*loop.args.posonlyargs, *loop.args.args]
     if not arguments:
         variable = loop.args.vararg or loop.args.kwarg

@@ -6,6 +6,7 @@ pickle is text. The script's name has its digest, so `sweep.yaml`, which is sign
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import os
@@ -136,8 +137,27 @@ def _pickled(code: Any) -> bytes:
 
 
 def _source(code: Any) -> str:
+    """The text of a function or class, after the imports that it needs."""
     try:
         source = textwrap.dedent(inspect.getsource(code))
     except (OSError, TypeError):  # typed into a plain interpreter
         source = f"{code.__name__}: object"
-    return textwrap.indent(source.rstrip(), "    ")
+    return textwrap.indent("\n".join([*_imports(code, source), source.rstrip()]), "    ")
+
+
+def _imports(code: Any, source: str) -> list[str]:
+    """Imports of what the text names: by them the code is known as one for Ray Tune or Ray Train.
+
+    What cannot be imported, such as another function of the notebook, is only in the pickle.
+    """
+    own = vars(sys.modules[code.__module__]) if inspect.isclass(code) else code.__globals__
+    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    lines = []
+    for name in sorted(names & own.keys()):
+        value = own[name]
+        known, module = getattr(value, "__name__", ""), getattr(value, "__module__", "__main__")
+        if inspect.ismodule(value):
+            lines.append(f"import {known} as {name}")
+        elif getattr(sys.modules.get(module), known, None) is value and module != "__main__":
+            lines.append(f"from {module} import {known} as {name}")
+    return lines

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 
 import pytest
 
@@ -112,6 +113,49 @@ def test_another_python_is_refused(tmp_path: Path) -> None:
     script.write_text(text.replace(here, "!= (3, 9)"))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert "ImportError: two is stored by value, by Python" in done.stderr
+
+
+KINDS = """
+from ray import tune
+from ray.train import report
+
+def reports_to_tune(config):
+    tune.report({"loss": config["x"]})
+
+def reports_to_train(config):
+    report({"loss": config["x"]})
+
+def asks(trial):
+    return trial.suggest_float("x", 0, 1)
+
+class Steps(tune.Trainable):
+    def step(self):
+        return {"loss": 1.0, "done": True}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("reports_to_tune", "Ray Tune function"),
+        ("reports_to_train", "Ray Train loop"),
+        ("asks", "Optuna objective"),
+        ("Steps", "Ray Tune class"),
+    ],
+)
+def test_kind_is_that_of_the_same_code_in_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    module = ModuleType("cells")
+    (tmp_path / "cells.py").write_text(KINDS)
+    module.__file__ = str(tmp_path / "cells.py")
+    monkeypatch.setitem(sys.modules, "cells", module)
+    exec(compile(KINDS, tmp_path / "cells.py", "exec"), vars(module))
+    script = store(vars(module)[name], tmp_path)
+    assert resolve(f"{tmp_path}/cells.py:{name}").kind == kind
+    stored = resolve(f"{script}:{name}")
+    assert stored.kind == kind
+    assert stored.code_problems() == []
 
 
 def test_code_that_cannot_be_pickled_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from trainables.user_code.loader import parse
+from trainables.user_code.loader import function_in, parse, top_level
 from trainables.user_code.loop_source import (
     builds_trainer,
     full_name,
@@ -46,12 +46,14 @@ def tune_class_methods(name: str) -> frozenset[str] | None:
     Those of its base classes in the same file are included.
     """
     _, tree = parse(name)
-    classes = {n.name: n for n in tree.body if isinstance(n, ast.ClassDef)}
+    classes = [node for node in top_level(tree) if isinstance(node, ast.ClassDef)]
     aliases, methods = imported_names(tree), set[str]()
     waiting, derives = [name.rpartition(":")[2]], False
     while waiting:
-        node = classes.pop(waiting.pop(), None)
-        if node is not None:
+        searched = waiting.pop()
+        found = [node for node in classes if node.name == searched]
+        classes = [node for node in classes if node.name != searched]
+        for node in found:
             methods |= {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
             derives = derives or any(full_name(base, aliases) in _BASES for base in node.bases)
             waiting += map(ast.unparse, node.bases)
@@ -74,14 +76,13 @@ def _function(name: str) -> tuple[ast.FunctionDef | None, ast.Module]:
     """The function of a name, also if that is `tune.with_parameters(function, …)`, and its file."""
     _, tree = parse(name)
     target, aliases = name.rpartition(":")[2], imported_names(tree)
-    for node in tree.body:
+    for node in top_level(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == target:
             value = node.value
             while _is_wrapper(value, aliases):
                 value = value.args[0]
             target = ast.unparse(value)
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == target]
-    return (found[-1] if found else None), tree
+    return function_in(tree, target), tree
 
 
 def _is_wrapper(value: ast.expr, aliases: dict[str, str]) -> TypeGuard[ast.Call]:
