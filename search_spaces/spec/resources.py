@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from search_spaces.nested import show
 from search_spaces.spec.base import Seconds, Section
+from search_spaces.spec.nccl import TIMEOUT, NcclSettings
 
 MAX_WORKERS = 10_000
 
@@ -93,6 +94,32 @@ class ResourcesSpec(Section):
         description="Memory of the host or a GPU that a process may hold in addition to what it "
         "held after its lane's first trial; with more, the lane is replaced (MiB).",
     )
+    process_group_timeout: Seconds | None = Field(
+        None,
+        description="Time after which a collective of the workers fails (or '5m'); default: 30m.",
+    )
+    nccl: NcclSettings = Field(
+        default_factory=dict,
+        description="Settings of NCCL for all trials, such as {NCCL_ALGO: Ring}, in place of those "
+        "of the machine; NCCL_TIMEOUT is process_group_timeout in seconds.",
+    )
+
+    @model_validator(mode="after")
+    def _check_nccl(self) -> Self:
+        gpus = self.gpus_per_worker
+        if self.nccl and self.max_workers == 1:
+            raise ValueError("nccl has no effect with one worker; set workers, or leave it out")
+        if self.nccl and gpus != "auto" and gpus < 1:
+            why = "workers that share a GPU use gloo" if gpus else "workers without GPUs use gloo"
+            raise ValueError(f"nccl has no effect: {why}")
+        if TIMEOUT in self.nccl and self.process_group_timeout is not None:
+            raise ValueError(f"give process_group_timeout or nccl.{TIMEOUT}, not both")
+        return self
+
+    @property
+    def process_group_timeout_s(self) -> float:
+        """Seconds after which a collective fails."""
+        return self.process_group_timeout or float(self.nccl.get(TIMEOUT, 1800.0))
 
     @property
     def min_workers(self) -> int:

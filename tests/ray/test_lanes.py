@@ -16,6 +16,7 @@ from tests.ray.conftest import Tune
 CODE = """
 import logging, os
 import torch
+import torch.distributed as dist
 from pydantic import Field
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
@@ -34,6 +35,8 @@ class Roles(Trainable):
 
     def train(self, config, worker):
         print("pid", os.getpid())
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        print("timeout", group.options._timeout)
         getattr(self, ROLES[config.index])(worker)
 
     def plain(self, worker):
@@ -87,7 +90,7 @@ trainable: roles.py:Roles
 metric: loss
 space: {index: {grid_search: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]}}
 scheduler: {name: none}
-resources: {workers: 2, max_lane_growth: 64}
+resources: {workers: 2, max_lane_growth: 64, process_group_timeout: 20m}
 failure: {max_retries: 0}
 tracking: {name: none}
 """
@@ -123,6 +126,9 @@ def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) ->
     curves = [tune.values("lanes")[records[i].id] for i in PLAIN]
     assert len(curves[0]) == 5
     assert all(curve == curves[0] for curve in curves)
+
+    logs = [tune.paths("lanes").trial(r.id).log(1, 1).read_text() for r in records]
+    assert all("\ntimeout 0:20:00\n" in log for log in logs), "also of a renewed process group"
 
     processes = pids(tune, "lanes")
     assert len(set(processes[: LEAKING + 1])) == 1, "one lane, failures included"

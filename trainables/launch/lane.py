@@ -49,7 +49,14 @@ class Lane:
         self.id = f"lane-{uuid.uuid4().hex[:8]}"
         self._broker, self._spec, self._after = broker, spec, after
         self.workers = spec.workers
-        self._task = LaneTask(self.id, broker, spec.gpus_per_worker, max_growth, spec.preload)
+        self._task = LaneTask(
+            self.id,
+            broker,
+            spec.gpus_per_worker,
+            max_growth,
+            spec.preload,
+            spec.process_group_timeout_s,
+        )
         self.num_trials, self.is_cancelled = 0, False
         self.leak: Leak | None = None
         self.failure: str | None = None

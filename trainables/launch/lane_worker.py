@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -43,6 +44,7 @@ class LaneTask:
         gpus_per_worker: below 1, the part of a device that each worker may use.
         max_growth: bytes beyond the baseline that do not count as a leak.
         preload: a trainable to import before the first trial; empty for none.
+        process_group_timeout_s: after which a collective fails.
     """
 
     lane_id: str
@@ -50,6 +52,7 @@ class LaneTask:
     gpus_per_worker: float
     max_growth: int
     preload: str = ""
+    process_group_timeout_s: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def lane_loop(config: dict[str, Any]) -> None:
         if action is LaneAction.ABORT:
             raise without_secrets(error or RuntimeError("another rank of the trial failed"))
         if world_size > 1 and action is LaneAction.RENEW_GROUP:
-            _renew_process_group(number)
+            _renew_process_group(number, task.process_group_timeout_s)
         number += 1
 
 
@@ -169,7 +172,7 @@ def _is_fatal(error: Exception | None, device: torch.device) -> bool:
     return isinstance(error, fatal)
 
 
-def _renew_process_group(number: int) -> None:
+def _renew_process_group(number: int, timeout_s: float) -> None:
     """Create a new group: ranks may have left different collectives unfinished in the old one."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
@@ -177,4 +180,5 @@ def _renew_process_group(number: int) -> None:
     rank, world_size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
     store = PrefixStore(f"after-{number}", _get_default_store())
     dist.destroy_process_group()
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    timeout = timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)

@@ -26,7 +26,13 @@ class ProcessGroupError(Exception):
 
 @dataclass
 class NodeNetworkConfig(TorchConfig):
-    """`TorchConfig` for process groups over the network of the Ray nodes."""
+    """`TorchConfig` for process groups over the network of the Ray nodes.
+
+    Attributes:
+        nccl: (name, value) of variables of the workers' environment.
+    """
+
+    nccl: tuple[tuple[str, str], ...] = ()
 
     @property
     def backend_cls(self) -> type[_TorchBackend]:
@@ -43,7 +49,7 @@ class NodeNetworkBackend(_TorchBackend):
         Raises:
             ProcessGroupError: the workers cannot connect.
         """
-        places = worker_group.execute(choose_interface)
+        places = worker_group.execute(choose_interface, backend_config.nccl)
         worker_group.execute_single(0, listen_on_node_only)
         try:
             super().on_start(worker_group, backend_config)
@@ -57,14 +63,18 @@ class NodeNetworkBackend(_TorchBackend):
             ) from e
 
 
-def choose_interface() -> str:
+def choose_interface(nccl: tuple[tuple[str, str], ...] = ()) -> str:
     """In a worker: let gloo and NCCL use the interface of its Ray node, unless the user chose.
+
+    Args:
+        nccl: variables to set before.
 
     Returns:
         The address of the node, and gloo's interface.
     """
     import ray
 
+    os.environ.update(nccl)
     address = ray.util.get_node_ip_address()
     if (interface := interface_of(address)) is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)

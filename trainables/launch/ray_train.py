@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -50,6 +51,8 @@ class WorkerGroupSpec:
         folder: for Ray Train's own files.
         avoid: ids of machines that must not run any of them.
         preload: a trainable that a lane imports before it waits for its first trial.
+        process_group_timeout_s: after which a collective of the workers fails.
+        nccl: (name, value) of variables of their environment.
     """
 
     workers: int
@@ -59,6 +62,8 @@ class WorkerGroupSpec:
     folder: str
     avoid: tuple[str, ...] = ()
     preload: str = ""
+    process_group_timeout_s: float = 1800.0
+    nccl: tuple[tuple[str, str], ...] = ()
 
 
 def start_broker() -> ActorHandle[Broker]:
@@ -124,7 +129,7 @@ def fit(
     (trainer or TorchTrainer)(
         loop,
         train_loop_config=config,
-        torch_config=NodeNetworkConfig(backend=_backend(spec)),
+        torch_config=NodeNetworkConfig(backend=_backend(spec), **_process_group(spec)),
         scaling_config=scaling_config(spec),
         run_config=run,
     ).fit()
@@ -144,6 +149,10 @@ def _backend(spec: WorkerGroupSpec) -> str | None:
     return BACKEND if spec.workers > 1 and is_shared(spec.gpus_per_worker) else None
 
 
+def _process_group(spec: WorkerGroupSpec) -> dict[str, Any]:
+    return {"timeout_s": math.ceil(spec.process_group_timeout_s), "nccl": spec.nccl}
+
+
 def over_node_network(backend: BackendConfig, spec: WorkerGroupSpec) -> BackendConfig:
     """The settings of torch's process group, over the network of the Ray nodes; others stay."""
     from ray.train.torch import TorchConfig
@@ -152,7 +161,7 @@ def over_node_network(backend: BackendConfig, spec: WorkerGroupSpec) -> BackendC
 
     if type(backend) is not TorchConfig:
         return backend
-    found = NodeNetworkConfig(**vars(backend))
+    found = NodeNetworkConfig(**{**vars(backend), "nccl": spec.nccl})
     return found if spec.gpus_per_worker else replace(found, backend="gloo")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import socket
@@ -38,6 +39,7 @@ def current_environment(
         "processor": _processor(),
         "workers": str(workers),
         "threads": str(torch.get_num_threads()),
+        **{name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
     }
     return Environment(
         source=dict(source),

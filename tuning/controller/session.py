@@ -224,6 +224,7 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
         compute_placement,
         no_cpu_for_tasks,
         unused_gpus,
+        unused_nccl,
     )
 
     if run.finished or run.interrupted:
@@ -247,6 +248,8 @@ def _placed(run: SweepController, address: str | None) -> Iterator[Placement | N
         check_gpu_budget(run.spec.budget, placement)
         if note := unused_gpus(placement, nodes):
             run.observers.message(f"GPUs: {note}")
+        if note := unused_nccl(placement):
+            run.observers.message(note)
         reads_datasets = resolve(run.spec.trainable).reads_datasets
         if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
             run.observers.message(f"Ray Data: {problem}")

@@ -103,9 +103,12 @@ def run_user_loop(
         from trainables.launch.ray_train import WorkerGroupSpec, start_broker
 
         timeout = spec.failure.start_timeout
-        held = workers, spec.resources.cpus_per_worker, placement.gpus_per_worker
+        resources = spec.resources
+        held = workers, resources.cpus_per_worker, placement.gpus_per_worker
+        network = resources.process_group_timeout_s, tuple(resources.nccl.items())
         broker: Any = start_broker()
-        pool = FreshWorkerPool(WorkerGroupSpec(*held, timeout, str(job.paths.root / "ray")), broker)
+        folder = str(job.paths.root / "ray")
+        pool = FreshWorkerPool(WorkerGroupSpec(*held, timeout, folder, (), "", *network), broker)
         pool.start(job)
         try:
             while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import ResourcesSpec
@@ -11,6 +12,7 @@ from tuning.controller.resources.placement import (
     compute_placement,
     no_cpu_for_tasks,
     unused_gpus,
+    unused_nccl,
     workers_per_trial,
 )
 
@@ -35,6 +37,36 @@ def test_trials_that_leave_no_cpu_for_ray_data_are_named():
     assert "the trials hold 4 of 4 CPUs" in no_cpu_for_tasks(place(nodes, workers=2), nodes)
     assert no_cpu_for_tasks(place(nodes, workers=2, concurrency=1), nodes) is None
     assert no_cpu_for_tasks(place(nodes, workers=4, cpus_per_worker=0.5), [Node(5, 0)]) is None
+
+
+def test_settings_of_nccl_without_gpus_are_named():
+    nccl = {"NCCL_ALGO": "Ring"}
+    assert "no effect" in unused_nccl(place([Node(8, 0)], workers=2, nccl=nccl))
+    assert unused_nccl(place([Node(8, 2)], workers=2, nccl=nccl)) is None
+    assert unused_nccl(place([Node(8, 0)], workers=2)) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"workers": 1, "nccl": {"NCCL_ALGO": "Ring"}}, "no effect with one worker"),
+        ({"workers": 2, "nccl": {"NCCL_ALGO": "Ring"}, "gpus_per_worker": 0}, "without GPUs use"),
+        ({"workers": 2, "nccl": {"NCCL_ALGO": "Ring"}, "gpus_per_worker": 0.5}, "that share a GPU"),
+        ({"workers": 2, "nccl": {"NCCL_ALGO": True}}, "must be a text or a whole number"),
+        ({"workers": 2, "nccl": {"NCCL_TIMEOUT": "1m"}}, "must be whole seconds > 0, got '1m'"),
+        ({"workers": 2, "nccl": {"NCCL_TIMEOUT": 9}, "process_group_timeout": 8}, "not both"),
+    ],
+)
+def test_settings_of_nccl_that_can_have_no_effect_are_refused(resources, message):
+    with pytest.raises(ValidationError, match=message):
+        ResourcesSpec(**resources)
+
+
+def test_nccl_timeout_is_that_of_the_process_group():
+    assert ResourcesSpec(workers=2, nccl={"NCCL_TIMEOUT": 90}).process_group_timeout_s == 90
+    assert ResourcesSpec(process_group_timeout="5m").process_group_timeout_s == 300
+    assert ResourcesSpec().process_group_timeout_s == 1800
+    assert ResourcesSpec(workers=2, nccl={"NCCL_IB_DISABLE": 1}).nccl == {"NCCL_IB_DISABLE": "1"}
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def _placement_lines(
         describe_nodes,
         no_cpu_for_tasks,
         unused_gpus,
+        unused_nccl,
     )
 
     yield f"trial      {placement.request_summary}"
@@ -77,6 +78,8 @@ def _placement_lines(
         yield f"workers    {placement.elastic_summary}"
     if gpus := placement.gpu_sharing_summary or unused_gpus(placement, nodes):
         yield f"GPUs       {gpus}"
+    if problem := unused_nccl(placement):
+        yield f"NCCL       {problem}"
     if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
         yield f"Ray Data   {problem}"
 

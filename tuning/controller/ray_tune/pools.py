@@ -36,6 +36,8 @@ def start_pool(
         spec.failure.start_timeout,
         str(folder),
         preload=preload,
+        process_group_timeout_s=resources.process_group_timeout_s,
+        nccl=tuple(resources.nccl.items()),
     )
     isolation = Isolation(
         resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20

@@ -139,6 +139,13 @@ def unused_gpus(placement: Placement, nodes: Sequence[Node]) -> str | None:
     )
 
 
+def unused_nccl(placement: Placement) -> str | None:
+    """That settings of NCCL have no effect here; None if they have one, or there are none."""
+    if not placement.resources.nccl or placement.gpus_per_worker >= 1:
+        return None
+    return "resources.nccl has no effect here: the workers have no GPU each, and use gloo"
+
+
 def no_cpu_for_tasks(placement: Placement, nodes: Sequence[Node]) -> str | None:
     """In words, that the trials leave no CPU for the tasks of Ray Data; None if they leave one."""
     cpus = sum(node.cpus for node in nodes)
