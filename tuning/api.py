@@ -62,6 +62,7 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
+    from tuning.controller.preflight import elsewhere
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
@@ -71,7 +72,8 @@ def run(
     with interrupt or Interrupt() as stop:
         paths = create(loaded, name=name, storage=storage, address=address)
         try:
-            return _run(paths, choose_scheduler(loaded.spec), address, tuple(observers), stop)
+            scheduler, notes = choose_scheduler(loaded.spec), elsewhere(loaded)
+            return _run(paths, scheduler, address, tuple(observers), stop, notes=notes)
         except UserError:
             discard_empty_sweep(paths)
             raise
@@ -203,6 +205,7 @@ def _run(
     observers: Sequence[SweepEvents],
     interrupt: Interrupt,
     accept_damage: bool = False,
+    notes: Sequence[str] = (),
 ) -> SweepController:
     from results.records.spec_file import read_spec
     from tuning.controller.session import run_session
@@ -220,5 +223,6 @@ def _run(
             f"sweep {spec.name} in {paths.root}",
             f"search {choose_searcher(spec)}",
             f"scheduler {scheduler}",
+            *notes,
         ],
     )

@@ -49,6 +49,7 @@ class LoadedSweep:
         path: path of the file.
         overrides: the `--set` texts, as given.
         code: files of training code to keep in the sweep folder.
+        command: `spec.command` as written, with relative paths.
     """
 
     spec: SweepSpec
@@ -56,6 +57,7 @@ class LoadedSweep:
     path: Path
     overrides: tuple[str, ...]
     code: tuple[Path, ...] = ()
+    command: tuple[str, ...] = ()
 
 
 def load_sweep(
@@ -81,7 +83,8 @@ def load_sweep(
     except RecursionError:
         raise UserError(f"{path.name}: nested too deeply") from None
     found = spec if frozen else _with_absolute_files(spec, path.absolute().parent)
-    return LoadedSweep(found, document.source, path, tuple(overrides))
+    written = tuple(spec.command or ())
+    return LoadedSweep(found, document.source, path, tuple(overrides), command=written)
 
 
 def check_sweep(data: dict[str, Any], source: Source, code: Sequence[Path] = ()) -> LoadedSweep:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from search_spaces.domains.conditional import ComputedValue, Leaf, parameters
@@ -87,6 +89,25 @@ def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
     model, folder = resolve(loaded.spec.trainable).Config, loaded.path.absolute().parent
     fixed = model.resolve_paths(loaded.spec.fixed, folder)
     return loaded.spec.model_copy(update={"fixed": fixed})
+
+
+def elsewhere(loaded: LoadedSweep) -> list[str]:
+    """A line on relative paths that are not beside the sweep file, but in the working directory."""
+    folder, here = loaded.path.absolute().parent, Path.cwd()
+    if folder.resolve() == here:
+        return []
+    spec = loaded.spec
+    functions = [spec.named or "", *spec.user_code.named.values()]  # absolute if beside the file
+    scripts = [name.rpartition(":")[0] for name in functions]
+    found = [name for name in scripts if name.endswith(".py") and not os.path.isabs(name)]
+    fixed = with_absolute_fixed(loaded).fixed
+    for given, used in ((loaded.command, spec.command or ()), (spec.fixed, fixed)):
+        for (_, before), (_, after) in zip(walk(given), walk(used), strict=False):
+            path = Path(str(after).partition("=")[2] if str(after).startswith("-") else str(after))
+            is_here = path.is_relative_to(here) and not path.is_relative_to(folder)
+            found += [str(before)] if is_here and before != after else []
+    names = ", ".join(dict.fromkeys(found))
+    return [f"{names}: not beside {loaded.path.name}, taken from {here}"] if names else []
 
 
 def _secrets(spec: SweepSpec) -> list[tuple[KeyPath, str]]:

@@ -33,7 +33,7 @@ def plan(
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.registry import resolve
     from tuning.cli.look.space_table import rule_lines, space_table
-    from tuning.controller.preflight import preflight
+    from tuning.controller.preflight import elsewhere, preflight
     from tuning.controller.ray_tune.cluster import check_cluster_auth, ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
@@ -44,7 +44,7 @@ def plan(
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
     check_storage(resolve_storage(storage or spec.storage).root)
-    notes = [*rule_lines(spec), *_transfer_lines(spec, storage)]
+    notes = [*elsewhere(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     console, title = make_console(), f": {spec.trainable}, {objectives}"
     console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
