@@ -51,6 +51,8 @@ PRIVATE: dict[str, str] = {
     "optuna.trial:Trial._trial_id": "attribute",
     "optuna.trial:FrozenTrial._trial_id": "attribute",
     "optuna.distributions:BaseDistribution._contains": "(self, param_value_in_internal_repr)",
+    # search/searchers.py seeds one random sampler anew for each proposal.
+    "optuna.samplers:RandomSampler._rng": "attribute",
     # search/study.py puts trials of other sweeps into the first generation.
     "optuna.samplers:BaseGASampler._get_generation_key": "()",
     # search/transfer/warm_cmaes.py starts CMA-ES from trials of other sweeps.

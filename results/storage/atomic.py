@@ -7,12 +7,12 @@ import functools
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
@@ -46,8 +46,21 @@ def deferred_sync() -> Iterator[None]:
         yield
     finally:
         _deferred.reset(token)
-        with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-            deque(pool.map(fsync_dir, paths), maxlen=0)
+        _sync_all(paths)
+
+
+def _sync_all(paths: Iterable[Path]) -> None:
+    queue = deque(paths)
+
+    def sync() -> None:
+        with suppress(IndexError):  # it is empty
+            while True:
+                fsync_dir(queue.popleft())
+
+    with suppress(RuntimeError), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+        for done in [pool.submit(sync) for _ in range(min(len(queue), _SYNCS_AT_ONCE))]:
+            done.result()
+    sync()  # an interpreter that shuts down starts no thread
 
 
 def _defer(path: Path) -> bool:
@@ -123,7 +136,6 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         UserError: an error of the storage that persists; see `ADVICE`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         _write_synced(tmp, data, f"{path.name}:written", sync=not _defer(path))
@@ -139,7 +151,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def _write_synced(path: Path, data: bytes, point: str, *, sync: bool) -> None:
-    with open(path, "wb", opener=open_private) as f:
+    with _opened(path, "wb") as f:
         f.write(data)
         f.flush()
         fault_point(point)
@@ -157,8 +169,7 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         UserError: an error of the storage that persists; see `ADVICE`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with open(path, "a+b", opener=open_private) as f:
+    with _opened(path, "a+b") as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
         if end:
@@ -175,6 +186,15 @@ def append_line(path: Path, line: str) -> None:
                 f.truncate(end)
             raise
     fault_point(f"{path.name}:durable")
+
+
+def _opened(path: Path, mode: str) -> IO[bytes]:
+    """Open a file privately; its folder is made if it is not there, which is rare."""
+    try:
+        return open(path, mode, opener=open_private)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return open(path, mode, opener=open_private)
 
 
 def free_bytes(folder: Path) -> int:

@@ -25,6 +25,8 @@ SCHEDULERS: dict[str, str] = {
 """Name to `"module:Class"`, which `tuning` resolves on demand. The dict lies here because its keys
 are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
 """
+PAUSING = ("asha_promote", "pbt", "pb2")
+"""Schedulers that pause trials, which continue from their checkpoints."""
 
 MAX_RUNGS, MAX_GENERATIONS = 1000, 10_000
 
@@ -106,7 +108,7 @@ def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
     """
     if scheduler.name in ("median", "pb2") and isinstance(sweep.get("metrics"), list):
         raise ValueError(f"{scheduler.name} takes one metric; asha_promote takes several")
-    if scheduler.name in ("asha_promote", "pbt", "pb2") and sweep.get("replicates", 1) > 1:
+    if scheduler.name in PAUSING and sweep.get("replicates", 1) > 1:
         raise ValueError(f"{scheduler.name} takes no replicates; asha takes them")
     known = domains_by_name(sweep.get("space", {}))
     for name in scheduler.mutate or []:

@@ -10,6 +10,8 @@ from trainables.launch.run_trial import run_local
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 
+_ANSWERS = {Decision.CONTINUE: Answer.CONTINUE, Decision.PAUSE: Answer.PAUSE}
+
 
 @dataclass(frozen=True)
 class DirectChannel:
@@ -19,8 +21,7 @@ class DirectChannel:
     trial: str
 
     def report(self, report: Report) -> Answer:
-        continues = self.run.on_report(self.trial, report) is Decision.CONTINUE
-        return Answer.CONTINUE if continues else Answer.STOP
+        return _ANSWERS.get(self.run.on_report(self.trial, report), Answer.STOP)
 
 
 def train_all(run: SweepController) -> None:

@@ -224,3 +224,7 @@ def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
             preflight(load_sweep(file, ["resources.workers=2", "checkpoint.every=2"]))
         for problem in problems:
             assert problem in str(error.value)
+    for name in ("f", "C"):
+        file.write_text(SWEEP.replace(":f", f":{name}"))
+        with pytest.raises(UserError, match=r"from their checkpoints, and .* saves none; use"):
+            preflight(load_sweep(file, ["scheduler={name: pbt, max_t: 4}", "budget.trials=4"]))

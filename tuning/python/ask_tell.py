@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +55,27 @@ class AskTell:
         self._commands.begin()
         self._reports: dict[str, ReportWriter] = {}
         self._told: dict[str, int] = {}
+        self._batches = 0
 
     @property
     def finished(self) -> bool:
-        """Whether no trial runs and none is left to run."""
-        return self._run.finished
+        """Whether no trial runs, none is left to run, and no batch is open."""
+        return not self._batches and self._run.finished
+
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """See `Sweep.batched`."""
+        self._batches += 1
+        try:
+            with self._run.batched():
+                yield
+        finally:
+            self._batches -= 1
 
     def ask(self, count: int) -> list[Trial]:
         """At most so many trials; fewer if the budget or the scheduler allows no more now."""
         self._commands()
-        with self._run.batched():
+        with self.batched():
             jobs = [job for _ in range(count) if (job := self._run.next_trial()) is not None]
         return [self._trial(job) for job in jobs]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
@@ -84,6 +85,28 @@ class Asking(ABC):
         )
         self._close_if_finished()
         return goes_on
+
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """Write what the block asks and tells in one go: several times as fast for many trials.
+
+        It is on disk when the block ends. A process that is killed in the block loses nothing; if
+        the machine loses power, what the block told may be lost.
+
+        >>> import tempfile, tuning
+        >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=100)
+        >>> folder = tempfile.mkdtemp()
+        >>> sweep = tuning.Sweep(metric="loss", space=space, budget=budget, storage=folder)
+        >>> trials = sweep.ask(100)
+        >>> with sweep.batched():
+        ...     for trial in trials:
+        ...         _ = sweep.tell(trial, {"loss": trial.params["x"] ** 2})
+        >>> len(sweep.trials)
+        100
+        """
+        with self._session().batched():
+            yield
+        self._close_if_finished()
 
     def close(self) -> None:
         """Write the results, and give the folder back after `ask`; unfinished trials come again."""

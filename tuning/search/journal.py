@@ -48,7 +48,7 @@ class Journal(JournalFileBackend):
             held, self._pending = self._pending, None
             if held:
                 self._write(held)
-            if self._first is not None:  # the next reader then starts at the right offset
+            if held and self._first is not None:  # the next reader then starts at this offset
                 deque(super().read_logs(self._first), maxlen=0)
                 self._forget_offsets(self._first)
 
@@ -75,7 +75,7 @@ class Journal(JournalFileBackend):
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Yield the entries from a number on; inside a batch, only those of the batch are new."""
-        if not self._pending:
+        if self._pending is None:
             yield from super().read_logs(log_number_from)
             return
         if self._first is None:

@@ -20,7 +20,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.trial import FrozenTrial, Trial
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from search_spaces.domains.conditional import Parameter, parameters, walk_active
 from search_spaces.domains.domain import Domain
@@ -32,6 +32,9 @@ MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
 proposals that repeat an earlier one, after which a repeated one is taken.
 """
+_GIVEN = "fixed_params"
+"""System attribute of a trial in which Optuna keeps the values that it was enqueued with."""
+_Sampled = dict[str, tuple[Any, BaseDistribution]]
 
 
 def distribution(domain: Domain) -> BaseDistribution:
@@ -100,26 +103,33 @@ class OptunaSpace:
 
     Optuna knows a parameter by its dotted name. If several options have it with different domains,
     the option is added to the name, because Optuna needs one kind of distribution per name.
+
+    Attributes:
+        distributions: Optuna's name of every parameter of every option to its distribution.
     """
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
         self._keys: dict[tuple[str, str], str] = {}
+        self._texts: dict[int, tuple[Domain, str]] = {}  # by id: the text of a domain takes long
         known = spec.domains()
         for leaf in parameters(spec.space):
             if isinstance(leaf.leaf, Domain):
                 key = leaf.name if leaf.leaf == known[leaf.name] else _qualified(leaf)
-                self._keys.setdefault((leaf.name, repr(leaf.leaf)), key)
-
-    @property
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """Optuna's name of every parameter of every option to its distribution."""
-        leaves = ((p.name, p.leaf) for p in parameters(self._spec.space))
-        return {self.key(n, d): distribution(d) for n, d in leaves if isinstance(d, Domain)}
+                self._keys.setdefault((leaf.name, self._text(leaf.leaf)), key)
+        leaves = ((p.name, p.leaf) for p in parameters(spec.space))
+        self.distributions = {
+            self.key(n, d): distribution(d) for n, d in leaves if isinstance(d, Domain)
+        }
 
     def key(self, name: str, domain: Domain) -> str:
         """Optuna's name of a parameter."""
-        return self._keys[name, repr(domain)]
+        return self._keys[name, self._text(domain)]
+
+    def _text(self, domain: Domain) -> str:
+        if id(domain) not in self._texts:
+            self._texts[id(domain)] = domain, repr(domain)
+        return self._texts[id(domain)][1]
 
     def params(self, sampled: Mapping[str, Any]) -> dict[str, Any] | None:
         """The configuration for an Optuna trial's parameters; None if one is missing."""
@@ -178,17 +188,52 @@ class OptunaSpace:
             UserError: no such configuration was found.
         """
         frozen = study._storage.get_trial(trial._trial_id)
-        given = frozen.system_attrs.get("fixed_params", {})
+        params, sampled = self._sample(study, frozen, repeats)
+        for key, (value, dist) in sampled.items():
+            if key not in frozen.params:
+                internal = dist.to_internal_repr(value)
+                study._storage.set_trial_param(trial._trial_id, key, internal, dist)
+        return params
+
+    def new_trial(
+        self, study: Study, number: int, given: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], FrozenTrial]:
+        """Sample a configuration as `propose` does, for a trial that is not yet in the study.
+
+        Args:
+            study: has the sampler, which needs no such trial.
+            number: of the trial.
+            given: parameters of it.
+
+        Returns:
+            The configuration, and the trial.
+
+        Raises:
+            UserError: no such configuration was found.
+        """
+        empty = create_trial(state=TrialState.RUNNING, system_attrs={_GIVEN: given})
+        empty.number = number
+        params, sampled = self._sample(study, empty)
+        values, distributions = ({k: pair[i] for k, pair in sampled.items()} for i in (0, 1))
+        made = create_trial(state=TrialState.RUNNING, params=values, distributions=distributions)
+        return params, made
+
+    def _sample(
+        self,
+        study: Study,
+        frozen: FrozenTrial,
+        repeats: Callable[[Mapping[str, Any]], bool] = lambda params: False,
+    ) -> tuple[dict[str, Any], _Sampled]:
+        given = frozen.system_attrs.get(_GIVEN, {})
         repeated = 0
-        for attempt in _drafts(study, trial, frozen, given):
+        for attempt in _drafts(study, frozen, given):
             params = draw(self._spec.space, partial(self._pick, attempt))
             if not attempt.agrees or self._spec.violated_constraint(params) is not None:
                 continue
-            if repeated < MAX_REPEATED and attempt.sampled and repeats(params):
+            if repeated < MAX_REPEATED and attempt.has_free and repeats(params):
                 repeated += 1
                 continue
-            attempt.write()
-            return params
+            return params, attempt.sampled
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
             f"with {given}; widen the space or the constraints"
@@ -198,15 +243,11 @@ class OptunaSpace:
         return decode(domain, attempt.suggest(self.key(name, domain), domain))
 
 
-def _drafts(
-    study: Study, trial: Trial, frozen: FrozenTrial, given: Mapping[str, Any]
-) -> Iterator[_Draft]:
-    relative = trial.relative_params  # makes trial.relative_search_space too
+def _drafts(study: Study, frozen: FrozenTrial, given: Mapping[str, Any]) -> Iterator[_Draft]:
+    among = study.sampler.infer_relative_search_space(study, frozen)
     for _ in range(MODEL_DRAWS):
-        yield _Draft(study, frozen, given, relative)
-        among = trial.relative_search_space or {}
-        relative = study.sampler.sample_relative(study, frozen, among)
-    rng = random.Random(trial.number)
+        yield _Draft(study, frozen, given, study.sampler.sample_relative(study, frozen, among))
+    rng = random.Random(frozen.number)
     for _ in range(RANDOM_DRAWS):
         yield _RandomDraft(study, frozen, {**given, **frozen.params}, rng)
 
@@ -215,6 +256,9 @@ class _Draft:
     """A sampled configuration that is not yet written to the study.
 
     `optuna.Trial.suggest_*` cannot be used, because it writes each parameter immediately.
+
+    Attributes:
+        sampled: Optuna's value and distribution of each parameter, by Optuna's name.
     """
 
     def __init__(
@@ -225,33 +269,25 @@ class _Draft:
         relative: Mapping[str, Any],
     ) -> None:
         self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
-        self._taken: dict[str, tuple[Any, BaseDistribution]] = {}
+        self.sampled: _Sampled = {}
 
     def suggest(self, key: str, domain: Domain) -> Any:
         """Optuna's value for a parameter."""
         dist = distribution(domain)
         value = self._given[key] if key in self._given else self._sample(key, domain, dist)
-        self._taken[key] = value, dist
+        self.sampled[key] = value, dist
         return value
 
     @property
     def agrees(self) -> bool:
         """Whether it agrees with the parameters that the study already has."""
         known = self._frozen.params
-        return all(value == known.get(key, value) for key, (value, _) in self._taken.items())
+        return all(value == known.get(key, value) for key, (value, _) in self.sampled.items())
 
     @property
-    def sampled(self) -> bool:
+    def has_free(self) -> bool:
         """Whether a parameter was sampled: not all are given, or in the study already."""
-        return not self._taken.keys() <= {*self._given, *self._frozen.params}
-
-    def write(self) -> None:
-        """Write the parameters to the study."""
-        storage = self._study._storage
-        for key, (value, dist) in self._taken.items():
-            if key not in self._frozen.params:
-                internal = dist.to_internal_repr(value)
-                storage.set_trial_param(self._frozen._trial_id, key, internal, dist)
+        return not self.sampled.keys() <= {*self._given, *self._frozen.params}
 
     def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
         if dist.single():

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from optuna import Study
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from search_spaces.spec.sweep import SearchSpec
 from tuning.search.evidence import Evidence
-from tuning.search.models.unit_cube import Cube
+from tuning.search.models.unit_cube import Array, Cube
+from tuning.search.searchers import seeded_random
+
+_BLOCK = 256
 
 
 class _Sequence(BaseSampler):
@@ -20,7 +25,7 @@ class _Sequence(BaseSampler):
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
         self._evidence = evidence
-        self._random = RandomSampler(seed=seed)
+        self._random = seeded_random(seed)
         self._called = False
 
     def infer_relative_search_space(
@@ -50,10 +55,16 @@ class SobolSampler(_Sequence):
     """A scrambled Sobol sequence (Owen 1998); covers the space more evenly than random samples."""
 
     def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-        from scipy.stats.qmc import Sobol
+        cube, (block, place) = Cube(space), divmod(self._evidence.number, _BLOCK)
+        return cube.decode(_sobol(len(cube.space), self._evidence.base_seed, block)[place])
 
-        cube = Cube(space)
-        sequence = Sobol(len(cube.space), scramble=True, rng=self._evidence.base_seed)
-        if self._evidence.number:
-            sequence.fast_forward(self._evidence.number)
-        return cube.decode(sequence.random(1)[0])
+
+@lru_cache(maxsize=8)
+def _sobol(dimensions: int, seed: int, block: int) -> Array:
+    """Points (`_BLOCK`, dimensions) of the sequence, all at once: scrambling it takes long."""
+    from scipy.stats.qmc import Sobol
+
+    sequence = Sobol(dimensions, scramble=True, rng=seed)
+    if block:
+        sequence.fast_forward(block * _BLOCK)
+    return np.asarray(sequence.random(_BLOCK))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -51,7 +52,7 @@ class SweepStudy:
         self._listed = ListedPoints(spec, self._space)
         self._proposed = Proposed(self._space)
         self._curves: Mapping[int, ScoreCurve] = {}
-        storage = JournalStorage(self._journal)
+        self._storage = storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
             study_name=name,
@@ -60,6 +61,18 @@ class SweepStudy:
         )
         self.regret_bound = RegretBound(self._study, spec.seed)
         self._informed = InformedStudy(name, storage)
+        self._study_id = storage.get_study_id_from_name(name)
+        self._waiting: deque[int] = deque()
+        self._count, self._proposed_here = 0, set[int]()
+        for trial in self.trials:
+            self._add(trial)
+
+    def _add(self, trial: FrozenTrial) -> None:
+        """Count a trial of the study. Optuna looks at all of them for what is counted here."""
+        self._count = trial.number + 1
+        self._listed.add(trial.params)
+        if trial.state is OptunaState.WAITING:  # of a killed driver, which did not ask
+            self._waiting.append(trial.number)
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -89,32 +102,43 @@ class SweepStudy:
         """
         self._curves = curves or {}
         with self._journal.batched():
-            return self._ask()
+            number, params = self._ask()
+        self._proposed_here.add(number)
+        return number, params
 
     def _ask(self) -> tuple[int, dict[str, Any]]:
-        trials = self.trials
-        number = len(trials)
-        waiting = (t.number for t in trials if t.state is OptunaState.WAITING)
-        if (enqueued := next(waiting, None)) is not None:  # by a killed driver, which did not ask
-            number = enqueued
-        elif point := self._listed.next(trials):
-            self._study.enqueue_trial(self._space.encoded(point)[0])
+        if self._waiting:
+            self._prepare(self._waiting.popleft())
+            return self._propose(self._informed.ask())
+        number, point = self._count, self._listed.next()
         self._prepare(number)
-        trial = self._informed.ask()
-        return trial.number, self._propose(trial)
+        if self._search.name in BLIND:  # one entry of the journal in place of one per parameter
+            params, made = self._space.new_trial(self._informed, number, point)
+            self._study.add_trial(made)
+            self._listed.add(made.params)
+            self._count += 1
+            return number, params
+        if point:
+            self._study.enqueue_trial(point)
+        self._count += 1
+        return self._propose(self._informed.ask())
 
-    def _propose(self, trial: Trial) -> dict[str, Any]:
-        return self._space.propose(self._informed, trial, self._proposed.holds)
+    def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
+        params = self._space.propose(self._informed, trial, self._proposed.holds)
+        self._listed.add(self._storage.get_trial(trial._trial_id).params)
+        return trial.number, params
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
         if all(t.user_attrs.get(_TAG) != tag for t in self.trials):
             self._study.enqueue_trial(self._space.encoded(params)[0], user_attrs={_TAG: tag})
+            self._waiting.append(self._count)
+            self._count += 1
 
     @property
     def has_waiting(self) -> bool:
         """Whether an enqueued configuration was not yet returned by `ask`."""
-        return bool(self._study.get_trials(deepcopy=False, states=(OptunaState.WAITING,)))
+        return bool(self._waiting)
 
     def tell(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None = None
@@ -126,13 +150,13 @@ class SweepStudy:
             curve: of the first objective.
             finals: last value of each objective; needed with several objectives.
         """
-        if compatible_params(self._spec, record) is None:  # of an earlier space
-            return
-        frozen = self.trials[record.number]
-        if frozen.state.is_finished():  # recorded by a driver that was killed right after
+        known = record.number in self._proposed_here
+        if not known and compatible_params(self._spec, record) is None:  # of an earlier space
             return
         with self._journal.batched():
-            self._tell(record, frozen, curve, finals)
+            frozen = self._trial(record.number)
+            if not frozen.state.is_finished():  # by a driver that was killed right after
+                self._tell(record, frozen, curve, finals)
 
     def _tell(
         self,
@@ -143,19 +167,24 @@ class SweepStudy:
     ) -> None:
         if record.state is TrialState.COMPLETED:
             self.regret_bound.forget()
-        trial = Trial(self._study, frozen._trial_id)
+        storage, trial_id = self._storage, frozen._trial_id
         if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
-            self._study.tell(record.number, state=OptunaState.PRUNED)
+            storage.set_trial_state_values(trial_id, OptunaState.PRUNED)
             return
         for text, amount in record.violations.items():
-            trial.set_constraint(text, amount)
-        for step, reported in curve:
-            if self._multi_objective:  # Optuna stores no curves of several objectives
-                break
+            Trial(self._study, trial_id).set_constraint(text, amount)
+        reported = [] if self._multi_objective else curve  # Optuna stores none of several
+        for step, value in reported:
             if step not in frozen.intermediate_values:
-                trial.report(reported, step)
+                storage.set_trial_intermediate_value(trial_id, step, value)
         state, values = self._outcome(record, curve, finals)
-        self._study.tell(record.number, values, state=state)
+        if state is OptunaState.PRUNED and reported:  # as Optuna's `tell` has it
+            values = [reported[-1][1]]
+        storage.set_trial_state_values(trial_id, state, values)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        found = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        return self._storage.get_trial(found)
 
     @property
     def _multi_objective(self) -> bool:
@@ -184,17 +213,16 @@ class SweepStudy:
     def _rebuild(
         self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
     ) -> None:
-        known = len(self.trials)
         self.regret_bound.forget()
         for record, curve, finals in records:
-            if record.number < known:
+            if record.number < self._count:
                 if record.state.finished:
                     self.tell(record, curve, finals)
                 continue
-            for _ in range(known, record.number):  # the record of this trial is lost
+            for _ in range(self._count, record.number):  # the record of this trial is lost
                 self._study.add_trial(create_trial(state=OptunaState.FAIL))
             self._study.add_trial(self._as_optuna(record, curve, finals))
-            known = record.number + 1
+            self._add(self._trial(record.number))
 
     def agrees(self, record: TrialRecord) -> bool:
         """Whether the study has the record's configuration, or does not have the trial."""
@@ -219,7 +247,8 @@ class SweepStudy:
         """Make the sampler of this proposal, and select the trials that it sees."""
         seed = derive_seed(self._spec.seed, number)
         if self._search.name in BLIND:
-            self._informed.sampler = make_sampler(self._search, seed)
+            alone = Evidence(self._space.distributions, number=number, base_seed=self._spec.seed)
+            self._informed.sampler = make_sampler(self._search, seed, alone)
             return
         self._informed.show_comparable([], Evidence())
         every = self.sampler_trials  # of other sweeps too
@@ -256,7 +285,7 @@ class SweepStudy:
         params = self._space.params(frozen.params)
         if params is None:
             self._prepare(frozen.number)
-            params = self._propose(Trial(self._informed, frozen._trial_id))
+            params = self._propose(Trial(self._informed, frozen._trial_id))[1]
         return params
 
     def _as_optuna(

@@ -77,6 +77,29 @@ def test_export_of_a_soup_and_of_a_trial(tune: Tune, sweep: SweepPaths) -> None:
     assert refused.startswith("user_code.model: not in the sweep file; it names your function")
 
 
+MODEL = """
+def model(weights, config):
+    module = torch.nn.Linear(4, 1, bias=False)
+    module.load_state_dict({"weight": weights["w"][None]})
+    return module, torch.rand(2, 4)
+"""
+
+
+@pytest.mark.slow
+def test_function_that_makes_the_module_leads_to_onnx(tune: Tune, sweep: SweepPaths) -> None:
+    import onnxruntime
+
+    tune.write("code.py", CODE + MODEL)
+    tune("resume", "mine", "--set", "user_code.model=code.py:model")
+    tune("export", "mine", "--to", "onnx", "--trial", "t0001")
+    model = onnxruntime.InferenceSession(sweep.exports / "t0001-onnx" / "model.onnx")
+    (given,) = model.get_inputs()
+    found = model.run(None, {given.name: torch.eye(4).repeat(2, 1).numpy()})[
+        0
+    ]  # another batch size
+    assert found.ravel().tolist() == [SHIFT[1]] * 8
+
+
 def test_tensors_of_safetensors_files_need_no_function(tune: Tune) -> None:
     tune.write("code.py", CODE)
     paths = tune.sweep("plain", trainable="code.py:train", budget={"trials": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +14,20 @@ import tuning
 from results.paths import SweepPaths
 from results.records.integrity import check_records
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
+from results.storage.fault_injection import VARIABLE
 from search_spaces.errors import UserError
+from tests.tuning.call_costs import costs
 from tuning import api
 from tuning.controller.sweep_dir.lock import current_driver
+from tuning.search.study import SweepStudy
 
 ASHA = tuning.Scheduler(name="asha", grace_period=1, reduction_factor=2, max_t=4)
 
 
 def sweep(folder: Path, trials: int = 4, **changes: Any) -> tuning.Sweep:
     given: dict[str, Any] = {"search": {"name": "random"}, "storage": folder, "name": "asked"}
-    space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=trials)
-    return tuning.Sweep(metric="loss", space=space, budget=budget, **{**given, **changes})
+    given |= {"space": {"x": tuning.uniform(0, 1)}, "budget": tuning.Budget(trials=trials)}
+    return tuning.Sweep(metric="loss", **{**given, **changes})
 
 
 def test_sweep_that_is_asked_and_told(tmp_path: Path) -> None:
@@ -56,6 +60,44 @@ def test_trials_of_a_batch_are_those_of_single_questions(tmp_path: Path) -> None
     records = read_trials(SweepPaths(many.folder))
     assert [r.state for r in records] == [TrialState.COMPLETED] * 4 + [TrialState.PENDING] * 2
     check_records(SweepPaths(many.folder)).require()
+
+
+@pytest.mark.parametrize("search", ["random", "sobol", "grid"])
+def test_cost_of_a_batch_does_not_depend_on_the_trials_before(tmp_path: Path, search: str) -> None:
+    space = {"x": {"grid_search": list(range(200))}} if search == "grid" else None
+    changed = {"space": space} if space else {}
+    asked, found = sweep(tmp_path, 200, search={"name": search}, **changed), []
+    _many(asked, 20)
+    for _ in range(2):
+        with costs() as cost, asked.batched():
+            for trial in asked.ask(20):
+                asked.tell(trial, {"loss": trial.params["x"]})
+        assert cost.names[str(asked.folder / "study.journal")] <= 3, "two reads and a write"
+        found.append(cost.calls)
+        _many(asked, 80)
+    assert found[1] < 1.05 * found[0]
+    assert len({record.params["x"] for record in read_trials(SweepPaths(asked.folder))}) == 200
+    check_records(SweepPaths(asked.folder)).require()
+
+
+def states_in_study(paths: SweepPaths, asked: tuning.Sweep) -> list[str]:
+    return [t.state.name for t in SweepStudy(paths.study, paths.name, asked.spec).trials]
+
+
+def _many(asked: tuning.Sweep, count: int) -> None:
+    with asked.batched():
+        for trial in asked.ask(count):
+            asked.tell(trial, {"loss": 1.0})
+
+
+def test_last_trial_may_be_told_in_a_batch(tmp_path: Path) -> None:
+    asked = sweep(tmp_path, 6)
+    _many(asked, 6)
+    paths = SweepPaths(asked.folder)
+    assert current_driver(paths.lock) is None
+    check_records(paths).require()
+    assert [r.state for r in read_trials(paths)] == [TrialState.COMPLETED] * 6
+    assert states_in_study(paths, asked) == ["COMPLETE"] * 6
 
 
 def test_failed_trial_comes_again_until_its_retries_are_used_up(tmp_path: Path) -> None:
@@ -101,6 +143,41 @@ asked.tell(first, {"loss": 1.0})
 asked.tell(second, {"loss": 2.0}, step=5)
 os._exit(0)  # as if it was killed
 """
+
+
+BATCH = """
+import sys
+import tuning
+
+asked = tuning.load(sys.argv[1])
+with asked.batched():
+    for trial in asked.ask(6):
+        asked.tell(trial, {"loss": trial.params["x"]})
+"""
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["driver:asked:3", "trial.json:renamed:4", "trial.json:renamed:9", "study.journal:written", ""],
+)
+def test_process_that_dies_in_a_batch_loses_no_record(tmp_path: Path, point: str) -> None:
+    paths = api.create(sweep(tmp_path, 8)._loaded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, point)
+        ended = subprocess.run(
+            [sys.executable, "-c", BATCH, paths.root], check=False, capture_output=True, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL if point else 0, "")
+    told = {r.id for r in read_trials(paths) if r.state is TrialState.COMPLETED}
+    asked = tuning.load(paths.root)
+    _many(asked, 8)
+    asked.close()
+    check_records(paths).require()
+    once = sweep(tmp_path / "once", 8)
+    assert [r.params for r in read_trials(paths)] == [trial.params for trial in once.ask(8)]
+    again = {r.id for r in read_trials(paths) if len(r.attempts) > 1}
+    assert again.isdisjoint(told)
+    assert states_in_study(paths, asked) == ["COMPLETE"] * 8
 
 
 def test_another_process_goes_on_where_one_died(tmp_path: Path) -> None:
