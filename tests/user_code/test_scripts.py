@@ -167,6 +167,14 @@ def works_in(process: Path, folder: Path) -> bool:
 
 def kill_in_the_middle(tune: Tune, run: subprocess.Popen[str], script: Script) -> None:
     """Wait until the first trial has some steps, and kill one of its processes or the driver."""
+    with run:  # closes its pipes
+        try:
+            _kill_in_the_middle(tune, run, script)
+        finally:
+            run.kill()  # has no effect after its end
+
+
+def _kill_in_the_middle(tune: Tune, run: subprocess.Popen[str], script: Script) -> None:
     paths = tune.paths("script")
     after = script.steps // 3
     wait_for(lambda: paths.trial("t0000").reports.exists() and lines(tune) >= after, run)
