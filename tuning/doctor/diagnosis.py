@@ -70,7 +70,8 @@ def diagnose(
     rehearsal.head["ray_start_time"] = ray_start
     found = find(rehearsal, plan)
     made = record(settings, rehearsal, found, bool(os.environ.get("HF_TOKEN")))
-    save_record(settings, made)
+    if rehearsal.workers:
+        save_record(settings, made)
     return Diagnosis(settings, nodes, rehearsal, found, made)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tuning.controller.sweep_dir.lock import STALE_S
 
@@ -64,10 +64,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.what}; {self.advice}" if self.advice else self.what
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 600.0
 """Longest time for all workers to start: many processes on few cores import for minutes."""
 _SAMPLE_ROWS = 200
+RECORD = "rehearsal.json"
+"""Beside the average: what `--json` prints."""
 
 
 @dataclass
@@ -76,6 +78,8 @@ def rehearse(
     with found.phase("storage"):
         check_storage(storage)
         check_storage(settings.folder)
+    if found.problems:
+        return found
     with found.phase("tracking"):
         _ask_tracker(tracking_uri)
     tell(f"caching the model {settings.model_name}")
@@ -86,7 +90,7 @@ def rehearse(
     found.head["parquet_files"] = len(files)
     with found.phase("disk"):
         _check_disk(settings)
-    if not found.problems.keys() & {"storage", "disk"}:
+    if "disk" not in found.problems:
         _launch(settings, placement, files, found, tell)
         tell("averaging the checkpoints")
         with found.phase("consolidation"):
@@ -159,9 +163,9 @@ def cache_model(settings: Settings) -> None:
     except (OSError, ValueError) as e:
         reason = redact(str(e).partition("\n")[0])
         raise UserError(
-            f"model {settings.model.model_name_or_path}: cannot be loaded ({reason}); set "
-            "MODEL_NAME to a folder with config.json, weights and tokenizer, or to tiny, which "
-            "needs no download; a gated model needs HF_TOKEN"
+            f"model {settings.model.model_name_or_path or settings.model_name}: cannot be cached "
+            f"({reason}); set MODEL_NAME to a folder with config.json, weights and tokenizer, or "
+            "to tiny, which needs no download; a gated model needs HF_TOKEN"
         ) from e
 
 
@@ -237,6 +241,6 @@ def consolidate(settings: Settings) -> None:
 
 def save_record(settings: Settings, record: dict[str, Any]) -> Path:
     """Write what `--json` prints beside the average."""
-    path = settings.final_model / "rehearsal.json"
+    path = settings.final_model / RECORD
     write_atomic(path, json.dumps(record, indent=1).encode())
     return path

@@ -141,7 +141,7 @@ def make_settings(
         UserError: `MODEL_NAME` cannot be the name of a folder.
     """
     resources = spec.resources if spec else ResourcesSpec(workers=2, concurrency=1)
-    count = workers or environment.NUM_WORKERS or resources.max_workers
+    count = workers or environment.NUM_WORKERS or resources.min_workers
     name, model = _model(environment, spec, sampled)
     data = sampled[0].get("data") if sampled else None
     paths = data.get("paths", []) if isinstance(data, Mapping) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tuning.doctor.findings import link_speeds
@@ -20,7 +21,7 @@ WORKERS = (
     *("import_time", "links_time", "all_reduce_time", "all_reduce_mb_per_s"),
     *("parquet_load_time", "data_check_time", "model_load_time", "tokenizer_load_time"),
     *("training_simulation_time", "wait_time", "barrier_time"),
-    *("checkpoint_save_time", "checkpoint_read_time", "overall_time"),
+    *("checkpoint_save_time", "checkpoint_read_time", "overall_time", "cpu_time"),
     *("parquet_size_mb", "model_size_mb", "checkpoint_size_mb", "memory_mb"),
     *("parquet_rows", "loss"),
 )
@@ -75,6 +76,6 @@ def record(
         "head": rehearsal.head,
         "statistics": statistics_of(rehearsal.workers),
         "workers": rehearsal.workers,
-        "findings": [finding.as_dict() for finding in found],
+        "findings": [asdict(finding) for finding in found],
         "fine": not any(finding.breaks for finding in found),
     }

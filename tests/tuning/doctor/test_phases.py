@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from search_spaces.errors import UserError
+from tuning.controller.resources.placement import Node, compute_placement
 from tuning.doctor import phases
-from tuning.doctor.head import cache_model, consolidate, discover
+from tuning.doctor.findings import find
+from tuning.doctor.head import cache_model, consolidate, discover, rehearse
 from tuning.doctor.network import rounds
 from tuning.doctor.settings import Measured, Settings, Task, make_settings, read_environment
 from tuning.doctor.worker import run_phases
@@ -59,6 +61,18 @@ def test_no_file_is_a_mistake_of_the_user(tmp_path: Path) -> None:
     named = read_environment({"DATA_DIR": str(tmp_path)})
     with pytest.raises(UserError, match=r"no Parquet file matches .*/c4/\*\.parquet; set PARQUET"):
         discover(make_settings(named, None, [], tmp_path, 1, 0.0))
+
+
+def test_storage_that_cannot_be_written_ends_the_rehearsal(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    named = read_environment({"CHECKPOINT_DIR": str(tmp_path / "file" / "below")})
+    settings = make_settings(named, None, [], tmp_path, 1, 0.0)
+    placement = compute_placement(settings.resources, [Node(1, 0)])
+    found = rehearse(settings, placement, tmp_path, None, lambda line: None)
+    assert found.workers == []
+    (finding,) = find(found, None)
+    assert finding.breaks
+    assert f"storage {tmp_path}/file/below: cannot create a folder there" in finding.what
 
 
 def run(task: Task, tmp_path: Path) -> Measured:

@@ -64,10 +64,11 @@ def doctor(
 
 def _print(console: Console, found: Diagnosis) -> None:
     from tuning.controller.resources.placement import describe_nodes
+    from tuning.doctor.head import RECORD
     from tuning.doctor.summary import HEAD, link_summary
 
     settings, head, workers = found.settings, found.rehearsal.head, found.rehearsal.workers
-    files = int(head["parquet_files"])
+    files = int(head.get("parquet_files", 0))
     phases = (f"{name} {head[name]:.3g}" for name in HEAD if name in head)
     each = f"{settings.workers} x {settings.resources.cpus_per_worker:g} CPU"
     print_lines(
@@ -81,7 +82,7 @@ def _print(console: Console, found: Diagnosis) -> None:
         "",
     )
     console.print(_table(found))
-    print_lines(console, "", f"average   {settings.final_model}")
+    print_lines(console, "", f"record    {settings.final_model / RECORD}" if workers else "")
     for finding in found.findings:
         print_lines(console, f"{'wrong' if finding.breaks else 'note ':10}{finding}")
     if not found.findings:
