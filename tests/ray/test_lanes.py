@@ -111,11 +111,15 @@ def sweep(tune: Tune) -> Path:
     return file
 
 
-def pids(tune: Tune, name: str) -> list[str]:
-    """The process of each trial's rank 1, in its last attempt."""
+def logs(tune: Tune, name: str) -> list[str]:
+    """The log of each trial's rank 1, in its last attempt."""
     trials = [(tune.paths(name).trial(r.id), len(r.attempts)) for r in tune.trials(name)]
-    logs = [paths.log(attempts, 1).read_text() for paths, attempts in trials]
-    return [re.match(r"pid (\d+)", log).group(1) for log in logs]
+    return [paths.log(attempts, 1).read_text() for paths, attempts in trials]
+
+
+def pids(tune: Tune, name: str) -> list[str]:
+    """The process of each of these logs."""
+    return [re.match(r"pid (\d+)", log).group(1) for log in logs(tune, name)]
 
 
 def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) -> None:
@@ -127,8 +131,8 @@ def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) ->
     assert len(curves[0]) == 5
     assert all(curve == curves[0] for curve in curves)
 
-    logs = [tune.paths("lanes").trial(r.id).log(1, 1).read_text() for r in records]
-    assert all("\ntimeout 0:20:00\n" in log for log in logs), "also of a renewed process group"
+    limited = ["\ntimeout 0:20:00\n" in log for log in logs(tune, "lanes")]
+    assert all(limited), "also of a renewed process group"
 
     processes = pids(tune, "lanes")
     assert len(set(processes[: LEAKING + 1])) == 1, "one lane, failures included"
