@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
-NAMES = ("tune run", "tune resume", "tune resume, after tune up")
+NAMES = ("tune run", "tune resume", "tune run, after tune up")
 REPORTS = 100_000
 """More than a trial makes before the run is ended."""
 
@@ -41,9 +41,11 @@ def write_sweep(folder: Path, workers: int) -> Path:
     return file
 
 
-def first_report(command: Sequence[str], folder: Path, timeout_s: float) -> float:
-    """Seconds from the start of a command to the next report; then the command is ended."""
-    file = folder / "first" / "trials" / "t0000" / "reports.jsonl"
+def first_report(
+    command: Sequence[str], folder: Path, timeout_s: float, name: str = "first"
+) -> float:
+    """Seconds from the start of a command to the sweep's next report; then the command is ended."""
+    file = folder / name / "trials" / "t0000" / "reports.jsonl"
     before = _size(file)
     with started(command, folder / "output.log", {}) as process:
         start = time.monotonic()
@@ -72,7 +74,8 @@ def measure(workers: int, timeout_s: float) -> tuple[float, float, float]:
             if up.wait(timeout_s):
                 raise SystemExit(output.read_text())
         try:
-            return *cold, first_report(resume, folder, timeout_s)
+            warm = [*run, "--name", "warm"]
+            return *cold, first_report(warm, folder, timeout_s, "warm")
         finally:
             with started([*tune, "down"], output, {}) as down:
                 down.wait(timeout_s)

@@ -8,6 +8,7 @@ PRIVATE: dict[str, str] = {
     # controller/ray_tune/patches.py keeps every free actor, and survives killed ones.
     "ray.tune.execution.tune_controller:TuneController._actor_cache": "attribute",
     "ray.tune.execution.tune_controller:TuneController._actor_manager": "attribute",
+    "ray.tune.execution.tune_controller:TuneController._class_cache": "attribute",
     "ray.tune.execution.tune_controller:TuneController._actor_to_trial": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trial_to_actor": "attribute",
     "ray.tune.execution.tune_controller:TuneController._maybe_reuse_cached_actor": "(self, trial)",
@@ -22,6 +23,8 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TuneController._stopped_trials": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trial_metadata": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
+    # controller/ray_tune/trial_actor.py makes no folder for an actor.
+    "ray.tune.trainable.trainable:Trainable._setup_logdir": "(self)",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
     # controller/ray_tune/patches.py keeps credentials out of the environment of Ray Tune's actors.

@@ -24,6 +24,8 @@ resources: {workers: 1}
 tracking: {name: none}
 """
 
+WAITING = ("ray::RayTrainWorker", "ray::ResourceTrainable")
+
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tune]:
@@ -40,6 +42,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tune]:
 def processes(folder: str) -> list[psutil.Process]:
     """All processes of this test: their environment names its folder."""
     return [p for p in psutil.process_iter(["environ"]) if folder in str(p.info["environ"] or "")]
+
+
+def waiting() -> set[psutil.Process]:
+    """The lane's worker, and the actor that stands for its trial in Ray Tune."""
+    found = {p for p in processes(ENV["RAY_TMPDIR"]) if p.cmdline()[0].startswith(WAITING)}
+    assert len(found) == 2
+    return found
 
 
 def first_report_s(tune: Tune, name: str) -> float:
@@ -60,13 +69,18 @@ def test_runs_begin_earlier_with_equal_results_and_nothing_is_left(
 ) -> None:
     cold = first_report_s(own, "cold")
     assert "is up" in own("up", "own.yaml")
-    warm = []
-    for name in ("one", "two"):
-        assert "is up; end it with" in own("up")  # once it is ready
-        warm.append(first_report_s(own, name))
-    record_property("first reports after, with tune up", warm)
+    ready = waiting()
+    assert "no.such.key" in own("run", "own.yaml", "--set", "no.such.key=1", code=2)
+    assert own("run", "own.yaml", "--set", "trainable=tests.ray.stepping:No", code=2)
+    assert waiting() == ready, "a mistake costs no processes"
+    warm = first_report_s(own, "one")
+    record_property("first report after, with tune up", warm)
     record_property("first report after, without", cold)
-    assert max(warm) < cold
+    assert warm < cold
+    assert "is up; end it with" in own("up")  # once it is ready
+    for process in waiting():
+        process.kill()
+    first_report_s(own, "two")  # as a cold one
     monkeypatch.setitem(ENV, "ANOTHER", "1")
     run = own.start("run", "own.yaml", "--name", "other")
     assert "other environment variables (ANOTHER)" in run.communicate(timeout=LONGEST_S)[1]

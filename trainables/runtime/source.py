@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+_read: set[Path] = set()
 _DOTTED = re.compile(r"\w+(\.\w+)+(:\w+)?")
 
 
@@ -27,6 +28,11 @@ def source_digests(file: Path, root: Path) -> Mapping[str, str]:
     return MappingProxyType(dict(sorted(paths.items())))
 
 
+def files_read() -> frozenset[Path]:
+    """All files that this process has hashed."""
+    return frozenset(_read)
+
+
 def package_root(file: Path, module: str) -> Path:
     """The top folder of the package that a module belongs to; the file's folder for a script."""
     root = file.parent
@@ -39,6 +45,7 @@ def _collect(file: Path, root: Path, found: dict[Path, str]) -> None:
     if file in found:
         return
     text = file.read_bytes()
+    _read.add(file)
     found[file] = hashlib.sha256(text).hexdigest()
     try:
         tree = ast.parse(text)

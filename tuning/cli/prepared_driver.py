@@ -14,9 +14,11 @@ import socket
 import sys
 import time
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
+from trainables.base import functions_of
+from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
 from tuning.prepared.client import MAX_BYTES
 from tuning.prepared.identity import LoadedCode
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from tuning.controller.ray_tune.prepared import PreparedCluster
 
 _LOOK_S = 2.0
+_STANDARD = (0, 1, 2)
+"""stdin, stdout and stderr."""
 
 
 def main(channel: socket.socket, file: str) -> None:
-    """Prepare, wait for the command, and run it."""
+    """Prepare, wait for a command, and run it; after a mistake of the user wait for the next."""
     began = time.time()
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -38,12 +42,48 @@ def main(channel: socket.socket, file: str) -> None:
     cluster = prepare()
     try:
         _start_workers(cluster, file)
-        request = _wait_for_command(channel, LoadedCode(began))
-        os.environ.update(request["terminal"])
-        sys.argv[1:] = request["command"]
-        app.main(may_hand_over=False)
+        code, before = LoadedCode(began, files_read()), _Before()
+        while True:
+            command, began = _wait_for_command(channel, code), time.time()
+            exit_code = _run(command)
+            if exit_code != UserError.exit_code or cluster.is_used or code.grow(began):
+                sys.exit(exit_code)
+            before.restore()
+            channel.send(json.dumps({"exit": exit_code}).encode())
     finally:
         cluster.close()
+
+
+class _Before:
+    """What a command changes in this process, unless it starts a session or imports user code."""
+
+    def __init__(self) -> None:
+        self._files = [os.dup(fd) for fd in _STANDARD]
+        self._environment, self._path = dict(os.environ), [*sys.path]
+
+    def restore(self) -> None:
+        """Make it as it was."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for saved, fd in zip(self._files, _STANDARD, strict=True):
+            os.dup2(saved, fd)
+        os.environ.clear()
+        os.environ.update(self._environment)
+        sys.path[:] = self._path
+        source_digests.cache_clear()  # of files that may be edited, as they are not imported
+        functions_of.cache_clear()
+
+
+def _run(command: list[str]) -> int:
+    """Run a command; returns its exit code."""
+    sys.argv[1:] = command
+    try:
+        app.main(may_hand_over=False)
+    except SystemExit as e:
+        if isinstance(e.code, int):
+            return e.code
+        raise
+    return 0
 
 
 def _start_workers(cluster: PreparedCluster, file: str) -> None:
@@ -64,8 +104,8 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
         sys.stderr.write(f"{e}\n")
 
 
-def _wait_for_command(channel: socket.socket, code: LoadedCode) -> dict[str, Any]:
-    """Wait for a command, and take over the files of its process; ends if the code changes."""
+def _wait_for_command(channel: socket.socket, code: LoadedCode) -> list[str]:
+    """Wait for a command, and take over the terminal of its process; ends if the code changes."""
     channel.send(b"{}")  # ready
     while True:
         if not select.select([channel], [], [], _LOOK_S)[0]:
@@ -79,11 +119,13 @@ def _wait_for_command(channel: socket.socket, code: LoadedCode) -> dict[str, Any
         channel.send(json.dumps({"refused": changed and f"{changed} has changed"}).encode())
         if changed:
             sys.exit(STALE)
-        for fd, own in zip(fds, (0, 1, 2), strict=True):
+        for fd, own in zip(fds, _STANDARD, strict=True):
             os.dup2(fd, own)
             os.close(fd)
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
-        return json.loads(data)  # type: ignore[no-any-return]
+        request = json.loads(data)
+        os.environ.update(request["terminal"])
+        return request["command"]  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from sysconfig import get_path
 from typing import Any
 
 from search_spaces.errors import UserError
@@ -21,6 +22,13 @@ _TERMINAL = re.compile(
     r"|XDG_SESSION_.*|VTE_VERSION|PS1|DISPLAY|WAYLAND_DISPLAY|VSCODE_.*"
 )
 """Variables that differ between terminals. Trials of a prepared driver do not have them."""
+
+
+_OWN = ("search_spaces", "results", "trainables", "tuning")
+_INSTALLED = (
+    *{get_path("stdlib"), get_path("purelib"), get_path("platlib")},
+    *(f"{Path(__file__).parents[2] / name}{os.sep}" for name in _OWN),
+)
 
 
 def terminal_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -53,18 +61,32 @@ class LoadedCode:
 
     Args:
         since: Unix seconds before the first import: a file that changed later may be half read.
+        files: others that it has read.
     """
 
-    def __init__(self, since: float) -> None:
+    def __init__(self, since: float, files: Iterable[Path] = ()) -> None:
+        self._stamps: dict[str, tuple[int, int] | None] = {}
+        self._early: str | None = None
+        self._add({*map(str, files), *(p for p in sys.path if p.endswith("site-packages"))}, since)
+        self.grow(since)
+
+    def grow(self, since: float) -> set[str]:
+        """Add what has been imported since a time; returns files that are not of a package."""
         files = {str(getattr(m, "__file__", None) or "") for m in [*sys.modules.values()]}
-        packages = {p for p in sys.path if p.endswith("site-packages")}  # changed by an install
-        self._stamps = {name: _stamp(name) for name in (files | packages) - {""}}
-        self._early = next((n for n, s in self._stamps.items() if s and s[0] / 1e9 >= since), None)
+        new = files - self._stamps.keys() - {""}
+        self._add(new, since)
+        return {file for file in new if not file.startswith(_INSTALLED)}
 
     def changed(self) -> str | None:
         """A file that is not as it was when it was imported."""
         now = (name for name, stamp in self._stamps.items() if _stamp(name) != stamp)
         return self._early or next(now, None)
+
+    def _add(self, files: set[str], since: float) -> None:
+        stamps = {name: _stamp(name) for name in files}
+        early = (name for name, stamp in stamps.items() if stamp and stamp[0] / 1e9 >= since)
+        self._early = self._early or next(early, None)
+        self._stamps |= stamps
 
 
 def _stamp(file: str) -> tuple[int, int] | None:

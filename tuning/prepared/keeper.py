@@ -1,7 +1,8 @@
 """The process of `tune up`: keeps a prepared driver, and gives it the next command.
 
-A driver runs one command, in all as `tune run` without `tune up` would; the next driver is
-prepared when the command has ended. Between commands a driver whose code was edited is replaced.
+A driver runs one session, in all as `tune run` without `tune up` would; the next driver is prepared
+when it has ended. A command with a mistake of the user's starts no session, and the driver stays.
+Between commands a driver whose code was edited, or whose process was killed, is replaced.
 """
 
 from __future__ import annotations
@@ -37,21 +38,25 @@ class PreparedDriver:
     """A process that is ready to run a command, or becomes it.
 
     Args:
+        command: starts it; gets the number of its end of the channel, and a file.
         file: the sweep whose workers it starts; empty for none.
     """
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, command: Sequence[str], file: str) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-m", "tuning.cli.prepared_driver", str(theirs.fileno()), file]
         with theirs:
             self.process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
+                [*command, str(theirs.fileno()), file],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,
             )
 
     @property
-    def is_stale(self) -> bool:
-        """Whether it has ended because code was edited."""
-        return self.process.poll() == STALE
+    def is_lost(self) -> bool:
+        """Whether it has ended because code was edited, or was killed after it was ready."""
+        code = self.process.poll()
+        return code is not None and (code == STALE or self.wait_until_ready())
 
     def wait_until_ready(self) -> bool:
         """Wait until it is ready; False if it has ended. Other callers may do so too."""
@@ -59,6 +64,17 @@ class PreparedDriver:
             return bool(self._channel.recv(MAX_BYTES, socket.MSG_PEEK))
         except OSError:
             return False
+
+    def has_answered(self) -> bool:
+        """Whether the command has ended."""
+        return self.process.poll() is not None or bool(select.select([self._channel], [], [], 0)[0])
+
+    def exit_code(self) -> tuple[int, bool]:
+        """The exit code of the command that has ended, and whether this driver takes another."""
+        answer = None
+        with suppress(OSError):
+            answer = receive(self._channel)
+        return (self.process.wait(), False) if answer is None else (answer["exit"], True)
 
     def run(self, request: dict[str, Any], fds: Sequence[int]) -> str | None:
         """Let it run a command with these files as stdin, stdout and stderr; or why it does not."""
@@ -93,31 +109,49 @@ class Keeper:
     """Answers the commands of this user, each in a thread.
 
     Args:
-        file: see `PreparedDriver`.
+        prepare: starts a driver.
         idle_s: seconds without a command after which it ends.
-        listener: its socket.
+        listener: its socket; its timeout says how often the keeper looks for other reasons to act.
+        least_memory: the part of the machine's memory without which, between commands, it ends.
     """
 
-    def __init__(self, file: str, idle_s: float, listener: socket.socket) -> None:
-        self._file, self._idle_s, self._listener = file, idle_s, listener
+    def __init__(
+        self,
+        prepare: Callable[[], PreparedDriver],
+        idle_s: float,
+        listener: socket.socket,
+        least_memory: float = 0.1,
+    ) -> None:
+        self._prepare, self._idle_s, self._listener = prepare, idle_s, listener
+        self._least_memory = least_memory
         self._identity = identity()
-        self._busy = threading.Lock()
+        self._busy, self._replaces = threading.Lock(), False
         self._ended, self._last_use = threading.Event(), time.monotonic()
-        self._driver = PreparedDriver(file)
-        listener.settimeout(_LOOK_S)
+        self._driver = prepare()
 
     def serve(self) -> None:
-        """Answer until `tune down`, a signal, or too long a time without a command."""
+        """Answer until `tune down`, a signal, lack of memory, or too long without a command."""
         while not self._ended.is_set():
-            with suppress(TimeoutError):
+            try:
                 connection, _ = self._listener.accept()
+            except TimeoutError:
+                self._look()
+            else:
                 threading.Thread(target=self._answer, args=[connection]).start()
-            if self._busy.acquire(blocking=False):
-                if time.monotonic() - self._last_use > self._idle_s:
-                    self._ended.set()
-                elif self._driver.is_stale:
-                    self._replace()
-                self._busy.release()
+
+    def _look(self) -> None:
+        """Between commands: end for lack of use or memory, and replace a driver that is lost."""
+        if not self._busy.acquire(blocking=False):
+            return
+        memory = psutil.virtual_memory()
+        unused_s = time.monotonic() - self._last_use
+        if unused_s > self._idle_s or memory.available < self._least_memory * memory.total:
+            self._ended.set()
+        elif self._driver.is_lost:
+            self._replaces = True
+            self._replace()
+            self._replaces = False
+        self._busy.release()
 
     def end(self) -> None:
         """Take no more commands, wait for the one that runs, and end the driver."""
@@ -152,38 +186,38 @@ class Keeper:
 
     def _run(self, connection: socket.socket, request: dict[str, Any], fds: Sequence[int]) -> None:
         """Run a command; while its own process runs it, nothing is prepared beside it."""
-        if not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(timeout=_END_S if self._replaces else _POLL_S):
             _send(connection, {"refused": "it runs another command"})
             return
-        code = None
+        code, stays = None, False
         try:
             differs = difference(self._identity, request["identity"])
             refused = f"it has {differs}" if differs else self._driver.run(request, fds)
             if refused is None:
                 _send(connection, {"pid": self._driver.process.pid})
-                code = self._wait(connection)
+                code, stays = self._wait(connection)
             else:
                 _send(connection, {"refused": refused})
                 self._driver.end()  # the command needs its memory
                 _wait_for(connection, self._ended.is_set)
         finally:
-            self._replace()
+            if not stays:
+                self._replace()
             self._last_use = time.monotonic()
             self._busy.release()
         if code is not None:
             _send(connection, {"exit": code})
 
-    def _wait(self, connection: socket.socket) -> int:
-        """Wait for the driver's exit code; a SIGTERM ends it if the command's process is killed."""
-        process = self._driver.process
-        if _wait_for(connection, lambda: process.poll() is not None):
-            process.send_signal(signal.SIGTERM)
-        return process.wait()
+    def _wait(self, connection: socket.socket) -> tuple[int, bool]:
+        """Wait for the driver; a SIGTERM ends it if the process of the command is killed."""
+        if _wait_for(connection, self._driver.has_answered):
+            self._driver.process.send_signal(signal.SIGTERM)
+        return self._driver.exit_code()
 
     def _replace(self) -> None:
         self._driver.end()
         if not self._ended.is_set():
-            self._driver = PreparedDriver(self._file)
+            self._driver = self._prepare()
 
 
 def _wait_for(connection: socket.socket, done: Callable[[], bool]) -> bool:
@@ -207,8 +241,10 @@ def main(file: str, idle_s: float) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))
         listener.listen()
+        listener.settimeout(_LOOK_S)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        keeper = Keeper(file, idle_s, listener)
+        command = [sys.executable, "-m", "tuning.cli.prepared_driver"]
+        keeper = Keeper(lambda: PreparedDriver(command, file), idle_s, listener)
         try:
             keeper.serve()
         finally:

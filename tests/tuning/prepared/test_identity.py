@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -14,6 +15,7 @@ from types import ModuleType
 import pytest
 
 from search_spaces.errors import UserError
+from trainables.runtime.source import files_read, source_digests
 from tuning.prepared.client import hand_over
 from tuning.prepared.identity import (
     LoadedCode,
@@ -79,6 +81,30 @@ def test_edited_replaced_and_removed_files_are_changes(imported: Path) -> None:
 
 def test_file_that_changes_during_the_imports_is_a_change(imported: Path) -> None:
     assert LoadedCode(imported.stat().st_ctime - 1).changed() == str(imported)
+
+
+def test_code_of_the_user_that_was_imported_later_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = LoadedCode(time.time() + 60)
+    for name, file in (("of_the_user", tmp_path / "own.py"), ("of_a_package", Path(json.__file__))):
+        module = ModuleType(name)
+        module.__file__ = str(file.with_name("own.py"))
+        monkeypatch.setitem(sys.modules, name, module)
+    assert code.grow(time.time() + 60) == {str(tmp_path / "own.py")}
+    assert code.grow(time.time() + 60) == set()
+    (tmp_path / "own.py").write_text("RATE = 1\n")
+    assert code.changed() == str(tmp_path / "own.py")
+
+
+def test_files_that_were_hashed_count_as_loaded(tmp_path: Path) -> None:
+    (helper := tmp_path / "helper.py").write_text("RATE = 1\n")
+    (script := tmp_path / "script.py").write_text("def train():\n    import helper\n")
+    source_digests(script, tmp_path)
+    code = LoadedCode(time.time() + 60, files_read())
+    assert code.changed() is None
+    helper.write_text("RATE = 20\n")
+    assert code.changed() == str(helper)
 
 
 def test_socket_lies_in_a_private_folder(base: Path) -> None:

@@ -28,6 +28,7 @@ from tuning.controller.ray_tune.patches import (
     forward_no_credentials,
     keep_actors,
 )
+from tuning.controller.ray_tune.prepared import take_actors
 from tuning.controller.ray_tune.trial_actor import (
     BEGAN,
     CAME_UP,
@@ -35,8 +36,8 @@ from tuning.controller.ray_tune.trial_actor import (
     KEY,
     REPORT,
     WAITED,
-    TrialActor,
     machines_of,
+    trial_actor,
 )
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
@@ -141,7 +142,7 @@ class RayTuneScheduler(FIFOScheduler):
         if not self._patched:
             self._patched = True
             controller, resources = tune_controller._tune_controller, trial.placement_group_factory
-            keep_actors(controller, resources, self._searcher.killed)
+            keep_actors(controller, resources, self._searcher.killed, take_actors())
         evict_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _fit(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of lost actors
     forward_no_credentials()
     count_no_callbacks()
-    actor = tune.with_parameters(TrialActor, broker=workers.broker)
+    actor = trial_actor(workers.broker)
     tune.Tuner(
         # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.
         tune.with_resources(actor, {"cpu": 0, own_node_resource(): _MIN_RESOURCE}),

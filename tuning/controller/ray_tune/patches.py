@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ray.actor import ActorClass
 from ray.tune.progress_reporter import TrialProgressCallback
 
 _UNLIMITED = 1_000
 """A number larger than that of concurrent trials."""
 
 
-def keep_actors(controller: Any, resources: Any, killed: set[str]) -> None:
+def keep_actors(controller: Any, resources: Any, killed: set[str], ready: list[Any]) -> None:
     """Keep every free actor for the next trial, and survive actors that were killed for memory.
 
     By default Ray Tune keeps one actor: if two trials end at once, the second next trial waits for
@@ -24,11 +25,39 @@ def keep_actors(controller: Any, resources: Any, killed: set[str]) -> None:
         controller: Ray Tune's `TuneController`.
         resources: of an actor, as in `Trial.placement_group_factory`.
         killed: gets the ids (Ray Tune's) of trials whose actors Ray's memory monitor killed.
+        ready: actors that have started already; they are used first.
     """
+    controller._class_cache = _ReadyFirst(controller._class_cache, ready)
     controller._actor_cache.increase_max(resources, _UNLIMITED)
     controller.update_max_pending_trials(_UNLIMITED)
     controller._maybe_reuse_cached_actor = _ReuseActor(controller)
     controller._actor_manager._actor_task_failed = _ActorTaskFailed(controller, killed)
+
+
+class _ReadyFirst(ActorClass[Any]):
+    """Replaces `_class_cache` and the class in it: Ray Tune's next actor has started already."""
+
+    def __init__(self, original: Any, ready: list[Any]) -> None:
+        self._original, self._ready = original, ready
+
+    def get(self, trainable: Any) -> _ReadyFirst:
+        """The class of the actors of a trainable, as of Ray Tune's cache."""
+        return _ReadyFirst(self._original.get(trainable), self._ready)
+
+    def options(self, **options: Any) -> _ReadyFirst:
+        """The class with other options, which have no effect on an actor that has started."""
+        return _ReadyFirst(self._original.options(**options), self._ready)
+
+    def remote(self, **arguments: Any) -> Any:
+        """An actor."""
+        if not self._ready:
+            return self._original.remote(**arguments)
+        actor = self._ready.pop()
+        actor.reset.remote(arguments["config"], arguments["storage"])
+        return actor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
 
 class _ReuseActor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from pydantic import TypeAdapter
@@ -11,6 +11,11 @@ from ray import tune
 
 from results.records.machines import Machine
 from trainables.launch.events import Ended, Failed
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+    from trainables.launch.broker import Broker
 
 KEY, REPORT, ERROR, BEGAN, CAME_UP = "key", "report", "error", "began", "came_up"
 WAITED = "waited"
@@ -48,3 +53,19 @@ class TrialActor(tune.Trainable):
             return {WAITED: event.waited, "done": True}
         # text: Tune flattens mappings
         return {WAITED: event.waited, REPORT: event.report.model_dump_json()}
+
+    def _setup_logdir(self) -> None:
+        """Use no folder: nothing is written. Ray Tune would make one, and change to it."""
+
+
+def trial_actor(broker: ActorHandle[Broker]) -> Any:
+    """The class of the actors for the attempts of one broker."""
+    return tune.with_parameters(TrialActor, broker=broker)
+
+
+def start_actors(broker: ActorHandle[Broker], number: int) -> list[Any]:
+    """Start actors that no trial needs yet, and wait until they can get one."""
+    start: Any = ray.remote(num_cpus=0)(trial_actor(broker)).remote
+    actors = [start(config={KEY: ""}) for _ in range(number)]
+    ray.get([actor.__ray_ready__.remote() for actor in actors])
+    return actors
