@@ -15,21 +15,14 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks import ours
 from benchmarks.machine import cores, machine
-from benchmarks.process import ROOT, Outcome, run
-from benchmarks.work import (
-    LEARNING_RATE,
-    REDUCTION_FACTOR,
-    STARTUP_TRIALS,
-    TrialTimes,
-    Workload,
-    X,
-    read_times,
-)
+from benchmarks.process import Outcome, run
+from benchmarks.work import TrialTimes, Workload, read_times
 
 Collect = Callable[[Path], list[TrialTimes]]
 
@@ -68,6 +61,7 @@ class Row:
         peak_rss: of the driver process.
         trials, full, reports: all trials, those that made every report, and all reports.
         load: load average of the machine when it began.
+        start_s: median from the last report of a trial to the start of the next one's loop.
     """
 
     name: str
@@ -82,53 +76,7 @@ class Row:
     full: int
     reports: int
     load: float
-
-
-def _ours(job: Workload, folder: Path) -> list[str]:
-    sweep = {
-        "name": "overhead",
-        "trainable": f"{ROOT / 'benchmarks' / 'trivial.py'}:Trivial",
-        "metric": "loss",
-        "mode": "min",
-        "space": {
-            "x": {"uniform": X},
-            "learning_rate": {"loguniform": LEARNING_RATE},
-        },
-        "fixed": {"reports": job.reports, "step_s": job.step_s},
-        "search": {"name": "tpe", "startup_trials": STARTUP_TRIALS},
-        "scheduler": {
-            "name": "asha",
-            "grace_period": job.grace_period,
-            "max_t": job.reports,
-            "reduction_factor": REDUCTION_FACTOR,
-        },
-        "budget": {"trials": job.trials},
-        "resources": {
-            "workers": job.workers,
-            "cpus_per_worker": job.cpus_per_worker,
-            "gpus_per_worker": 0,
-            "concurrency": job.at_once,
-        },
-        "storage": str(folder),
-        "seed": job.seed,
-    }
-    file = folder / "sweep.yaml"
-    file.write_text(json.dumps(sweep, indent=1))  # YAML 1.2 holds JSON
-    return [sys.executable, "-m", "tuning", "run", str(file)]
-
-
-def _our_times(folder: Path) -> list[TrialTimes]:
-    from results.paths import Storage
-    from results.records.trial import TrialState, read_reports, read_trials
-
-    paths, times = Storage(folder).sweep("overhead"), []
-    for record in read_trials(paths):
-        ended = record.attempts[-1].ended
-        if record.state is TrialState.FAILED or not record.state.finished or ended is None:
-            raise SystemExit(f"{record.id} is {record.state.value}: {record.reason}")
-        reports = read_reports(paths.trial(record.id), record.end_step)
-        times.append(TrialTimes(tuple(r.time for r in reports), ended))
-    return times
+    start_s: float | None = None
 
 
 def _ray(job: Workload, folder: Path) -> list[str]:
@@ -146,7 +94,7 @@ def _written_times(folder: Path) -> list[TrialTimes]:
 
 
 CONTENDERS = {
-    "ours": Contender("this platform, `tune run`", _ours, _our_times),
+    "ours": Contender("this platform, `tune run`", ours.command, ours.times_of_trials),
     "ray": Contender("Ray's own recipe", _ray, _written_times),
     "ray-polled": Contender(
         "Ray's own recipe, polled every 0.2 s (an undocumented setting)",
@@ -154,9 +102,12 @@ CONTENDERS = {
         _written_times,
         env={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"},
     ),
+    "loop": Contender("this platform, the same loop", ours.loop_command, ours.times_of_trials),
     "optuna": Contender("Optuna alone, one process", _floor, _written_times, at_once=lambda job: 1),
 }
 DEFAULT = ("ours", "ray", "optuna")
+LOOPS = ("ray", "loop")
+"""Contenders that run the same Ray Train loop."""
 
 
 def measure(name: str, job: Workload, folder: Path, timeout_s: float) -> Row:
@@ -179,6 +130,7 @@ def summarise(
     reports = sum(len(t.reports) for t in times)
     after = [(b, b.reports[0] - a.ended, b.ended - a.ended) for a, b in successors(times, at_once)]
     spent = [cycle - len(trial.reports) * job.step_s for trial, _, cycle in after]
+    starts = [b.began - a.reports[-1] for a, b in successors(times, at_once) if b.began is not None]
     return Row(
         name=name,
         title=CONTENDERS[name].title,
@@ -192,6 +144,7 @@ def summarise(
         full=sum(len(t.reports) == job.reports for t in times),
         reports=reports,
         load=load,
+        start_s=statistics.median(starts) if starts else None,
     )
 
 
@@ -214,6 +167,7 @@ def table(rows: Sequence[Row]) -> str:
         "ratio to Ray's recipe",
         "first report after",
         "overhead per trial",
+        "last report to the next loop",
         "gap between trials",
         "overhead per later trial",
         "driver's peak memory",
@@ -232,6 +186,7 @@ def _cells(row: Row, ray_s: float | None) -> tuple[str, ...]:
         f"{row.wall_s / ray_s:.3f}" if ray_s else "-",
         f"{row.first_report_s:.1f} s",
         f"{row.overhead_s:.2f} s",
+        f"{row.start_s:.2f} s" if row.start_s is not None else "-",
         f"{row.gap_s:.2f} s" if row.gap_s is not None else "-",
         f"{row.trial_overhead_s:.2f} s" if row.trial_overhead_s is not None else "-",
         f"{row.peak_rss / 2**20:.0f} MiB",
@@ -255,6 +210,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="of the search")
     add("--only", nargs="+", choices=CONTENDERS, default=DEFAULT, help="contenders to measure")
     add("--timeout", type=float, default=1800, help="seconds for each")
+    add("--loops", action="store_true", help="a Ray Train loop, which no scheduler stops early")
     add("--json", type=Path, help="a file for the figures")
     return parser.parse_args()
 
@@ -268,8 +224,10 @@ def main() -> None:
     job = Workload(
         given.trials, given.reports, given.work, given.workers, given.at_once, cpus, given.seed
     )
+    if given.loops:
+        job = replace(job, grace_period=job.reports)
     folder, rows = Path(tempfile.mkdtemp(prefix="tune-bench-")), []
-    for name in given.only:
+    for name in LOOPS if given.loops else given.only:
         print(f"{CONTENDERS[name].title} …", file=sys.stderr, flush=True)
         rows.append(measure(name, job, folder / name, given.timeout))
         print(f"  {rows[-1].wall_s:.1f} s", file=sys.stderr, flush=True)

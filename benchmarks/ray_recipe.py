@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +25,17 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 from ray.util.placement_group import PlacementGroup
 
+from benchmarks.loop import train_fn_per_worker
 from benchmarks.work import (
     LEARNING_RATE,
     REDUCTION_FACTOR,
     TrialTimes,
     Workload,
     X,
-    loss_at,
-    tiny_model,
-    work,
     write_times,
 )
 
 DRIVER = "TRAIN_DRIVER_RESOURCE"
-
-
-def train_fn_per_worker(config: dict[str, Any]) -> None:
-    """The train loop of every worker."""
-    model = ray.train.torch.prepare_model(tiny_model())
-    job = Workload.loads(config["job"])
-    held = ray.util.get_current_placement_group()
-    group = f"id {held.id.hex()}" if held else ""
-    for step in range(1, job.reports + 1):
-        work(model, job.step_s)
-        loss = loss_at(config["x"], config["learning_rate"], step)
-        metrics = {"loss": loss, "step": step, "reported_at": time.time(), "group": group}
-        ray.train.report(metrics)
 
 
 class FreeWorkers(ray.tune.Callback):
@@ -140,8 +124,12 @@ def main() -> None:
     if results.errors:
         raise SystemExit(f"{len(results.errors)} trials failed: {results.errors[0]}")
     frames = (results[i].metrics_dataframe for i in range(len(results)))
-    curves = [tuple(map(float, frame["reported_at"])) for frame in frames if frame is not None]
-    write_times(out, [TrialTimes(curve, curve[-1]) for curve in curves])
+    curves = [
+        (tuple(map(float, frame["reported_at"])), float(frame["began_at"].iloc[0]))
+        for frame in frames
+        if frame is not None
+    ]
+    write_times(out, [TrialTimes(curve, curve[-1], began) for curve, began in curves])
     ray.shutdown()
 
 

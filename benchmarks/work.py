@@ -72,10 +72,12 @@ class TrialTimes:
     Attributes:
         reports: when the training code made each report.
         ended: when the trial ended; its last report if nothing later is known.
+        began: when the loop began, if it says so.
     """
 
     reports: tuple[float, ...]
     ended: float
+    began: float | None = None
 
 
 def write_times(path: Path, trials: Sequence[TrialTimes]) -> None:
@@ -85,7 +87,8 @@ def write_times(path: Path, trials: Sequence[TrialTimes]) -> None:
 
 def read_times(path: Path) -> list[TrialTimes]:
     """Read what `write_times` wrote."""
-    return [TrialTimes(tuple(t["reports"]), t["ended"]) for t in json.loads(path.read_text())]
+    found = json.loads(path.read_text())
+    return [TrialTimes(tuple(t["reports"]), t["ended"], t["began"]) for t in found]
 
 
 def loss_at(x: float, learning_rate: float, step: int) -> float:

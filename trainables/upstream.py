@@ -12,8 +12,8 @@ PRIVATE: dict[str, str] = {
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lane_trainer.py and launch/fresh_run.py leave two of Ray Train's default callbacks out.
-    # The former runs the controller in the driver.
+    # launch/lane_trainer.py and launch/fresh/run.py leave two of Ray Train's default callbacks
+    # out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
     ),
@@ -33,6 +33,38 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
         "attribute"
     ),
+    # launch/fresh/trainer.py starts a loop's workers, and the actor through which they synchronise,
+    # ahead of their run, in a placement group that outlives it. Ranks ask the actor of their
+    # controller for checkpoints.
+    "ray.train.v2._internal.execution.controller.controller"
+    ":TrainController.get_all_reported_checkpoints": (
+        "(self, current_report_index,"
+        " consistency_mode=<CheckpointConsistencyMode.VALIDATED: 'VALIDATED'>, timeout_s=None)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.placement_group_handle"
+    ":DefaultPlacementGroupHandle": "(pg)",
+    "ray.train.v2._internal.execution.worker_group.placement_group_handle"
+    ":DefaultPlacementGroupHandle.shutdown": "(self)",
+    "ray.train.v2._internal.execution.worker_group.state:WorkerGroupContext": (
+        "(run_attempt_id, train_fn_ref, num_workers, resources_per_worker,"
+        " placement_strategy='PACK', label_selector=None, num_slices=1)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker:Worker.execute_async": (
+        "(self, fn, *fn_args, **fn_kwargs)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._create_placement_group": "(self, scaling_config, worker_group_context)",
+    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._create_workers": (
+        "(self, num_workers, placement_group, resources_per_worker,"
+        " placement_group_bundle_indices=None, starting_world_rank=0, world_size=None,"
+        " replica_group_size=None)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._worker_group_context": "attribute",
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._collective_timeout_s": "attribute",
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._collective_warn_interval_s": "attribute",
     # launch/lane_trainer.py replaces the scaling policy, which starts an actor for autoscalers.
     "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy": "(scaling_config)",
     "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy.after_controller_start": (
@@ -91,7 +123,7 @@ PRIVATE: dict[str, str] = {
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
     ),
-    # launch/fresh_run.py follows a loop's reports, and notices that it asks for its checkpoint.
+    # launch/fresh/run.py follows a loop's reports, and notices that it asks for its checkpoint.
     "ray.train.v2._internal.execution.train_fn_utils:get_train_fn_utils": "()",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_checkpoint": "(self)",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.report": (

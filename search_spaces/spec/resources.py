@@ -83,6 +83,12 @@ class ResourcesSpec(Section):
         description="lane: processes run trial after trial; trial: new ones for each; auto: lane, "
         "but trial for loops of Ray Train.",
     )
+    spares: bool = Field(
+        True,
+        description="Whether the processes of the next attempt of a Ray Train loop start, and "
+        "import libraries, while this one trains, if a quarter of the memory stays free; not for "
+        "workers with GPUs.",
+    )
     max_trials_per_lane: int | None = Field(
         None,
         ge=1,

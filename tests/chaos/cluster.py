@@ -33,7 +33,7 @@ ENV = {
 }
 
 HOLD = """
-import json, os, sys, threading, time
+import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # Ray prints warnings to the standard output
 import ray
@@ -45,22 +45,10 @@ started = ray.init(
 )
 address = started.address_info["address"]
 print(json.dumps(address), file=answers, flush=True)
-seen = []
-def watch():
-    while True:
-        cpus = ray.available_resources().get("CPU", 0.0)
-        if not seen or seen[-1][1] != cpus:
-            seen.append((time.time(), cpus))
-        time.sleep(0.05)
 for line in sys.stdin:
-    if line.strip() == "watch":
-        threading.Thread(target=watch, daemon=True).start()
     if line.strip() == "began":
         names = [a["ActorClassName"] for a in actors().values()]
         print(json.dumps(names), file=answers, flush=True)
-        continue
-    if line.strip() != "left":
-        print(json.dumps(seen), file=answers, flush=True)
         continue
     alive = [f"actor {a['ActorID']} {a['ActorClassName']}" for a in actors().values()
              if a["State"] != "DEAD"]
@@ -105,20 +93,12 @@ class Cluster:
         """The class of every actor that was ever started."""
         return self._ask("began")
 
-    def watch(self) -> None:
-        """Start to record the number of free CPUs."""
-        self._ask("watch")
-
-    def free(self) -> list[tuple[float, float]]:
-        """(Unix seconds, CPUs free from then on) since `watch`."""
-        return [(moment, cpus) for moment, cpus in self._ask("free")]
-
-    def _ask(self, what: str) -> list[Any]:
+    def _ask(self, what: str) -> list[str]:
         assert self.holder.stdin is not None
         assert self.holder.stdout is not None
         self.holder.stdin.write(f"{what}\n")
         self.holder.stdin.flush()
-        found: list[Any] = json.loads(self.holder.stdout.readline())
+        found: list[str] = json.loads(self.holder.stdout.readline())
         return found
 
     def _processes(self) -> list[str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 
 from results.checkpoints.commit import Manifest, verify
-from results.paths import TrialPaths
+from results.paths import SweepPaths, TrialPaths
 from results.records.trial import TrialState
 from tests.chaos.cluster import Cluster
 from tests.object_store import s3_server
-from tests.ray.conftest import Tune, end, wait_for
+from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
 
 LOOP = """
 import os
@@ -24,8 +27,12 @@ import ray.train
 import torch
 from ray.train.torch import prepare_model
 
+attempts = []
+
 
 def train_loop_per_worker(config):
+    attempts.append(1)
+    print("attempt", len(attempts), "of process", os.getpid())
     # As libraries do that look for their last checkpoint in a relative folder.
     mine = str(config["lr"])
     if os.path.exists("last.txt") and open("last.txt").read() != mine:
@@ -80,9 +87,7 @@ def verified(trial: TrialPaths, attempt: int = 1) -> list[Manifest]:
     return [verify(folder, manifest=m) for folder, m in manifests.items() if m.exists()]
 
 
-def test_ray_train_loop_is_resumed_and_stopped_early(
-    tune: Tune, joined: Cluster, record_property: Callable[[str, object], None]
-) -> None:
+def test_ray_train_loop_is_resumed_and_stopped_early(tune: Tune, joined: Cluster) -> None:
     gate = tune.cwd / "gate"
     (tune.cwd / "my_loop.py").write_text(LOOP)
     (tune.cwd / "loop.yaml").write_text(SWEEP.replace("GATE", str(gate)))
@@ -90,11 +95,9 @@ def test_ray_train_loop_is_resumed_and_stopped_early(
     paths = tune.paths("loop")
     wait_for(lambda: len(tune.curve("loop", "t0000")) >= 3 if paths.trial_ids() else False, run)
     end(run)
-    gate.touch()
     before = tune.curve("loop", "t0000")
 
-    joined.watch()
-    tune("resume", "loop")
+    killed = resume_without_a_spare(tune, joined, gate)
     first, second, third = tune.trials("loop")
     assert (first.state, len(first.attempts)) == (TrialState.COMPLETED, 2)
     assert [p.step for p in tune.curve("loop", "t0000")] == [1, 2, 3, 4, 5, 6]
@@ -107,15 +110,52 @@ def test_ray_train_loop_is_resumed_and_stopped_early(
     names = tune.mlflow("select name from runs order by name")
     assert names == [("loop",), ("t0000",), ("t0001",), ("t0002",)]
 
-    # Ray Train's own clean-up would hold the CPUs of a stopped run for ever.
     assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
     assert third.attempts[0].error is None
     assert verified(paths.trial("t0001"))
-    decided = second.attempts[-1].ended
-    free_s = min(at for at, cpus in joined.free() if at > decided and cpus == 2) - decided
-    record_property("free_s", free_s)
-    assert free_s < tune.curve("loop", "t0002")[0].time - decided
-    assert free_s < 60.0
+    check_processes(paths, killed)
+    assert not joined.left()
+
+
+def resume_without_a_spare(tune: Tune, joined: Cluster, gate: Path) -> int:
+    """Resume the sweep, and kill a worker that waits for the second trial; returns its process."""
+    first = tune.paths("loop").trial("t0000")
+    run = tune.start("resume", "loop")
+    wait_for(lambda: len(attempts(first, 2)) == 2, run)  # they wait for the gate
+    running = set(attempts(first, 2))
+    wait_for(lambda: len(workers_of(joined) - running) == 2, run)
+    killed = (workers_of(joined) - running).pop()
+    os.kill(killed, signal.SIGKILL)
+    gate.touch()
+    out, err = run.communicate(timeout=LONGEST_S)
+    assert run.returncode == 0, f"{out}\n{err}"
+    return killed
+
+
+def check_processes(paths: SweepPaths, killed: int) -> None:
+    """Each attempt had processes of its own, and no module of another one."""
+    used = [attempts(paths.trial(f"t000{n}"), a) for n, a in ((0, 1), (0, 2), (1, 1), (2, 1))]
+    assert [{*each.values()} for each in used] == [{1}] * 4
+    assert len({*used[0], *used[1], *used[2], *used[3]} - {killed}) == 8
+
+
+def attempts(trial: TrialPaths, attempt: int) -> dict[int, int]:
+    """Processes of an attempt's ranks, and how often each has called the loop."""
+    logs = (trial.log(attempt, rank) for rank in (0, 1))
+    text = "".join(log.read_text() for log in logs if log.exists())
+    found = re.findall(r"attempt (\d+) of process (\d+)", text)
+    return {int(process): int(count) for count, process in found}
+
+
+def workers_of(cluster: Cluster) -> set[int]:
+    """Processes of Ray Train's workers."""
+    below = psutil.Process(cluster.holder.pid).children(recursive=True)
+    found = set()
+    for process in below:
+        with suppress(psutil.Error):
+            if "RayTrainWorker" in " ".join(process.cmdline()):
+                found.add(process.pid)
+    return found
 
 
 UNCOUNTED = """

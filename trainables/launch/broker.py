@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
+from trainables.launch.broker_state import AttemptState, LaneState
 from trainables.launch.events import (
     Event,
     Failed,
@@ -33,41 +34,6 @@ if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
 
-@dataclass
-class _LaneState:
-    """State of one lane; `num_taken` counts the jobs that its workers have taken."""
-
-    jobs: list[TrialJob | None] = field(default_factory=list)
-    is_up: bool = False
-    is_working: bool = False
-    num_taken: int = 0
-    leak: Leak | None = None
-    placement_group: PlacementGroup | None = None
-    machines: dict[int, Machine] = field(default_factory=dict)
-    outcomes: dict[str, dict[int, RankOutcome]] = field(default_factory=lambda: defaultdict(dict))
-    ended: set[str] = field(default_factory=set)
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-
-
-@dataclass
-class _AttemptState:
-    """Messages of one attempt, in both directions; when it was submitted, and when it was taken.
-
-    `reported` is its newest report as text: a NaN equals itself there.
-    """
-
-    submitted: float = field(default_factory=time.monotonic)
-    taken: float | None = None
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    reported: str = ""
-    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
-    is_stopped: bool = False
-    is_restored: bool = False
-    lane: _LaneState | None = None
-    placement_group: PlacementGroup | None = None
-    machines: dict[int, Machine] = field(default_factory=dict)
-
-
 class Broker:
     """Lanes by id, attempts by key (`TrialJob.key`).
 
@@ -82,9 +48,9 @@ class Broker:
 
     def __init__(self, ranks_timeout_s: float = 5.0, first_step_s: float = 3.0) -> None:
         self._ranks_timeout_s, self._first_step_s = ranks_timeout_s, first_step_s
-        self._lanes: dict[str, _LaneState] = defaultdict(_LaneState)
+        self._lanes: dict[str, LaneState] = defaultdict(LaneState)
         self._exit_reasons: dict[str, str] = {}
-        self._attempts: dict[str, _AttemptState] = {}
+        self._attempts: dict[str, AttemptState] = {}
         self._lanes_changed = asyncio.Condition()
 
     async def submit(self, lane_id: str, job: TrialJob | None) -> None:
@@ -205,7 +171,7 @@ class Broker:
             Why it was retired, if a trial left memory behind, and the placement group it held.
         """
         self._exit_reasons[lane_id] = reason
-        lane = self._lanes.pop(lane_id, _LaneState())
+        lane = self._lanes.pop(lane_id, LaneState())
         for number, job in enumerate(lane.jobs):
             if job is not None and job.key not in lane.ended:
                 began = number < lane.num_taken
@@ -216,7 +182,7 @@ class Broker:
 
     async def begin_attempt(self, key: str) -> None:
         """Driver: accept messages of an attempt from now on."""
-        self._attempts.setdefault(key, _AttemptState())
+        self._attempts.setdefault(key, AttemptState())
 
     async def post_event(self, key: str, event: Event) -> None:
         """Send an event to the driver, without waiting for it."""
@@ -242,7 +208,7 @@ class Broker:
             await self._mark_working(attempt.lane)
         return await asyncio.shield(attempt.answer)
 
-    async def _mark_working(self, lane: _LaneState) -> None:
+    async def _mark_working(self, lane: LaneState) -> None:
         """The lane made a report, or finished a trial without one."""
         if not lane.is_working:
             lane.is_working = True
@@ -276,11 +242,19 @@ class Broker:
         return attempt is not None and attempt.is_restored
 
     async def register_worker(
-        self, key: str, rank: int, machine: Machine, placement_group: PlacementGroup | None
+        self,
+        key: str,
+        rank: int,
+        machine: Machine,
+        placement_group: PlacementGroup | None,
+        has_room: bool = False,
     ) -> None:
-        """A worker: its machine, and the placement group that the attempt's processes hold."""
+        """A worker: its machine, whether that has memory for workers of the next attempt, and the
+        placement group that the attempt's processes hold.
+        """
         if (attempt := self._attempts.get(key)) is not None:
             attempt.placement_group, attempt.machines[rank] = placement_group, machine
+            attempt.rooms[rank] = has_room
             attempt.taken = attempt.taken or time.monotonic()
 
     async def attempt_machines(self) -> dict[str, list[str]]:
@@ -290,6 +264,11 @@ class Broker:
             for key, attempt in self._attempts.items()
             if attempt.machines
         }
+
+    async def attempts_with_room(self, workers: int) -> list[str]:
+        """Driver: the attempts whose workers are up, with memory for those of the next attempt."""
+        rooms = {key: attempt.rooms.values() for key, attempt in self._attempts.items()}
+        return [key for key, room in rooms.items() if len(room) == workers and all(room)]
 
     async def forget_attempt(self, key: str) -> PlacementGroup | None:
         """Driver: the attempt's processes have ended; returns the placement group they held."""

@@ -95,7 +95,7 @@ class Lane:
                 from trainables.launch.lane_trainer import LaneTrainer
 
                 run = run_config(self.id, self._spec.folder)
-                fit(lane_loop, {"task": self._task}, self._spec, run, trainer=LaneTrainer)
+                fit(lane_loop, {"task": self._task}, self._spec, run, LaneTrainer)
         except Exception as e:  # noqa: BLE001 - the broker fails its trials
             self.failure = describe_failure(e)
         try:

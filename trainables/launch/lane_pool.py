@@ -81,6 +81,9 @@ class LanePool:
         while len(self._idle) > keep:
             self._retire(self._idle.pop(0))
 
+    def poll(self) -> None:
+        """Does nothing: lanes start with the sweep."""
+
     def workers_up(self) -> int:
         """Workers of the lanes that are up."""
         up = self._lanes_up()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from ray.train.torch import TorchTrainer
@@ -32,8 +32,14 @@ from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 from trainables.launch.sync_actor import NoOpSyncActor
 
 
-class LaneTrainer(TorchTrainer):
-    """Ray Train's own trainer, with one light actor instead of five."""
+class LocalTrainer(TorchTrainer):
+    """Ray Train's own trainer, with its controller in this process and without three actors.
+
+    Attributes:
+        controller: class of the controller.
+    """
+
+    controller: ClassVar[type[TrainController]]
 
     def _create_default_callbacks(self) -> list[Any]:
         unused = (DatasetsCallback, PlacementGroupCleanerCallback)
@@ -45,7 +51,7 @@ class LaneTrainer(TorchTrainer):
         # A controller takes over its process's log; the trials' records have its failures.
         os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"
         logging.getLogger("ray.train").setLevel(logging.CRITICAL)
-        controller: Any = LaneController(**kwargs)
+        controller: Any = self.controller(**kwargs)
         asyncio.run(controller.run())
         return controller.get_result()
 
@@ -102,6 +108,15 @@ class LaneScaling(FixedScalingPolicy):
     def _maybe_send_resource_request(self) -> None: ...
 
 
-# Ray Train has no setting for it. Only lanes have their controller in this process.
+class LaneTrainer(LocalTrainer):
+    """A trainer of a lane: the actor through which its workers synchronise is a light one."""
+
+    controller = LaneController
+
+    def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
+        # Ray Train has no setting for it. Only lanes have their controllers in this process.
+        _WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+        return super()._initialize_and_run_controller(**kwargs)
+
+
 _WORKER_GROUP_MODULE: Any = worker_group
-_WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)

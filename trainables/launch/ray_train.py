@@ -53,6 +53,8 @@ class WorkerGroupSpec:
         preload: a trainable that a lane imports before it waits for its first trial.
         process_group_timeout_s: after which a collective of the workers fails.
         nccl: (name, value) of variables of their environment.
+        part: of these resources that a worker holds by Ray's count; the rest is for a spare.
+        omp_is_set: whether the user has set `OMP_NUM_THREADS`.
     """
 
     workers: int
@@ -64,6 +66,19 @@ class WorkerGroupSpec:
     preload: str = ""
     process_group_timeout_s: float = 1800.0
     nccl: tuple[tuple[str, str], ...] = ()
+    part: float = 1.0
+    omp_is_set: bool = False
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """The resources that are reserved for one worker."""
+        each = {"CPU": self.cpus_per_worker, "GPU": self.gpus_per_worker}
+        return {name: amount for name, amount in each.items() if amount}
+
+    @property
+    def label_selector(self) -> dict[str, str] | None:
+        """The machines that may run a worker, by their labels; None: all."""
+        return {NODE_ID: f"!in({','.join(self.avoid)})"} if self.avoid else None
 
 
 def start_broker() -> ActorHandle[Broker]:
@@ -109,24 +124,24 @@ def fit(
     config: dict[str, Any],
     spec: WorkerGroupSpec,
     run: RunConfig,
-    trainer: type[TorchTrainer] | None = None,
+    trainer: type[TorchTrainer],
+    check_s: float = 0.5,
 ) -> None:
     """Run a train loop in a `TorchTrainer`, to its end.
 
     Args:
         loop: run by every worker, with `config`.
-        trainer: the class to use; None for Ray Train's own.
+        trainer: the class to use.
+        check_s: seconds between two checks, each of which calls every worker. Ray's default is 2 s,
+            and reports of loops wait for a check.
 
     Raises:
         Exception: any that `TorchTrainer.fit` raises; see `describe_failure`.
     """
-    from ray.train.torch import TorchTrainer
-
     from trainables.launch.process_group import NodeNetworkConfig
 
-    # Each check calls every worker. Ray's default is 2 s, and reports of loops wait for a check.
-    set_environment(spec, check_s=0.2 if trainer is None else 0.5)
-    (trainer or TorchTrainer)(
+    set_environment(spec, check_s)
+    trainer(
         loop,
         train_loop_config=config,
         torch_config=NodeNetworkConfig(backend=_backend(spec), **_process_group(spec)),
@@ -169,13 +184,12 @@ def scaling_config(spec: WorkerGroupSpec) -> Any:
     """Number, resources and machines of the workers."""
     from ray.train import ScalingConfig
 
-    per_worker = {"CPU": spec.cpus_per_worker, "GPU": spec.gpus_per_worker}
     make: Any = ScalingConfig  # typed as Train V1, which has no label selector
     return make(
         num_workers=spec.workers,
         use_gpu=spec.gpus_per_worker > 0,
-        resources_per_worker={k: v for k, v in per_worker.items() if v},
-        label_selector={NODE_ID: f"!in({','.join(spec.avoid)})"} if spec.avoid else None,
+        resources_per_worker={name: v * spec.part for name, v in spec.bundle.items()},
+        label_selector=spec.label_selector,
     )
 
 

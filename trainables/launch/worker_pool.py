@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Leak
-from trainables.launch.fresh_pool import FreshWorkerPool
+from trainables.launch.fresh.pool import FreshWorkerPool
 from trainables.launch.lane_pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.registry import resolve
@@ -33,6 +33,9 @@ class WorkerPool(Protocol):
 
     def retire_idle(self, keep: int) -> None:
         """End processes without an attempt, except those that `keep` attempts need."""
+
+    def poll(self) -> None:
+        """Start processes ahead of their attempts, and notice dead ones; call it often."""
 
     def workers_up(self) -> int:
         """The number of workers that are up."""
@@ -64,11 +67,13 @@ class Isolation:
         kind: `lane` runs trial after trial in the same processes, `trial` in fresh ones.
         max_trials: that a lane may run; None for any number.
         max_growth: bytes that a process may hold beyond what it held after its first trial.
+        spares: whether processes of loops are started ahead of their attempt, if memory allows.
     """
 
     kind: str
     max_trials: int | None
     max_growth: int
+    spares: bool = True
 
     def trials_per_lane(self, trainable: str) -> int | None:
         """1 if the sweep or the trainable asks for fresh processes."""
@@ -92,7 +97,7 @@ def launch(
         sizes: initial number of workers of each concurrent trial.
     """
     if resolve(trainable).uses_ray_train:
-        return FreshWorkerPool(spec, broker)
+        return FreshWorkerPool(spec, broker, trainable, isolation.spares)
     # Not in the lanes' threads: two threads must not import modules that import each other.
     import_module("trainables.launch.lane_trainer")
     trials_per_lane = isolation.trials_per_lane(trainable)

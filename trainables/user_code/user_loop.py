@@ -162,6 +162,9 @@ class UserLoop(UserFunction):
             found.append((("resources", "max_trials_per_lane"), fresh))
         if spec.checkpoint.every > 1:
             found.append((("checkpoint", "every"), saves))
+        if spec.scheduler.name == "asha_promote":
+            problem = f"pauses at rungs, but a {self.kind} decides itself when it saves; use asha"
+            found.append((("scheduler", "name"), f"asha_promote {problem}"))
         if spec.checkpoint.mirror is not None:
             problem = f"copies no checkpoint of a {self.kind}; let the loop copy it, or remove this"
             found.append((("checkpoint", "mirror"), problem))

@@ -99,7 +99,7 @@ def run_user_loop(
         import ray
 
         from trainables.launch.events import Failed, Reported
-        from trainables.launch.fresh_pool import FreshWorkerPool
+        from trainables.launch.fresh.pool import FreshWorkerPool
         from trainables.launch.ray_train import WorkerGroupSpec, start_broker
 
         timeout = spec.failure.start_timeout
@@ -108,7 +108,8 @@ def run_user_loop(
         network = resources.process_group_timeout_s, tuple(resources.nccl.items())
         broker: Any = start_broker()
         folder = str(job.paths.root / "ray")
-        pool = FreshWorkerPool(WorkerGroupSpec(*held, timeout, folder, (), "", *network), broker)
+        group = WorkerGroupSpec(*held, timeout, folder, (), "", *network)
+        pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
         pool.start(job)
         try:
             while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):

@@ -96,6 +96,10 @@ budget: {trials: 1}
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
+        (
+            "scheduler={name: asha_promote, max_t: 4}",
+            "scheduler.name: asha_promote pauses at rungs",
+        ),
         ("resources.isolation=lane", "resources.isolation: lane has no effect: each attempt of a"),
         ("resources.max_trials_per_lane=2", "resources.max_trials_per_lane: has no effect"),
         ("checkpoint.every=5", "checkpoint.every: has no effect: a Ray Train loop decides itself"),

@@ -264,3 +264,15 @@ async def test_diverged_report_that_is_sent_again_is_one_report(broker):
     await blocks(broker.next_event(A.key))
     await broker.answer(A.key, Answer.PAUSE)
     assert (await lost, await again) == (Answer.PAUSE, Answer.PAUSE)
+
+
+@async_test
+async def test_attempt_has_room_when_all_its_machines_have_memory(broker):
+    for key, rooms in ((A.key, (True, True)), (B.key, (True, False)), (C.key, (False, True))):
+        await broker.begin_attempt(key)
+        for rank, machine in enumerate((ALPHA, BETA)):
+            assert key not in await broker.attempts_with_room(2)
+            await broker.register_worker(key, rank, machine, None, rooms[rank])
+    assert await broker.attempts_with_room(2) == [A.key]
+    await broker.forget_attempt(A.key)
+    assert await broker.attempts_with_room(2) == []

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from trainables.launch.fresh.pool import part_of_bundle
+from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.launch.worker_pool import Isolation
 
 CODE = """
@@ -35,3 +37,13 @@ def test_trials_per_lane_by_sweep_and_trainable(
 
 def test_trials_per_lane_is_unlimited_by_default() -> None:
     assert Isolation("lane", None, 1).trials_per_lane("digits") is None
+
+
+@pytest.mark.parametrize(
+    ("spares", "gpus", "part"),
+    [(True, 0, 0.5), (False, 0, 1.0), (True, 1, 1.0), (True, 0.25, 1.0)],
+)
+def test_spare_shares_a_bundle_unless_its_workers_have_gpus(
+    spares: bool, gpus: float, part: float
+) -> None:
+    assert part_of_bundle(WorkerGroupSpec(1, 1, gpus, 10, "ray"), spares) == part

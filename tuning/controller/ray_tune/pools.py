@@ -40,6 +40,9 @@ def start_pool(
         nccl=tuple(resources.nccl.items()),
     )
     isolation = Isolation(
-        resources.isolation, resources.max_trials_per_lane, resources.max_lane_growth * 2**20
+        resources.isolation,
+        resources.max_trials_per_lane,
+        resources.max_lane_growth * 2**20,
+        resources.spares,
     )
     return launch(spec.trainable, isolation, group, placement.workers_per_trial, broker), broker

@@ -39,9 +39,9 @@ from trainables.launch.ray_train import (
 )
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
+from trainables.runtime.memory import has_room
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.user_code.loader import imported, load
-from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import enter_private_folders
 from trainables.user_code.ray_train_checkpoints import (
@@ -68,16 +68,15 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     import ray
     import ray.train
     from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
-    from ray.util.placement_group import get_current_placement_group
 
     job: TrialJob = config["job"]
-    broker: ActorHandle[Broker] = config["broker"]
+    broker: Any = config["broker"]
     start_log_filter()
     also_redact(job.redact)
     context = ray.train.get_context()
     rank = context.get_world_rank()
     device = claim_device(config["gpus_per_worker"])
-    broker.register_worker.remote(job.key, rank, this_machine(), get_current_placement_group())
+    _register(config, context, rank)
     enter_private_folders(job.paths)
     log = job.paths.log(job.attempt, rank)
     try:
@@ -104,12 +103,21 @@ def user_loop_worker(config: dict[str, Any]) -> None:
         raise shown from None
 
 
+def _register(config: dict[str, Any], context: Any, rank: int) -> None:
+    """Tell the broker where this worker is, and whether others like it fit beside it."""
+    from ray.util.placement_group import get_current_placement_group
+
+    group, room = get_current_placement_group(), has_room(context.get_local_world_size())
+    register: Any = config["broker"].register_worker
+    register.remote(config["job"].key, rank, this_machine(), group, has_room=room)
+
+
 class ForwardReports(UserCallback):
     """Records rank 0's reports and posts them to the broker, from the Train controller.
 
     The report of the last step (`max_t`) is posted when the loop reports a later step, at the
     latest after a minute: the driver ends the trial then, and a loop may still save its model. When
-    the loop returns before, `FreshRun` posts it. A report without numbers, or of the last step
+    the loop returns before, `run_attempt` posts it. A report without numbers, or of the last step
     again, only brings a checkpoint.
 
     Args:
@@ -192,44 +200,56 @@ def is_last(job: TrialJob, step: int) -> bool:
     return job.max_t is not None and step >= job.max_t
 
 
-class FreshRun:
-    """One `TorchTrainer` for one attempt: an actor of its own, so that killing it ends the run."""
+def run_attempt(
+    job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], *, in_group: bool
+) -> str | None:
+    """Run a loop to its end, from the newest intact checkpoint if there is one.
 
-    def fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> str | None:
-        """Run the loop to its end, from the newest intact checkpoint if there is one.
+    Args:
+        in_group: its workers are in the placement group of this process, perhaps started already.
 
-        Returns:
-            Why it failed, in one line; None if it did not.
-        """
-        failed: str | None = None
-        try:
-            self._fit(job, spec, broker)
-        except Exception as e:  # noqa: BLE001 - sent to the driver
-            failed = describe_failure(e)
-        reports = read_reports(job.paths)
-        if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1].step):
-            _post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
-        _post_event(broker, job, Ended() if failed is None else Failed(failed))
-        return failed
+    Returns:
+        Why it failed, in one line; None if it did not.
+    """
+    failed: str | None = None
+    try:
+        _fit(job, spec, broker, in_group)
+    except Exception as e:  # noqa: BLE001 - sent to the driver
+        failed = describe_failure(e)
+    reports = read_reports(job.paths)
+    if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1].step):
+        _post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
+    _post_event(broker, job, Ended() if failed is None else Failed(failed))
+    return failed
 
-    def _fit(self, job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker]) -> None:
-        restored = prepare_attempt(job.paths, job.attempt, checkpoint_snapshot)
-        run = run_config(
-            job.paths.ray_train_attempt(job.attempt).name,
-            str(job.paths.ray_train),
-            callbacks=[ForwardReports(job, broker, restored)],
-        )
-        try:
-            task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
+
+def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_group: bool) -> None:
+    restored = prepare_attempt(job.paths, job.attempt, checkpoint_snapshot)
+    run = partial(
+        run_config,
+        job.paths.ray_train_attempt(job.attempt).name,
+        str(job.paths.ray_train),
+        callbacks=[ForwardReports(job, broker, restored)],
+    )
+    try:
+        task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
+        if not in_group:
             start_fewer_actors()
-            if builds_trainer(job.trainable):
-                _call_driver(job, task, spec, run)
-            else:
-                fit(user_loop_worker, task, spec, run)
-        finally:
-            last = max((r.step for r in read_reports(job.paths)), default=0)
-            add_missing_manifests(job.paths, job.attempt, last)
-            prune(job)
+            _call_driver(job, task, spec, run())
+            return
+        from trainables.launch.fresh.trainer import (
+            FreshTrainer,
+            discard_dead_workers,
+            worker_environment,
+        )
+
+        discard_dead_workers()
+        settings = run(**worker_environment(spec))
+        fit(user_loop_worker, task, spec, settings, FreshTrainer, check_s=0.2)
+    finally:
+        last = max((r.step for r in read_reports(job.paths)), default=0)
+        add_missing_manifests(job.paths, job.attempt, last)
+        prune(job)
 
 
 def start_fewer_actors() -> None:

@@ -1,0 +1,1 @@
+"""Runs users' Ray Train loops: each attempt has its own processes."""
