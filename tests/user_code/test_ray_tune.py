@@ -226,5 +226,5 @@ def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
             assert problem in str(error.value)
     for name in ("f", "C"):
         file.write_text(SWEEP.replace(":f", f":{name}"))
-        with pytest.raises(UserError, match=r"from their checkpoints, and .* saves none; use"):
+        with pytest.raises(UserError, match=r"from checkpoints, and .* saves none; use"):
             preflight(load_sweep(file, ["scheduler={name: pbt, max_t: 4}", "budget.trials=4"]))

@@ -62,6 +62,7 @@ class Objective(UserFunction):
     """
 
     kind = "Optuna objective"
+    to_pause = "a kind of code that saves checkpoints"
 
     def train(self, config: UncheckedConfig, worker: Worker) -> None:
         """Call the objective with a `SweepTrial`; see the base class.

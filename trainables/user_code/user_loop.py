@@ -12,6 +12,7 @@ from results.checkpoints.commit import Checkpoint, CheckpointError
 from results.export.exportable import Exportable
 from results.paths import TrialPaths
 from search_spaces.errors import UserError
+from search_spaces.spec.scheduler import PAUSING
 from search_spaces.spec.sweep import SweepSpec
 from search_spaces.spec.user_code import UserCodeSpec
 from trainables.base import Split, Trainable
@@ -80,8 +81,17 @@ class UserCode(Trainable[UncheckedConfig]):
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
-        """Mistakes in `user_code`; see the base class."""
-        return list(models.function_problems(spec.user_code))
+        """Mistakes in `user_code`, schedulers that need checkpoints; see the base class."""
+        found, name = list(models.function_problems(spec.user_code)), spec.scheduler.name
+        if name in PAUSING and self.to_pause is not None:
+            problem = f"{name} continues trials from checkpoints, and this {self.kind} saves none"
+            found.append((("scheduler", "name"), f"{problem}; use asha, or {self.to_pause}"))
+        return found
+
+    @property
+    def to_pause(self) -> str | None:
+        """What to do so that its trials can continue from a checkpoint; None if they can."""
+        return None
 
     def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
         """See the base class, and `user_code.weights`."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import UserError
 from search_spaces.nested import show
-from search_spaces.spec.scheduler import PAUSING
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.user_code import loader
@@ -33,8 +32,6 @@ _STATE = "_dict_checkpoint.pkl"
 class TuneCode(UserFunction):
     """What functions and classes for Ray Tune have in common."""
 
-    _how_to_save: ClassVar[str]
-
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """Ray Tune knows no ranks; see the base class."""
         return [((), f"a {self.kind} {_ONE_WORKER}")] if list(workers) != [1] else []
@@ -42,23 +39,6 @@ class TuneCode(UserFunction):
     def code_problems(self) -> list[str]:
         """A wrong signature, an unguarded `fit()`; see the base class."""
         return function_problems(self.name)
-
-    @property
-    def _saves(self) -> bool:
-        """Whether its source has a checkpoint."""
-        return b"checkpoint" in loader.find(self.name).read_bytes().lower()
-
-    def setting_problems(
-        self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
-    ) -> list[Problem]:
-        """A scheduler that needs checkpoints; see the base class."""
-        found = [*super().setting_problems(spec, configs)]
-        if (name := spec.scheduler.name) in PAUSING and not self._saves:
-            problem = f"{name} continues trials from their checkpoints, and this {self.kind} saves"
-            found.append(
-                (("scheduler", "name"), f"{problem} none; use asha, or {self._how_to_save}")
-            )
-        return found
 
     def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Generators are seeded before each trial, `config["seed"]` too; see the base class."""
@@ -74,7 +54,12 @@ class TuneFunction(TuneCode):
     """Calls a function, which reports by `ray.tune.report` and decides what it saves."""
 
     kind = "Ray Tune function"
-    _how_to_save = "report with a checkpoint"
+
+    @property
+    def to_pause(self) -> str | None:
+        """See the base class."""
+        saves = b"checkpoint" in loader.find(self.name).read_bytes().lower()
+        return None if saves else "let it report a checkpoint"
 
     def train(self, config: UncheckedConfig, worker: Worker) -> None:
         """Call the function; see the base class."""
@@ -101,7 +86,6 @@ class TuneClass(TuneCode):
     """Calls the methods of a class that derives from `ray.tune.Trainable`, a report per `step`."""
 
     kind = "Ray Tune class"
-    _how_to_save = "write save_checkpoint() and load_checkpoint()"
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -109,8 +93,9 @@ class TuneClass(TuneCode):
         self.can_pause = methods is None or {"save_checkpoint", "load_checkpoint"} <= methods  # type: ignore[misc]  # of this class
 
     @property
-    def _saves(self) -> bool:
-        return self.can_pause
+    def to_pause(self) -> str | None:
+        """See the base class."""
+        return None if self.can_pause else "write save_checkpoint() and load_checkpoint()"
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
