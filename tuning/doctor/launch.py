@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 _POLL_S, STALL_S = 0.5, 300.0
 """Seconds between two looks at the workers; seconds without a new phase after which they hang."""
-_RAY_TIMEOUT_S = 60.0
 
 
 class Collector:
@@ -71,7 +70,7 @@ def run_workers(
     while alive:
         thread.join(_POLL_S)
         alive = thread.is_alive()
-        workers = ray.get(collector.read.remote(), timeout=_RAY_TIMEOUT_S)
+        workers = ray.get(collector.read.remote(), timeout=group.start_timeout_s)
         found.workers = [workers[rank] for rank in sorted(workers)]
         at = {rank: measured["at"] for rank, measured in workers.items()}
         if at != seen:
