@@ -83,6 +83,7 @@ EXAMPLES: dict[str, Example] = {
     "distill": Example(
         {
             "teacher": {"hidden_size": 32, "num_layers": 1, "vocab_size": 300, "max_steps": 8},
+            "experts": {"count": 4},
             "hidden_size": 16,
             "num_layers": 1,
             "sequence_length": 16,
@@ -95,6 +96,7 @@ EXAMPLES: dict[str, Example] = {
         steps=(2, 4, 6),
         learned="eval_loss",
         judged=("eval_loss", "perplexity", "bits_per_byte"),
+        any_workers={"experts": {"count": 4, "balance": 0.0}},  # it is of each worker's tokens
     ),
     "federated": Example(
         {

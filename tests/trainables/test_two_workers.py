@@ -33,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
             )
             for rank, file in enumerate(files)
         ]
-        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+        printed = [rank.communicate(timeout=240)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], [log.read_text() for log in logs]
     return folder, [json.loads(text) for text in printed]
 

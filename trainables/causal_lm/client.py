@@ -13,7 +13,6 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.causal_lm.objective import next_token_loss
 from trainables.causal_lm.task import DATA_KEY, TextTask, eval_loss, evaluated_rows
 from trainables.client import Client, Rows
 from trainables.worker import Worker
@@ -62,8 +61,8 @@ class CausalLMClient:
 
     def loss(self, model: nn.Module, rows: Rows, device: torch.device) -> torch.Tensor:
         """Mean loss of these sequences, nats per token."""
-        inputs = self._task.batch(rows, device)
-        return next_token_loss(model, self._config, "mean", *inputs)
+        loss: torch.Tensor = self._task.loss(model)(*self._task.batch(rows, device))
+        return loss
 
     def evaluate(self, model: nn.Module, worker: Worker) -> dict[str, float]:
         """`eval_loss` on the selection split, nats per token."""

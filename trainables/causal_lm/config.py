@@ -10,10 +10,19 @@ from pydantic import Field, model_validator
 
 from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.common.communication.config import DataParallelConfig
+from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.config import Problem, path_in
 
-FROM_SCRATCH = ("size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "vocab_size")
+FROM_SCRATCH = (
+    "size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "intermediate_size",
+    "experts",
+    "vocab_size",
+)
 HEAD_WIDTH = 16
 """Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
 weights do not show it."""
@@ -57,6 +66,10 @@ class CausalLMConfig(DataParallelConfig):
         None,
         gt=0,
         description="width of the MLP, in units; null: 8/3 of hidden_size, up to a multiple of 8",
+    )
+    experts: ExpertsConfig | None = Field(
+        None,
+        description="a mixture of experts in place of each MLP; null: none",
     )
     vocab_size: int = Field(
         512, ge=257, le=1_000_000, description="tokens of the byte-level BPE: 256 bytes and more"
@@ -154,6 +167,8 @@ class CausalLMConfig(DataParallelConfig):
     def _fits_together(self) -> CausalLMConfig:
         if self.adamw_learning_rate is not None and self.optimizer != "muon":
             raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
+        if self.experts is not None and self.optimizer == "muon":
+            raise ValueError("optimizer muon takes matrices, and experts are stacks of them")
         if self.model_name_or_path is not None:
             self._refuse_shape()
         elif self.lora is not None:
@@ -201,7 +216,10 @@ class CausalLMConfig(DataParallelConfig):
         """Weights of the model; None for a pretrained one, whose files would have to be read."""
         if self.model_name_or_path is not None:
             return None
-        block = 4 * self.hidden_size**2 + 3 * self.hidden_size * self.mlp_size
+        mlp = 3 * self.hidden_size * self.mlp_size
+        if self.experts is not None:
+            mlp = self.experts.mlp_parameters(self.hidden_size, mlp)
+        block = 4 * self.hidden_size**2 + mlp
         norms = (2 * self.num_layers + 1) * self.hidden_size
         return self.vocab_size * self.hidden_size + self.num_layers * block + norms
 

@@ -43,7 +43,10 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
     It is verified on sequences of the selection split.
     """
     dataset = task_of(config, weights, cache).dataset
-    model = Logits(load_merged(config, dataset, weights)).eval()
+    merged: Any = load_merged(config, dataset, weights)
+    if config.experts is not None:
+        merged.set_experts_implementation("batched_mm")  # plain products, which all runtimes have
+    model = Logits(merged).eval()
     rows = dataset.sequences(Split.SELECTION)
     half = max(2, config.sequence_length // 2)
     shapes = ((2, config.sequence_length), (1, half), (3, 2))

@@ -13,7 +13,7 @@ from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
     LlamaConfig,
-    LlamaForCausalLM,
+    MixtralConfig,
 )
 
 from results.export.quiet import quiet_transformers
@@ -42,7 +42,9 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
             return pretrained_model(config.model_name_or_path)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.init_seed)
-            return LlamaForCausalLM(_architecture(config, dataset))
+            auto: Any = AutoModelForCausalLM
+            model: nn.Module = auto.from_config(_architecture(config, dataset))
+            return model
 
 
 def load_model(
@@ -136,18 +138,22 @@ def _architecture(config: CausalLMConfig, dataset: Dataset, saved: int | None = 
     if config.model_name_or_path is not None:
         return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
     meta = dataset.meta
-    return LlamaConfig(
+    heads = config.num_heads or saved or config.heads
+    kind: Any = LlamaConfig if config.experts is None else MixtralConfig
+    return kind(
         vocab_size=meta["vocab_size"],
         hidden_size=config.hidden_size,
         intermediate_size=config.mlp_size,
         num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads or saved or config.heads,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=config.sequence_length,
         initializer_range=INIT_SCALE * config.hidden_size**-0.5,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=meta["end"],
         pad_token_id=None,
+        **(config.experts.shape() if config.experts is not None else {}),
     )
 
 

@@ -25,6 +25,7 @@ from trainables.common.cross_entropy import (
     linear_cross_entropies,
     linear_cross_entropy,
 )
+from trainables.common.experts import balance_gradient, idle_weights
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import flops_per_token
 
@@ -60,8 +61,8 @@ class NextTokenLoss(nn.Module):
         if _is_fast(self.model) and self._config.dtype != "float16":
             hidden = _hidden(self.model, inputs, self._config, positions)
             return linear_cross_entropy(hidden, _head(self.model), targets)
-        logits = next_token_logits(self.model, inputs, self._config, positions)
-        return F.cross_entropy(logits, targets)
+        logits, balance = training_logits(self.model, inputs, self._config, positions)
+        return F.cross_entropy(logits, targets) + balance
 
 
 def next_token_loss(
@@ -162,7 +163,7 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
     used = [p for p in model.parameters() if p is not embedding or embedding is head]
     shape = hf.config
     return flops_per_token(
-        sum(p.numel() for p in used),
+        sum(p.numel() for p in used) - idle_weights(model, config.experts),
         shape.num_hidden_layers,
         shape.hidden_size,
         config.sequence_length,
@@ -271,3 +272,25 @@ def next_token_logits(
             input_ids=inputs, use_cache=False, **_documents(positions)
         ).logits
     return logits.float().reshape(-1, logits.shape[-1])
+
+
+def training_logits(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | float]:
+    """As `next_token_logits`, and 0 to add to the loss.
+
+    With experts, that 0 has the gradient of the loss that balances their use over the batch.
+    """
+    if config.experts is None:
+        return next_token_logits(model, inputs, config, positions), 0.0
+    hf: Any = model
+    with autocast(config, inputs.device):
+        out = hf.base_model(
+            input_ids=inputs, use_cache=False, output_router_logits=True, **_documents(positions)
+        )
+        logits = hf.get_output_embeddings()(out.last_hidden_state)
+    flat = logits.float().reshape(-1, logits.shape[-1])
+    return flat, balance_gradient(out.router_logits, config.experts)

@@ -19,8 +19,9 @@ def train(config: DistillConfig, worker: Worker) -> None:
     """Train one trial on this rank."""
     _check_tokenizer(config)
     task = DistillTask.open(config, worker.cache)
-    teacher = teacher_of(config, task.dataset, worker)
-    outputs = compute_outputs(config, task.dataset, teacher, worker)
+    with worker.times.of("data"):
+        teacher = teacher_of(config, task.dataset, worker)
+        outputs = compute_outputs(config, task.dataset, teacher, worker)
     train_task(replace(task, outputs=outputs), worker)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from trainables.causal_lm.objective import next_token_logits
+from trainables.causal_lm.objective import training_logits
 from trainables.distill.config import DistillConfig
 
 LEAST = 1e-6
@@ -38,8 +38,8 @@ class DistillationLoss(nn.Module):
             log_probs: of them, float32 of the same shape.
         """
         config = self._config
-        logits = next_token_logits(self.model, tokens[:, :-1], config, positions)
-        return distillation_loss(
+        logits, balance = training_logits(self.model, tokens[:, :-1], config, positions)
+        loss = distillation_loss(
             logits,
             tokens[:, 1:].reshape(-1),
             ids.flatten(end_dim=1),
@@ -47,6 +47,7 @@ class DistillationLoss(nn.Module):
             config.alpha,
             config.temperature,
         )
+        return loss + balance
 
 
 def distillation_loss(

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules.module import register_module_forward_hook
-from transformers import LlamaModel
+from transformers import LlamaModel, MixtralModel
 
 from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
@@ -43,7 +43,7 @@ def passes_by_width() -> Iterator[Counter[int]]:
     found: Counter[int] = Counter()
 
     def count(module: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(module, LlamaModel):
+        if isinstance(module, (LlamaModel, MixtralModel)):
             found[module.config.hidden_size] += 1
 
     hook = register_module_forward_hook(count)
@@ -112,7 +112,7 @@ def test_students_of_a_folder_have_its_tokenizer(tmp_path: Path, cache: Path) ->
     student = newest_checkpoint(tmp_path / "scratch").folder
     tokenizers = [(f / "tokenizer.json").read_bytes() for f in (tmp_path / "teacher", student)]
     assert tokenizers[0] == tokenizers[1]
-    shape = ("hidden_size", "num_layers")
+    shape = ("hidden_size", "num_layers", "experts")
     more = {k: v for k, v in scratch.items() if k not in shape} | {
         "model_name_or_path": str(student),
         "lora": {"rank": 2},
@@ -139,7 +139,8 @@ def test_plan_refuses_a_teacher_that_does_not_fit(tmp_path: Path, cache: Path) -
         sequence_length=17
     )
     pretrained = {"model_name_or_path": str(other)}
-    student = {k: v for k, v in TINY.items() if k not in ("hidden_size", "num_layers")}
+    shape = ("hidden_size", "num_layers", "experts")
+    student = {k: v for k, v in TINY.items() if k not in shape}
     file = other / "tokenizer.json"
     tokenizer = json.loads(text := file.read_text())
     numbers = tokenizer["model"]["vocab"]

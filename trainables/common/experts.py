@@ -1,0 +1,74 @@
+"""A mixture of experts in place of the MLP of each block, as in Mixtral (Jiang et al. 2024)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class ExpertsConfig(BaseModel):
+    """A mixture of experts in place of each MLP: a router picks those that compute a token."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: int = Field(8, ge=2, description="experts of a block, each of intermediate_size")
+    per_token: int = Field(2, gt=0, description="experts that compute a token")
+    balance: float = Field(
+        0.01,
+        ge=0,
+        description="weight of the loss that balances their use (Fedus et al. 2022); it is trained"
+        " on, and is no part of train_loss and eval_loss",
+    )
+
+    @model_validator(mode="after")
+    def _enough(self) -> ExpertsConfig:
+        if self.per_token > self.count:
+            raise ValueError(f"per_token must be <= count, {self.count}, got {self.per_token}")
+        return self
+
+    def shape(self) -> dict[str, Any]:
+        """Arguments of `MixtralConfig` that a Llama lacks, and Llama's rotary base."""
+        return {
+            "num_local_experts": self.count,
+            "num_experts_per_tok": self.per_token,
+            "router_aux_loss_coef": self.balance,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        }
+
+    def mlp_parameters(self, width: int, mlp: int) -> int:
+        """Weights in place of an MLP's.
+
+        Args:
+            width: of the residual stream.
+            mlp: weights of one expert.
+        """
+        return self.count * (mlp + width)
+
+
+def balance_gradient(
+    router_logits: tuple[torch.Tensor, ...], experts: ExpertsConfig
+) -> torch.Tensor:
+    """A scalar 0 with the gradient of the loss that balances the use of the experts.
+
+    Args:
+        router_logits: of each block, [tokens, experts].
+        experts: their number, and the weight of that loss.
+    """
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+    balance: Any = load_balancing_loss_func
+    loss: torch.Tensor = experts.balance * balance(router_logits, experts.count, experts.per_token)
+    return loss - loss.detach()
+
+
+def idle_weights(model: nn.Module, experts: ExpertsConfig | None) -> int:
+    """Weights of experts that do not compute a token."""
+    if experts is None:
+        return 0
+    every = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    return every - every * experts.per_token // experts.count
