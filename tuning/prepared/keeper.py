@@ -144,8 +144,10 @@ class Keeper:
         if not self._busy.acquire(blocking=False):
             return
         memory = psutil.virtual_memory()
-        unused_s = time.monotonic() - self._last_use
-        if unused_s > self._idle_s or memory.available < self._least_memory * memory.total:
+        if time.monotonic() - self._last_use > self._idle_s:
+            self._ended.set()
+        elif memory.available < self._least_memory * memory.total:
+            sys.stderr.write("tune up ends: memory is short\n")
             self._ended.set()
         elif self._driver.is_lost:
             self._replaces = True
