@@ -14,6 +14,7 @@ import psutil
 from results.checkpoints.commit import Manifest, verify
 from results.paths import SweepPaths, TrialPaths
 from results.records.trial import TrialState
+from results.records.worker_samples import phase_seconds
 from tests.chaos.cluster import Cluster
 from tests.object_store import s3_server
 from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
@@ -113,6 +114,9 @@ def test_ray_train_loop_is_resumed_and_stopped_early(tune: Tune, joined: Cluster
     assert (second.state, second.end_step) == (TrialState.STOPPED, 3)
     assert third.attempts[0].error is None
     assert verified(paths.trial("t0001"))
+    measured = phase_seconds(paths.trial("t0002"), third)
+    assert measured.keys() == {0, 1}
+    assert all(seconds["compute"] and seconds["report"] for seconds in measured.values())
     check_processes(paths, killed)
     assert not joined.left()
 

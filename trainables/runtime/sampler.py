@@ -31,7 +31,7 @@ class Sampler:
     ) -> None:
         import psutil
 
-        self._file, self._device, self._times = paths.samples(attempt, rank), device, times
+        self._file, self._device, self.times = paths.samples(attempt, rank), device, times
         self._process = psutil.Process()
         self._process.cpu_percent(None)  # the first call starts the measurement
         self._began, self._next = time.monotonic(), 0.0
@@ -45,7 +45,7 @@ class Sampler:
         values = self._of_process()
         if self._device.type == "cuda":
             values |= self._of_gpu()
-        line = sample_line(step, time.time(), values, self._times.take())
+        line = sample_line(step, time.time(), values, self.times.take())
         with open(self._file, "a", encoding="utf-8") as f:
             f.write(line)  # no fsync: these values are only displayed
 

@@ -14,6 +14,8 @@ from trainables.user_code.metrics import flat_numbers
 if TYPE_CHECKING:
     from ray.train import Checkpoint
 
+    from trainables.runtime.sampler import Sampler
+
 _FIT = (
     "the script calls fit() when it is imported, which would start workers within workers; put "
     "that call under if __name__ == '__main__':"
@@ -29,6 +31,7 @@ class LoopFunctions:
         rank: of this worker.
         on_restore: called when the loop first asks for its checkpoint.
         heartbeat: called when a report begins and when it ends.
+        sampler: records what this worker uses; its steps are numbers of reports.
     """
 
     def __init__(
@@ -38,9 +41,11 @@ class LoopFunctions:
         rank: int,
         on_restore: Callable[[], None],
         heartbeat: Callable[[], None],
+        sampler: Sampler,
     ) -> None:
         self._job, self._rank = job, rank
         self._on_restore, self._heartbeat = on_restore, heartbeat
+        self._sampler, self._reported = sampler, 0
         self._report, self._get_checkpoint = functions.report, functions.get_checkpoint
         self._given = self._get_checkpoint() is not None
         self._asked = threading.Event()
@@ -67,8 +72,20 @@ class LoopFunctions:
             options["checkpoint_upload_mode"] = CheckpointUploadMode.SYNC
         self._heartbeat()
         self.check_restored()
-        self._report(flat_numbers(metrics, self._job.retention.metric), *args, **options)
+        with self._sampler.times.of("report"):
+            self._report(flat_numbers(metrics, self._job.retention.metric), *args, **options)
         self._heartbeat()
+        self._reported += 1
+        self._sampler.sample(self._reported)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Count the block as the loop; record what it used to its end."""
+        self._sampler.times.started()
+        try:
+            yield
+        finally:
+            self._sampler.sample(self._reported, last=True)
 
     def check_restored(self) -> None:
         """Warn, in the log and by a file, if the loop goes on without its checkpoint."""

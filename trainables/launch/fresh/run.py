@@ -40,7 +40,9 @@ from trainables.launch.ray_train import (
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.memory import has_room
+from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.provenance import ProvenanceRecorder
+from trainables.runtime.sampler import Sampler
 from trainables.user_code.loader import imported, load
 from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import enter_private_folders
@@ -94,8 +96,10 @@ def user_loop_worker(config: dict[str, Any]) -> None:
                 # the report that is counted from the checkpoint comes after it
                 on_restore=lambda: ray.get(broker.mark_restored.remote(job.key)),
                 heartbeat=watch.heartbeat,
+                sampler=Sampler(job.paths, job.attempt, rank, device, PhaseTimes()),
             )
-            loop()
+            with functions.measured():
+                loop()
             functions.check_restored()
     except Exception as e:
         if (shown := without_secrets(e)) is e:
