@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
+from search_spaces.nccl import TIMEOUT, NcclSettings
 from search_spaces.nested import show
 from search_spaces.spec.base import Seconds, Section
-from search_spaces.spec.nccl import TIMEOUT, NcclSettings
 
 MAX_WORKERS = 10_000
 
