@@ -28,9 +28,10 @@ check("a sweep file")
 """
 CONFIGS = """
 from trainables.registry import TRAINABLES, resolve
+needed = {"distill": {"teacher": {"hidden_size": 8}}}
 for name in TRAINABLES:
-    model = resolve(name).Config
-    model.problems({}), model().checkpoint_bytes
+    model, given = resolve(name).Config, needed.get(name, {})
+    model.problems(given), model(**given).checkpoint_bytes
     check(f"the configuration of {name}")
 """
 COMMAND = """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,11 +98,13 @@ def add_checkpoint(paths: SweepPaths, trial_id: str, step: int) -> Path:
 @pytest.fixture
 def tune(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Tune:
+) -> Iterator[Tune]:
     monkeypatch.chdir(tmp_path)
     for name in ("TUNE_STORAGE", "COLUMNS", "FORCE_COLOR", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
-    return Tune(tmp_path, capsys, monkeypatch)
+    with tempfile.TemporaryDirectory() as short:  # the user's `tune up` must not get the commands
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        yield Tune(tmp_path, capsys, monkeypatch)
 
 
 @pytest.fixture

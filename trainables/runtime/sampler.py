@@ -46,6 +46,7 @@ class Sampler:
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take())
+        self._file.parent.mkdir(parents=True, exist_ok=True)
         with open(self._file, "a", encoding="utf-8") as f:
             f.write(line)  # no fsync: these values are only displayed
 
