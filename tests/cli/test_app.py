@@ -98,7 +98,7 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
         ("tune show mine t0000", {"t0000"}),
         ("tune resume mine --set budget.tr", {"budget.trials="}),
         ("tune resume mine --set space.o", {"space.opt.k="}),
-        ("tune describe di", {"digits"}),
+        ("tune describe dig", {"digits"}),
     ],
 )
 def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:

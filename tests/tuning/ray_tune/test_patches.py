@@ -78,7 +78,7 @@ def test_keep_actors_takes_a_memory_kill_for_a_dead_actor(controller: Any) -> No
     with pytest.raises(RuntimeError, match="unexpected"):  # without the patch
         controller._actor_manager._actor_task_failed(TrackedActorTask(actor), low)
     killed = set[str]()
-    keep_actors(controller, RESOURCES, killed)
+    keep_actors(controller, RESOURCES, killed, [])
     controller._actor_manager._actor_task_failed(TrackedActorTask(actor), low)
     assert killed == {"0"}
     assert [(type(e), str(e)) for e in errors] == [(RayActorError, str(low))]
@@ -87,7 +87,7 @@ def test_keep_actors_takes_a_memory_kill_for_a_dead_actor(controller: Any) -> No
 def test_keep_actors_leaves_other_errors_to_ray_tune(controller: Any) -> None:
     actor, errors = start_actor(controller)
     killed = set[str]()
-    keep_actors(controller, RESOURCES, killed)
+    keep_actors(controller, RESOURCES, killed, [])
     died = RayActorError(error_msg="gone")
     controller._actor_manager._actor_task_failed(TrackedActorTask(actor), died)
     assert errors == [died]
@@ -97,7 +97,7 @@ def test_keep_actors_leaves_other_errors_to_ray_tune(controller: Any) -> None:
 def test_keep_actors_gives_no_actor_to_a_trial_whose_own_is_starting(controller: Any) -> None:
     waiting, starting = Trial("any", trial_id="1", stub=True), TrackedActor(1)
     waiting.placement_group_factory = RESOURCES
-    keep_actors(controller, RESOURCES, set())
+    keep_actors(controller, RESOURCES, set(), [])
     controller._trial_to_actor[waiting] = starting
     assert controller._actor_cache.cache_object(RESOURCES, TrackedActor(2))
     assert not controller._maybe_reuse_cached_actor(waiting)
