@@ -8,6 +8,8 @@ import re
 import zlib
 
 _MEMBER = re.compile(rb',\s*"crc32":"([0-9a-f]{8})"}\s*\Z')
+CHECKSUM_MEMBER = "crc32"
+"""Name of the member that holds the checksum."""
 CHECKSUM_PREFIX = "# crc32 "
 """Beginning of the line that holds the checksum."""
 _LINE = re.compile(rb"\A# crc32 ([0-9a-f]{8}) of what follows; delete this line when you edit\n")

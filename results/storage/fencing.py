@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from search_spaces.checksum import CHECKSUM_MEMBER, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
 
@@ -69,8 +70,11 @@ class Owner:
 def read_lock(lock: Path) -> dict[str, Any] | None:
     """Content of `owner.lock`; None when it is missing or damaged."""
     try:
-        held = parse_json(read_regular(lock))
+        data = read_regular(lock)
+        held = parse_json(data)
     except (OSError, ValueError):
         return None
     valid = isinstance(held, dict) and all(isinstance(held.get(k), t) for k, t in _FIELDS.items())
-    return held if valid else None
+    if not valid or not json_is_intact(data):
+        return None
+    return {name: value for name, value in held.items() if name != CHECKSUM_MEMBER}

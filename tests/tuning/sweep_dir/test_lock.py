@@ -68,6 +68,15 @@ def test_driver_on_another_machine_is_alive_by_its_heartbeat(lock, age_s, alive)
     assert (current_driver(lock) is not None) == alive
 
 
+def test_flipped_bit_in_a_released_lock_names_no_driver(lock):
+    with acquire_lock(lock):
+        pass
+    intact = lock.read_bytes()
+    for at in range(len(intact)):
+        lock.write_bytes(intact[:at] + bytes([intact[at] ^ 1]) + intact[at + 1 :])
+        assert current_driver(lock) is None, lock.read_bytes()
+
+
 def test_damaged_lock_is_free(lock):
     lock.write_text('{"host": "x", "pi')
     with acquire_lock(lock) as fence:

@@ -18,6 +18,7 @@ from filelock import FileLock
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
+from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import UserError, afterwards
 
 HEARTBEAT_S = 5.0
@@ -34,7 +35,7 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
     with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock))
         mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
-        write_atomic(lock, json.dumps(mine).encode())
+        _write_lock(lock, mine)
     done = threading.Event()
     heartbeat = threading.Thread(
         target=_send_heartbeats, args=(owner, done), name="owner-heartbeat", daemon=True
@@ -60,7 +61,11 @@ def release_lock(lock: Path, **mine: object) -> None:
     with FileLock(f"{lock}.guard"):
         held = read_lock(lock) or {}
         if mine.items() <= held.items():
-            write_atomic(lock, json.dumps({**held, "released": True}).encode())
+            _write_lock(lock, {**held, "released": True})
+
+
+def _write_lock(lock: Path, held: dict[str, Any]) -> None:
+    write_atomic(lock, add_json_checksum(json.dumps(held)).encode())
 
 
 def current_driver(lock: Path) -> str | None:
