@@ -59,6 +59,9 @@ def summarize(
     # of several steps with the best value, the first
     best = (min if mode == "min" else max)(finite, key=itemgetter(0), default=(None, None))
     last = points[-1][0] if points and math.isfinite(points[-1][0]) else None
+    values: dict[str, float] = {}
+    for report in reports:
+        values.update(report.metrics)
     return TrialSummary(
         record=record,
         value=last,
@@ -67,7 +70,7 @@ def summarize(
         step=reports[-1].step if reports else 0,
         reports=len(reports),
         without_metric=len(reports) - len(points),
-        values={name: v for r in reports for name, v in r.metrics.items()},
+        values=values,
     )
 
 

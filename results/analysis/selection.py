@@ -107,12 +107,13 @@ def rank_candidates(
         )
     found: list[TrialSummary] = []
     trials = list(read_trials_with_reports(paths)) if trials is None else trials
+    metric, mode = spec.metric, spec.mode  # each computed at every use
     for record, reports in trials:
         values = {name: _value(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
         if record.eligible and len(point) == len(objectives):
-            line = summarize(record, reports, spec.metric, spec.mode)
-            value = point.get(spec.metric, line.value)
+            line = summarize(record, reports, metric, mode)
+            value = point.get(metric, line.value)
             found.append(replace(line, value=value, values={**line.values, **point}))
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)

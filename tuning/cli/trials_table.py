@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.style import Style
@@ -23,11 +25,11 @@ class _Column:
     title: Text
     cells: list[Text]
 
-    @property
+    @cached_property
     def width(self) -> int:
-        """Characters needed to show every value and every line of the title whole."""
-        lines = [line for text in (self.title, *self.cells) for line in text.plain.split("\n")]
-        return max(map(len, lines))
+        """Cells of the terminal needed to show every value and every line of the title whole."""
+        title = map(cell_len, self.title.plain.split("\n"))
+        return max(*title, *map(cell_len, {cell.plain for cell in self.cells}), 0)
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ class TrialsTable:
         lines = [(True, [Text(line) for line in cells]) for cells in zip(*above, strict=True)]
         rows = zip(*(column.cells for column in self.columns), strict=True)
         lines += zip(self.bold, map(list, rows), strict=True)
-        widths = [column.width for column in self.columns]
+        widths, most = [column.width for column in self.columns], options.max_width
+        fits = _width(self.columns, self.gap) <= most
         for bold, cells in lines:
             line = list(self._segments(cells, widths, bold))
-            yield from Segment.adjust_line_length(line, options.max_width, pad=False)
+            yield from line if fits else Segment.adjust_line_length(line, most, pad=False)
             yield Segment.line()
         if self.omitted:
             yield Text(f"left out: {', '.join(self.omitted)}", style="dim")
