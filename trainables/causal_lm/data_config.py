@@ -16,6 +16,10 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+Globs = Annotated[list[str], BeforeValidator(_as_list)]
+"""A glob, or a list of them."""
+
+
 class DataConfig(BaseModel):
     """The text to train on. It is split 90/5/5 into train, selection and test."""
 
@@ -25,7 +29,7 @@ class DataConfig(BaseModel):
         "stdlib",
         description="stdlib: the sources of this machine's Python standard library; files: `paths`",
     )
-    paths: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+    paths: Globs = Field(
         default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
     )
     format: Literal["auto", "text", "jsonl", "parquet"] = Field(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Leak
 from trainables.launch.lane import Lane
-from trainables.launch.ray_train import WorkerGroupSpec, is_alive
+from trainables.launch.ray_train import WorkerGroupSpec, is_alive, machines_of
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -103,13 +103,7 @@ class LanePool:
         return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
 
     def _lanes_up(self) -> dict[str, list[str]]:
-        import ray
-
-        machines: Any = self._broker.lanes_up.remote()
-        try:
-            return dict(ray.get(machines))
-        except ray.exceptions.RayError:  # `is_alive` reports it
-            return {}
+        return machines_of(self._broker.lanes_up.remote())
 
     def is_alive(self) -> bool:
         """Whether the broker answers."""

@@ -106,6 +106,16 @@ def is_alive(broker: ActorHandle[Broker]) -> bool:
     return True
 
 
+def machines_of(answer: Any) -> dict[str, list[str]]:
+    """A broker's answer of machine ids by key; empty if it has died, which `is_alive` reports."""
+    import ray
+
+    try:
+        return dict(ray.get(answer))
+    except ray.exceptions.RayError:
+        return {}
+
+
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:
     """Ray Train's settings of a run: it retries nothing, not even a failed start.
 

@@ -39,7 +39,7 @@ def current_environment(
         "processor": _processor(),
         "workers": str(workers),
         "threads": str(torch.get_num_threads()),
-        **{name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+        **_nccl_settings(),
     }
     return Environment(
         source=dict(source),
@@ -80,6 +80,13 @@ def _device_facts(device: torch.device) -> dict[str, str]:
         "device_memory": f"{memory / 2**30:.1f} GiB",
         "driver": driver_version(),
     }
+
+
+def _nccl_settings() -> dict[str, str]:
+    """Variables that change how NCCL computes; the interface is of the machine, and often ours."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
+    found.pop("NCCL_SOCKET_IFNAME", None)
+    return found
 
 
 def driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:

@@ -6,17 +6,14 @@ import glob
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data_config import Globs
 from trainables.config import Problem
 from trainables.sft.rows import problem_of, read_rows
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 class AnswersConfig(BaseModel):
@@ -29,7 +26,7 @@ class AnswersConfig(BaseModel):
         description="docstrings: what functions, classes and modules of this machine's Python"
         " standard library do, written to a Parquet file; files: `paths`",
     )
-    paths: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+    paths: Globs = Field(
         default_factory=list,
         description="files: a glob or a list of globs of .parquet and .jsonl files",
     )

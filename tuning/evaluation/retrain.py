@@ -102,13 +102,17 @@ def run_user_loop(
         from trainables.launch.fresh.pool import FreshWorkerPool
         from trainables.launch.ray_train import WorkerGroupSpec, start_broker
 
-        timeout = spec.failure.start_timeout
         resources = spec.resources
-        held = workers, resources.cpus_per_worker, placement.gpus_per_worker
-        network = resources.process_group_timeout_s, tuple(resources.nccl.items())
         broker: Any = start_broker()
-        folder = str(job.paths.root / "ray")
-        group = WorkerGroupSpec(*held, timeout, folder, (), "", *network)
+        group = WorkerGroupSpec(
+            workers,
+            resources.cpus_per_worker,
+            placement.gpus_per_worker,
+            spec.failure.start_timeout,
+            str(job.paths.root / "ray"),
+            process_group_timeout_s=resources.process_group_timeout_s,
+            nccl=tuple(resources.nccl.items()),
+        )
         pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
         pool.start(job)
         try:

@@ -65,9 +65,11 @@ def name_of(code: Any) -> str | None:
     A main script counts as none: a worker that imports it would start the sweep again.
 
     Raises:
-        UserError: it is neither a function nor a class.
+        UserError: it is neither a function with a name nor a class.
     """
     module = inspect.getmodule(code)
+    if getattr(code, "__name__", "") == "<lambda>":
+        raise UserError("Sweep(trainable): a lambda has no name; write a function with def")
     if not (inspect.isfunction(code) or inspect.isclass(code)):
         raise UserError(
             f"Sweep(trainable): must be a name, a function or a class, got {show(code)}; "
@@ -140,18 +142,20 @@ def _source(code: Any) -> str:
     """The text of a function or class, after the imports that it needs."""
     try:
         source = textwrap.dedent(inspect.getsource(code))
-    except (OSError, TypeError):  # typed into a plain interpreter
+        tree = ast.parse(source)
+    except (OSError, TypeError, SyntaxError):  # typed into a plain interpreter, or not dedented
         source = f"{code.__name__}: object"
-    return textwrap.indent("\n".join([*_imports(code, source), source.rstrip()]), "    ")
+        tree = ast.parse(source)
+    return textwrap.indent("\n".join([*_imports(code, tree), source.rstrip()]), "    ")
 
 
-def _imports(code: Any, source: str) -> list[str]:
+def _imports(code: Any, tree: ast.Module) -> list[str]:
     """Imports of what the text names: by them the code is known as one for Ray Tune or Ray Train.
 
     What cannot be imported, such as another function of the notebook, is only in the pickle.
     """
     own = vars(sys.modules[code.__module__]) if inspect.isclass(code) else code.__globals__
-    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     lines = []
     for name in sorted(names & own.keys()):
         value = own[name]

@@ -168,6 +168,25 @@ def test_code_that_cannot_be_pickled_is_refused(tmp_path: Path) -> None:
             store(writes, tmp_path)
 
 
+def test_code_whose_lines_cannot_be_dedented_is_stored(tmp_path: Path) -> None:
+    def counts(config: object) -> str:
+        text = """
+at the left margin
+"""
+        return text.strip()
+
+    (tmp_path / "s").mkdir()
+    script = store(counts, tmp_path / "s")
+    code = f"import runpy; print(runpy.run_path({str(script)!r})['counts'](0))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout == "at the left margin\n"
+
+
+def test_lambda_is_refused() -> None:
+    with pytest.raises(UserError, match="a lambda has no name; write a function with def"):
+        name_of(lambda config: None)
+
+
 def test_names_of_modules_are_used_where_there_are_any() -> None:
     assert name_of(Digits) == "trainables.digits.trainable:Digits"
 

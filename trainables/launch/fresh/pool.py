@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Failed, Leak
-from trainables.launch.ray_train import WorkerGroupSpec, error_line, is_alive
+from trainables.launch.ray_train import WorkerGroupSpec, error_line, is_alive, machines_of
 from trainables.user_code.loop_source import builds_trainer
 
 if TYPE_CHECKING:
@@ -207,13 +207,7 @@ class FreshWorkerPool:
 
     def machines(self) -> dict[str, list[str]]:
         """Machine ids of the attempts whose workers are up, by their keys."""
-        import ray
-
-        machines: Any = self._broker.attempt_machines.remote()
-        try:
-            return dict(ray.get(machines))
-        except ray.exceptions.RayError:  # `is_alive` reports it
-            return {}
+        return machines_of(self._broker.attempt_machines.remote())
 
     def cancel_starts(self) -> None:
         """Does nothing: Ray Train limits the time that an attempt waits for resources."""
