@@ -29,7 +29,8 @@ def phases_figure(data: SweepData) -> go.Figure | None:
         if any(x):
             figure.add_bar(y=trials, x=x, orientation="h", name=phase, marker={"color": colour})
     figure.update_yaxes(type="category")
-    return figure.update_layout(barmode="stack", height=160 + 22 * len(trials))
+    legend = {"traceorder": "normal", "y": 1.0, "yanchor": "bottom"}  # above the first bar
+    return figure.update_layout(barmode="stack", height=160 + 22 * len(trials), legend=legend)
 
 
 def phases_notes(data: SweepData) -> list[str]:
