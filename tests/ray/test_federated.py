@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from results.checkpoints.commit import newest_intact
 from results.paths import TrialPaths
 from results.records.spec_file import read_spec
 from tests.ray.conftest import Tune
+from tests.threads import one_thread
 from tests.trainables.local import run_trial
 from tuning.controller.trial_jobs import with_init_seed
 
@@ -24,16 +24,7 @@ def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
     return load_file(found.folder / "model.safetensors")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """As in each worker: several threads round sums in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
+@one_thread()
 def test_two_workers_train_the_same_model_as_one_process(tune: Tune, tmp_path: Path) -> None:
     tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))
     spec = read_spec(tune.paths("federated"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from results.records.trial import Report
+from tests.threads import one_thread
 from trainables.job import Answer
 from trainables.launch.run_trial import run_local
 from tuning.controller.sweep import SweepController
@@ -29,5 +30,6 @@ def train_all(run: SweepController) -> None:
     while not run.finished:
         job = run.next_trial()
         assert job is not None
-        run_local(job, DirectChannel(run, job.trial_id))
+        with one_thread():
+            run_local(job, DirectChannel(run, job.trial_id))
         run.on_ended(job.trial_id)

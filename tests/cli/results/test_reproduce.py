@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from results.paths import SweepPaths
 from results.records import environment
@@ -53,12 +51,8 @@ def test_differences_of_two_environments() -> None:
 
 
 @pytest.fixture
-def sweep(tune: Tune) -> Iterator[SweepPaths]:
-    """Trained with one thread, as the reproduction is: a worker has one CPU."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield trained(DIGITS, budget={"trials": 1})
-    torch.set_num_threads(threads)
+def sweep(tune: Tune) -> SweepPaths:
+    return trained(DIGITS, budget={"trials": 1})
 
 
 @pytest.mark.slow
