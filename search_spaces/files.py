@@ -21,15 +21,29 @@ def read_regular(path: Path | str, start: int = 0, size: int = -1) -> bytes:
     Raises:
         OSError: it is missing, a loop of links, or not a regular file.
     """
-    with open(path, "rb", opener=_without_waiting) as f:
-        if not stat.S_ISREG(os.fstat(f.fileno()).st_mode):
+    # half the time of `open`: a sweep has thousands of small files
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(file)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        f.seek(start)
-        return f.read(size)
+        return _read(file, start, size, found.st_size)
+    finally:
+        os.close(file)
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
+def _read(file: int, start: int, size: int, likely: int) -> bytes:
+    """Read `size` bytes, or all: a file may be larger than its `likely` size, if it grows."""
+    data = b""
+    while len(data) != size:
+        wanted = size - len(data) if size >= 0 else max(likely - start - len(data), 4096)
+        piece = os.pread(file, wanted, start + len(data))
+        if not piece:
+            break
+        data = data + piece if data else piece
+    return data
 
 
 def parse_json(data: bytes | str) -> Any:

@@ -113,8 +113,10 @@ def rank_candidates(
         point = {name: v for name, v in values.items() if v is not None}
         if record.eligible and len(point) == len(objectives):
             line = summarize(record, reports, metric, mode)
-            value = point.get(metric, line.value)
-            found.append(replace(line, value=value, values={**line.values, **point}))
+            if not point.items() <= {metric: line.value, **line.values}.items():
+                value = point.get(metric, line.value)
+                line = replace(line, value=value, values={**line.values, **point})
+            found.append(line)
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
         if any(record.violated_constraints for record, _ in trials):

@@ -17,11 +17,13 @@ from pathlib import Path
 
 from results.paths import SweepPaths
 from results.storage.atomic import append_line, open_private, write_atomic
-from search_spaces.checksum import add_json_checksum, json_is_intact
+from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
-_LINE = re.compile(rb'{"file": "([\x20-\x7e]+)", "checksum": "([0-9a-f]*)","crc32":"[0-9a-f]{8}"}')
+_LINE = re.compile(
+    rb'({"file": "([\x20-\x7e]+)", "checksum": "([0-9a-f]*)"),"crc32":"([0-9a-f]{8})"}'
+)
 
 
 @dataclass
@@ -89,9 +91,9 @@ def read_record_log(paths: SweepPaths) -> RecordLog | None:
     log = RecordLog()
     for line in data.split(b"\n"):
         found = _LINE.fullmatch(line)
-        if found and json_is_intact(line):  # else it is torn
-            name = found[1].decode()
-            log.writes.setdefault(name, []).append(found[2].decode())
+        if found and zlib.crc32(found[1]) == int(found[4], 16):  # else it is torn
+            name = found[2].decode()
+            log.writes.setdefault(name, []).append(found[3].decode())
             log.newest = name
     return log
 

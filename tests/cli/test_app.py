@@ -15,9 +15,9 @@ import typer.main
 from tests.cli.conftest import ROOT, Tune
 from tests.search_spaces.examples import BAD, BAD_FOLDER
 from tests.test_imports import COMMAND, assert_light
-from tuning.cli.app import app
+from tuning.cli.app import make_app
 
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
 
 
 def run_program(

@@ -69,8 +69,8 @@ def test_secret_from_the_environment_is_accepted(monkeypatch: pytest.MonkeyPatch
 
 CRASH = """
 import os
-from tuning.cli.app import app, main
-@app.command()
+from tuning.cli.app import COMMANDS, main
+COMMANDS["crash"] = "__main__"
 def crash():
     raise RuntimeError(f"the key {os.environ['HF_TOKEN']} is of no use")
 main()

@@ -25,7 +25,7 @@ from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
 from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.user_loop import UserLoop
-from tuning.cli.app import app
+from tuning.cli.app import make_app
 from tuning.controller.preflight import preflight
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
+COMMANDS = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]  # it is a group
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from types import TracebackType
 from typing import Annotated
@@ -47,16 +49,6 @@ COMMANDS = {
 }
 """The module of each command: it has a function of that name. `tune --help` keeps this order."""
 
-app = typer.Typer(
-    name="tune",
-    help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, export.",
-    epilog="Start with: tune run search_spaces/llm.yaml",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for name, module in COMMANDS.items():
-    app.command(name)(getattr(import_module(module), name))
-
 
 def _print_version(requested: bool) -> None:
     if requested:
@@ -66,7 +58,6 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,
@@ -81,6 +72,22 @@ def _options(
     level = os.environ.get("LOG_LEVEL") or ("INFO" if verbose else None)
     if level is not None:
         _log_to_stderr(level.upper())
+
+
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The application with some of the commands: to build all takes a fifth of a second."""
+    app = typer.Typer(
+        name="tune",
+        help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, "
+        "export.",
+        epilog="Start with: tune run search_spaces/llm.yaml",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name in names:
+        app.command(name)(getattr(import_module(COMMANDS[name]), name))
+    return app
 
 
 def _log_to_stderr(level: str) -> None:
@@ -110,6 +117,7 @@ def main(*, may_hand_over: bool = True) -> None:
     from results.storage.atomic import ADVICE, storage_error
     from search_spaces.redaction import redact
 
+    gc.set_threshold(50_000)  # imports and records are many objects, and no cycles
     os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
         if may_hand_over and sys.argv[1:2] in (["run"], ["resume"]):
@@ -117,7 +125,8 @@ def main(*, may_hand_over: bool = True) -> None:
 
             if (code := hand_over(sys.argv[1:])) is not None:
                 sys.exit(code)
-        app(prog_name="tune")
+        command = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+        make_app([command] if command in COMMANDS else COMMANDS)(prog_name="tune")
     except OSError as e:
         if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file
             raise

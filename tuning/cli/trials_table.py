@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -18,18 +20,19 @@ from tuning.cli.formatting import duration, heading, number, setting, state_styl
 
 Row = tuple[TrialRecord, int, Sequence[float | None]]
 """A trial, its newest step, and the newest value of each of the sweep's objectives."""
+Cell = tuple[str, str]
+"""A text and its style."""
 
 
 @dataclass(frozen=True)
 class _Column:
-    title: Text
-    cells: list[Text]
+    title: list[str]
+    cells: Sequence[Cell]
 
     @cached_property
     def width(self) -> int:
         """Cells of the terminal needed to show every value and every line of the title whole."""
-        title = map(cell_len, self.title.plain.split("\n"))
-        return max(*title, *map(cell_len, {cell.plain for cell in self.cells}), 0)
+        return max(map(cell_len, {*self.title, *(text for text, _ in self.cells)}))
 
 
 @dataclass(frozen=True)
@@ -43,31 +46,40 @@ class TrialsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The titles, the rows, and the names of the parameters that were left out."""
-        titles = [column.title.plain.split("\n") for column in self.columns]
-        height = max(map(len, titles))
-        above = [[""] * (height - len(lines)) + lines for lines in titles]
-        lines = [(True, [Text(line) for line in cells]) for cells in zip(*above, strict=True)]
+        height = max(len(column.title) for column in self.columns)
+        above = [[""] * (height - len(c.title)) + c.title for c in self.columns]
+        lines = [(True, [(text, "") for text in texts]) for texts in zip(*above, strict=True)]
         rows = zip(*(column.cells for column in self.columns), strict=True)
         lines += zip(self.bold, map(list, rows), strict=True)
-        widths, most = [column.width for column in self.columns], options.max_width
+        formats, most = self._formats(), options.max_width
         fits = _width(self.columns, self.gap) <= most
         for bold, cells in lines:
-            line = list(self._segments(cells, widths, bold))
+            line = list(_segments(cells, formats, bold))
             yield from line if fits else Segment.adjust_line_length(line, most, pad=False)
             yield Segment.line()
         if self.omitted:
             yield Text(f"left out: {', '.join(self.omitted)}", style="dim")
 
-    def _segments(self, cells: list[Text], widths: list[int], bold: bool) -> Iterator[Segment]:
-        """The cells of a line, padded."""
-        for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-            name = f"bold {cell.style}" if bold else str(cell.style)
-            style = Style.parse(name)  # it has a cache
-            space = " " * (width - cell.cell_len)
-            left = self.columns[place].title.plain in ("trial", "state")
-            text = f"{cell.plain}{space}" if left else f"{space}{cell.plain}"
-            last = place == len(cells) - 1
-            yield Segment(text if last else text + " " * self.gap, style)
+    def _formats(self) -> list[tuple[int, bool, str]]:
+        """Of each column: its width, whether its texts stand at the left, and what follows it."""
+        after = [" " * self.gap] * (len(self.columns) - 1) + [""]
+        return [
+            (column.width, column.title in (["trial"], ["state"]), gap)
+            for column, gap in zip(self.columns, after, strict=True)
+        ]
+
+
+def _segments(
+    cells: Iterable[Cell], formats: Iterable[tuple[int, bool, str]], bold: bool
+) -> Iterator[Segment]:
+    """The cells of a line, padded; neighbours of one style are one segment."""
+    padded = []
+    for (text, style), (width, left, gap) in zip(cells, formats, strict=True):
+        space = " " * (width - cell_len(text))
+        padded.append((f"{text}{space}{gap}" if left else f"{space}{text}{gap}", style))
+    for style, texts in groupby(padded, itemgetter(1)):
+        name = f"bold {style}" if bold else style
+        yield Segment("".join(text for text, _ in texts), Style.parse(name))  # it has a cache
 
 
 def trials_table(
@@ -111,30 +123,32 @@ def _columns(
     names = ("trial", "state", "step", first, *["mean ± 95 %"] * bool(means))
     names = (*names, *others, *params, "time")
     cells = [_cells(params, row, best, means) for row in rows]
-    return [_Column(Text(heading(n)), [c[i] for c in cells]) for i, n in enumerate(names)]
+    by_column = zip(*cells, strict=True) if cells else ((),) * len(names)
+    titles = [heading(name).split("\n") for name in names]
+    return [_Column(title, column) for title, column in zip(titles, by_column, strict=True)]
 
 
 def _cells(
     params: list[str], row: Row, best: Collection[str], means: Mapping[str, str]
-) -> list[Text]:
+) -> list[Cell]:
     record, step, (value, *others) = row
     return [
-        Text(record.id + " *" * (record.id in best)),
-        Text("infeasible", "magenta") if record.violated_constraints else state_text(record),
-        Text(str(step)),
-        Text(number(value)),
-        *[Text(means.get(record.id, ""))] * bool(means),
-        *(Text(number(other)) for other in others),
-        *(Text(setting(record.params[p]) if p in record.params else "") for p in params),
-        Text(duration(record.seconds)),
+        (record.id + " *" * (record.id in best), ""),
+        ("infeasible", "magenta") if record.violated_constraints else state_cell(record),
+        (str(step), ""),
+        (number(value), ""),
+        *[(means.get(record.id, ""), "")] * bool(means),
+        *((number(other), "") for other in others),
+        *((setting(record.params[p]) if p in record.params else "", "") for p in params),
+        (duration(record.seconds), ""),
     ]
 
 
-def state_text(record: TrialRecord) -> Text:
+def state_cell(record: TrialRecord) -> Cell:
     """The state of a trial; one whose attempt has ended does not run any more."""
     if record.state is TrialState.RUNNING and record.attempts and record.attempts[-1].ended:
-        return Text("interrupted", style="yellow")
-    return Text(record.state, style=state_style(record.state))
+        return "interrupted", "yellow"
+    return record.state.value, state_style(record.state)
 
 
 def _width(columns: list[_Column], gap: int) -> int:

@@ -13,7 +13,6 @@ from results.records.reports import read_chain
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
-from tuning.controller.trial_jobs import trial_identity
 
 
 def new_record(
@@ -27,7 +26,8 @@ def new_record(
         params: of the configuration, by dotted name.
         replicate: which of the configuration's seeds it has, from 0.
     """
-    from tuning.search.study import derive_seed  # `tune show` imports no Optuna
+    from tuning.controller.trial_jobs import trial_identity  # `tune ls` imports no trainable,
+    from tuning.search.study import derive_seed  # and `tune show` no Optuna
 
     config, seed = spec.nest(params), derive_seed(spec.seed, number)
     seed = derive_seed(seed, replicate) if replicate else seed

@@ -71,7 +71,6 @@ def no_garbage_collection() -> Iterator[None]:
 def _sweep_row(found: Integrity) -> list[str]:
     from results.analysis.leaderboard import rank_trials, summarize
     from results.records.spec_file import read_spec
-    from tuning.cli.summary import winner
 
     paths, spec = found.readable, read_spec(found.paths)
     trials = list(found.last_reports([o.metric for o in spec.objectives]))
@@ -83,6 +82,8 @@ def _sweep_row(found: Integrity) -> list[str]:
     total = spec.budget.trials
     best = next((e for e in board if e.record.eligible), None)
     if len(spec.objectives) > 1:
+        from tuning.cli.summary import winner
+
         best = winner(paths, spec)
     values = [best.value if best else None]
     values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]

@@ -148,14 +148,14 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from tuning.cli.look.space_table import computed
-    from tuning.cli.trials_table import state_text
+    from tuning.cli.trials_table import state_cell
     from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.sweep_dir.folder import find_trial
 
     files = find_trial(paths, trial)
     record = read_trial(files)
     record = end_silent_attempt(record, _silent_since(paths, [record]))
-    state = state_text(record)
+    state = state_cell(record)
     reason = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)
     parts = {"searched": record.params, "fixed": spec.fixed}
