@@ -64,9 +64,14 @@ EXAMPLES: dict[str, Example] = {
     ),
     "sft": Example(
         {
-            "hidden_size": 16,
-            "num_layers": 1,
-            "vocab_size": 300,
+            "pretrain": {
+                "hidden_size": 16,
+                "num_layers": 1,
+                "vocab_size": 300,
+                "batch_size": 4,
+                "max_steps": 2,
+                "data": {"max_bytes": 100_000},
+            },
             "sequence_length": 256,
             "batch_size": 4,
             "max_steps": 6,

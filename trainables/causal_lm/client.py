@@ -1,21 +1,34 @@
-"""A federated client that trains a language model."""
+"""Trains a language model without reports: as a federated client, or once for all trials."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import save_model as save_weights
 from torch import nn
 
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
-from trainables.causal_lm.model import load_model, new_model, save_model
+from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
+from trainables.causal_lm.objective import place
 from trainables.causal_lm.task import DATA_KEY, TextTask, eval_loss, evaluated_rows
 from trainables.client import Client, Rows
+from trainables.common.data_sampler import Sampler
+from trainables.common.shared_folder import publish
 from trainables.worker import Worker
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Of the training in `trained_once`; raise it with any change of code that changes the model."""
 
 
 def client(config: CausalLMConfig, cache: Path) -> Client:
@@ -77,3 +90,51 @@ class CausalLMClient:
     def load(self, model: nn.Module, folder: Path) -> None:
         """Read weights that `save` wrote."""
         model.load_state_dict(load_model(self._config, self.dataset, folder).state_dict())
+
+
+def trained_once(
+    config: CausalLMConfig, cache: Path, device: torch.device, alive: Callable[[], None]
+) -> Path:
+    """The folder of the model that a configuration trains, with its tokenizer.
+
+    The first process trains it, always in the same way; the others wait for it.
+
+    Args:
+        config: of `max_steps` steps from `init_seed`, which also shuffles the data.
+        cache: folder of prepared data, which trials share.
+        device: of the training.
+        alive: called every now and then.
+    """
+    client = CausalLMClient(config, cache)
+    told = {"version": VERSION, "config": config.model_dump(exclude={"data"})}
+    text = json.dumps({**told, "data": client.dataset.key}, sort_keys=True)
+    folder = cache / f"model-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    publish(folder, lambda new: _train(config, client, new, device, alive), alive)
+    return folder
+
+
+def _train(
+    config: CausalLMConfig,
+    client: CausalLMClient,
+    folder: Path,
+    device: torch.device,
+    alive: Callable[[], None],
+) -> None:
+    model: Any = place(client.model(), device).train()
+    optimizer, loss = client.optimizer(model), 0.0
+    sampler = Sampler(client.size, client.batch_size, config.init_seed)
+    for step in range(config.max_steps):
+        alive()
+        for group in optimizer.param_groups:
+            group["lr"] = client.learning_rate(step, config.max_steps)
+        optimizer.zero_grad()
+        value = client.loss(model, sampler.rows(step), device)
+        value.backward()  # type: ignore[no-untyped-call]
+        if config.grad_clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
+        optimizer.step()
+        loss = float(value.detach())
+    log.info("model trained for %d steps, last loss %.3f: %s", config.max_steps, loss, folder)
+    model.config.save_pretrained(folder)  # its weights, `save_pretrained` writes on rank 0 only
+    save_weights(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    save_tokenizer(config, client.dataset, folder)

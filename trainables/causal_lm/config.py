@@ -6,13 +6,13 @@ import glob
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
-from trainables.config import Problem, path_in
+from trainables.config import Problem, explain, path_in
 
 FROM_SCRATCH = (
     "size",
@@ -23,6 +23,8 @@ FROM_SCRATCH = (
     "experts",
     "vocab_size",
 )
+_OF_FOLDERS = ("model_name_or_path", "lora", "communication")
+"""Not of a model that `config_of_other` describes."""
 HEAD_WIDTH = 16
 """Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
 weights do not show it."""
@@ -170,7 +172,7 @@ class CausalLMConfig(DataParallelConfig):
         if self.experts is not None and self.optimizer == "muon":
             raise ValueError("optimizer muon takes matrices, and experts are stacks of them")
         if self.model_name_or_path is not None:
-            self._refuse_shape()
+            self._refuse_shape("model_name_or_path")
         elif self.lora is not None:
             raise ValueError("lora adapts a pretrained model; set model_name_or_path")
         elif self.hidden_size % (2 * self.heads):
@@ -180,12 +182,13 @@ class CausalLMConfig(DataParallelConfig):
             )
         return self
 
-    def _refuse_shape(self) -> None:
+    def _refuse_shape(self, start: str) -> None:
+        """A model that starts from another one has its shape."""
         fields = type(self).model_fields
         given = [name for name in FROM_SCRATCH if getattr(self, name) != fields[name].default]
         if given:
             raise ValueError(
-                f"{', '.join(given)}: no effect with model_name_or_path, which has its own;"
+                f"{', '.join(given)}: no effect with {start}, which has its own;"
                 " remove one or the other"
             )
 
@@ -265,3 +268,30 @@ class CausalLMConfig(DataParallelConfig):
         if isinstance(name, str) and (model := path_in(folder, name)) and Path(model).is_dir():
             fixed["model_name_or_path"] = model
         return fixed
+
+
+def config_of_other(key: str, given: dict[str, Any], same: dict[str, Any]) -> CausalLMConfig:
+    """Hyperparameters of a model that is trained for the trials, such as their teacher.
+
+    Args:
+        key: that holds them, for messages.
+        given: the hyperparameters.
+        same: those that are the trials' own.
+
+    Raises:
+        ValueError: they are not valid.
+    """
+    for name in given:
+        if name in same:
+            raise ValueError(f"{key}.{name}: it is that of the trials; remove it")
+        if name in _OF_FOLDERS:
+            raise ValueError(
+                f"{key}.{name}: not of a model that is trained here; train it with causal_lm and"
+                " give its folder"
+            )
+    try:
+        return CausalLMConfig.model_validate({**given, **same})
+    except ValidationError as e:
+        found = (explain(error, CausalLMConfig) for error in e.errors(include_url=False))
+        problems = (f"{key}.{'.'.join(path)}: {text}" for path, text in found)
+        raise ValueError("; ".join(problems)) from None

@@ -40,17 +40,18 @@ def _trained(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with isolated_rng(0, 0, device):
         task = task_of(config, weights, cache)
-        yield place(load_model(config, task.dataset, weights), device).eval(), task
+        yield place(load_model(task.config, task.dataset, weights), device).eval(), task
 
 
 def initial(config: CausalLMConfig, target: Path, cache: Path) -> str:
     """Write the weights of step 0; returns their lineage."""
-    dataset = open_task(config, cache).dataset
-    model = new_model(config, dataset)
-    save_model(model, config, dataset, target)
+    task = open_task(config, cache)
+    model = new_model(task.config, task.dataset)
+    save_model(model, task.config, task.dataset, target)
     return weights_digest(model)
 
 
 def digest(config: CausalLMConfig, weights: Path, cache: Path) -> str:
     """Lineage of models that start from the weights in a folder."""
-    return weights_digest(load_model(config, task_of(config, weights, cache).dataset, weights))
+    task = task_of(config, weights, cache)
+    return weights_digest(load_model(task.config, task.dataset, weights))

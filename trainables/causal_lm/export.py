@@ -42,7 +42,8 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 
     It is verified on sequences of the selection split.
     """
-    dataset = task_of(config, weights, cache).dataset
+    task = task_of(config, weights, cache)
+    config, dataset = task.config, task.dataset
     merged: Any = load_merged(config, dataset, weights)
     if config.experts is not None:
         merged.set_experts_implementation("batched_mm")  # plain products, which all runtimes have
@@ -57,8 +58,9 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
 
 def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
     """Write a folder that plain `transformers` loads."""
-    dataset = task_of(config, weights, cache).dataset
-    save_model(load_merged(config, dataset, weights), config, dataset, target)
+    task = task_of(config, weights, cache)
+    merged = load_merged(task.config, task.dataset, weights)
+    save_model(merged, task.config, task.dataset, target)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from trainables.causal_lm.config import CausalLMConfig
-from trainables.config import Problem, explain, path_in
+from trainables.causal_lm.config import CausalLMConfig, config_of_other
+from trainables.config import Problem, path_in
 from trainables.distill.files import teacher_problems, tokens_of
 
 _OF_STUDENT = ("data", "sequence_length", "packing")
-_FOLDERS_ONLY = ("model_name_or_path", "lora", "communication")
 
 
 class DistillConfig(CausalLMConfig):
@@ -64,20 +63,7 @@ class DistillConfig(CausalLMConfig):
             raise ValueError(
                 "teacher: a pretrained student needs the folder of a teacher with its tokenizer"
             )
-        for name in self.teacher:
-            if name in _OF_STUDENT:
-                raise ValueError(f"teacher.{name}: it is the student's; remove it")
-            if name in _FOLDERS_ONLY:
-                raise ValueError(
-                    f"teacher.{name}: not of a teacher that is trained here; train it with"
-                    " causal_lm and give its folder"
-                )
-        try:
-            self._trained_teacher()
-        except ValidationError as e:
-            found = (explain(error, CausalLMConfig) for error in e.errors(include_url=False))
-            problems = (f"teacher.{'.'.join(path)}: {text}" for path, text in found)
-            raise ValueError("; ".join(problems)) from None
+        self._trained_teacher()
         return self
 
     @property
@@ -88,7 +74,7 @@ class DistillConfig(CausalLMConfig):
     def _trained_teacher(self) -> CausalLMConfig:
         assert isinstance(self.teacher, dict)
         same = {name: getattr(self, name) for name in _OF_STUDENT}
-        return CausalLMConfig.model_validate({**self.teacher, **same})
+        return config_of_other("teacher", self.teacher, same)
 
     @property
     def tokenizer_from(self) -> str | None:

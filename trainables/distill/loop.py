@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from search_spaces.errors import UserError
+from trainables.causal_lm.client import trained_once
 from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.tokenizer import pretrained_encoder
 from trainables.distill.config import DistillConfig
 from trainables.distill.files import tokens_problem
 from trainables.distill.outputs import compute_outputs
 from trainables.distill.task import DistillTask
-from trainables.distill.teacher import teacher_of
 from trainables.worker import Worker
 
 
@@ -20,9 +21,17 @@ def train(config: DistillConfig, worker: Worker) -> None:
     _check_tokenizer(config)
     task = DistillTask.open(config, worker.cache)
     with worker.times.of("data"):
-        teacher = teacher_of(config, task.dataset, worker)
+        teacher = _teacher(config, worker)
         outputs = compute_outputs(config, task.dataset, teacher, worker)
     train_task(replace(task, outputs=outputs), worker)
+
+
+def _teacher(config: DistillConfig, worker: Worker) -> Path:
+    """The folder of the teacher, which is trained on the student's data if it must be."""
+    settings = config.teacher_config
+    if settings is None:
+        return Path(str(config.teacher)).expanduser()
+    return trained_once(settings, worker.cache, worker.device, worker.heartbeat)
 
 
 def _check_tokenizer(config: DistillConfig) -> None:

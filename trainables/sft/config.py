@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data_config import Globs
+from trainables.causal_lm.config import CausalLMConfig, config_of_other
+from trainables.causal_lm.data_config import Globs, paths_in
 from trainables.config import Problem
 from trainables.sft.rows import problem_of, read_rows
 
@@ -76,6 +76,11 @@ class SFTConfig(CausalLMConfig):
 
     task: ClassVar[str] = "trainables.sft.task:open_task"
 
+    pretrain: dict[str, Any] | None = Field(
+        None,
+        description="in place of model_name_or_path: hyperparameters of causal_lm, with which the"
+        " first trial trains the model that all trials start from",
+    )
     epochs: float | None = Field(
         None,
         gt=0,
@@ -109,9 +114,39 @@ class SFTConfig(CausalLMConfig):
             raise ValueError("epochs and max_steps: only one of them has an effect; remove one")
         return self
 
+    @model_validator(mode="after")
+    def _one_start(self) -> SFTConfig:
+        if self.start is not None:
+            if self.model_name_or_path is not None:
+                raise ValueError("pretrain and model_name_or_path exclude each other; remove one")
+            self._refuse_shape("pretrain")
+        return self
+
+    @property
+    def start(self) -> CausalLMConfig | None:
+        """Hyperparameters of the model that is trained for all trials to start from."""
+        if self.pretrain is None:
+            return None
+        same = {"sequence_length": self.sequence_length, "init_seed": self.init_seed}
+        return config_of_other("pretrain", self.pretrain, same)
+
+    @property
+    def num_parameters(self) -> int | None:
+        """Weights of the model; None for a pretrained one in a folder."""
+        return super().num_parameters if self.start is None else self.start.num_parameters
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Size of float32 weights and of the optimizer's averages of their gradients."""
+        if self.start is None:
+            return super().checkpoint_bytes
+        return self.start.model_copy(update={"optimizer": self.optimizer}).checkpoint_bytes
+
     def missing_files(self) -> list[Problem]:
         """Missing files and models, a model with too few positions, and rows that are no data."""
         found = super().missing_files()
+        if self.start is not None:
+            found += [(("pretrain", *path), text) for path, text in self.start.missing_files()]
         positions = _positions(self.model_name_or_path)
         if positions is not None and positions < self.sequence_length:
             problem = f"the model has {positions} positions, got {self.sequence_length}"
@@ -119,6 +154,22 @@ class SFTConfig(CausalLMConfig):
         if not found and self.data.paths:
             found += [(("data",), line) for line in _bad_rows(self.data)]
         return found
+
+    @classmethod
+    def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Add the new defaults of the model, or of the one that it starts from."""
+        pretrain = config.get("pretrain")
+        if not isinstance(pretrain, dict):
+            return super().for_new_sweep(config)
+        return {**config, "pretrain": CausalLMConfig.for_new_sweep(pretrain)}
+
+    @classmethod
+    def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Resolve the paths of the data, the model and the text of its pretraining."""
+        fixed, pretrain = super().resolve_paths(config, folder), config.get("pretrain")
+        if isinstance(pretrain, dict) and isinstance(data := pretrain.get("data"), dict):
+            fixed["pretrain"] = {**pretrain, "data": paths_in(data, folder)}
+        return fixed
 
 
 def _positions(model: str | None) -> int | None:

@@ -15,6 +15,8 @@ from torch import nn
 
 from results.storage.atomic import write_atomic
 from trainables.base import Split
+from trainables.causal_lm.client import trained_once
+from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     autocast,
@@ -35,12 +37,24 @@ SHAPES = 8
 """Lengths to which batches of separate conversations are cut: few, as each is compiled."""
 
 
+def train(config: SFTConfig, worker: Worker) -> None:
+    """Train one trial on this rank, from a start that is made if it must be."""
+    if config.start is not None:
+        with worker.times.of("data"):
+            trained_once(config.start, worker.cache, worker.device, worker.heartbeat)
+    train_task(open_task(config, worker.cache), worker)
+
+
 def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask:
     """The task of a configuration, with `max_steps` of its `epochs`.
 
     Raises:
         UserError: the data cannot be prepared, or has another key.
     """
+    if config.start is not None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        start = trained_once(config.start, cache, device, lambda: None)
+        config = config.model_copy(update={"pretrain": None, "model_name_or_path": str(start)})
     dataset = prepare(config, cache, key)
     if config.epochs is not None:
         size = int(dataset.meta["sequences"][Split.TRAIN.value])

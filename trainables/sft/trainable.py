@@ -12,7 +12,7 @@ class SFT(Trainable[SFTConfig]):
 
     Config = SFTConfig
     implementation = (
-        "trainables.causal_lm.loop",
+        "trainables.sft.task",
         "trainables.causal_lm.evaluation",
         "trainables.causal_lm.export",
     )

@@ -161,8 +161,8 @@ def test_plan_refuses_a_teacher_that_does_not_fit(tmp_path: Path, cache: Path) -
     ("changes", "problem"),
     [
         ({"vocab_size": 400}, "vocab_size must be that of its teacher, 300, got 400; remove it"),
-        ({"teacher": {"data": {}}}, "teacher.data: it is the student's; remove it"),
-        ({"teacher": {"lora": {}}}, "teacher.lora: not of a teacher that is trained here"),
+        ({"teacher": {"data": {}}}, "teacher.data: it is that of the trials; remove it"),
+        ({"teacher": {"lora": {}}}, "teacher.lora: not of a model that is trained here"),
         ({"teacher": {"max_step": 3}}, "teacher.max_step: unknown hyperparameter 'max_step' (did"),
         ({"model_name_or_path": "gpt2"}, "num_layers"),
     ],

@@ -15,11 +15,14 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.causal_lm.model import new_model
 from trainables.causal_lm.objective import NextTokenLoss, next_token_loss
+from trainables.common.training import read_lineage
+from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
 from trainables.sft.task import open_task
 
-TINY = EXAMPLES["sft"].config
-SHAPE = ("hidden_size", "num_layers", "vocab_size")
+SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
+PRETRAINED = EXAMPLES["sft"].config
+TINY = {k: v for k, v in PRETRAINED.items() if k != "pretrain"} | SHAPE
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,45 @@ def test_a_model_learns_to_answer(tmp_path: Path, cache: Path) -> None:
     too_long = SFTConfig.model_validate({**more, "sequence_length": 65})
     problem = "the model has 64 positions, got 65"
     assert too_long.missing_files() == [(("sequence_length",), problem)]
+
+
+def test_trials_start_from_one_model_that_is_trained_once(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    made, lineages = [], []
+    for label, rate in (("one", 1e-3), ("two", 2e-2)):
+        run_trial(tmp_path / label, "sft", {**PRETRAINED, "learning_rate": rate}, cache=cache)
+        weights = newest_checkpoint(tmp_path / label).folder
+        lineages.append(read_lineage(weights))
+        ((file),) = cache.glob("model-*/model.safetensors")
+        made.append((file, file.stat().st_mtime_ns))
+    assert made[0] == made[1]
+    assert lineages[0] == lineages[1]
+    given = {k: v for k, v in PRETRAINED.items() if k != "pretrain"}
+    config = SFTConfig.model_validate({**given, "model_name_or_path": str(made[0][0].parent)})
+    assert resolve("sft").initial(config, tmp_path, cache) == lineages[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"hidden_size": 32}, "hidden_size: no effect with pretrain, which has its own;"),
+        ({"model_name_or_path": "gpt2"}, "pretrain and model_name_or_path exclude each other"),
+        ({"pretrain": {"sequence_length": 8}}, "pretrain.sequence_length: it is that of the trial"),
+        (
+            {"pretrain": {"max_step": 3}},
+            "pretrain.max_step: unknown hyperparameter 'max_step' (did",
+        ),
+    ],
+)
+def test_mistakes_in_the_start_are_named(changes: dict[str, Any], problem: str) -> None:
+    ((_, text),) = SFTConfig.problems({**PRETRAINED, **changes})
+    assert problem in text
+
+
+def test_the_text_of_the_start_must_be_there() -> None:
+    pretrain = {**PRETRAINED["pretrain"], "data": {"source": "files", "paths": "/no/*.txt"}}
+    found = SFTConfig.model_validate({**PRETRAINED, "pretrain": pretrain}).missing_files()
+    assert found == [(("pretrain", "data", "paths"), "no file matches /no/*.txt")]
 
 
 def test_conversations_count_every_answer(tmp_path: Path, cache: Path) -> None:
