@@ -1,8 +1,9 @@
 """`records.jsonl`: two lines for every write of a record, with its checksum.
 
 A record that is missing, changed, of another sweep or older than its last line is noticed. One line
-is written before the record and one after it. If the second one is missing at the end of the file,
-the record may be the one before: the writer was killed in between.
+is written before the record and one after it; those of a batch of records before and after all of
+them. If the second one is missing, the record may be the one before: the writer was killed in
+between.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.paths import SweepPaths
 from results.storage.atomic import append_line, open_private, write_atomic
+from results.storage.batch import write_together
 from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
@@ -33,11 +35,17 @@ class RecordLog:
     Attributes:
         writes: checksums of each file's contents, oldest first, by its path in the sweep folder;
             empty where the file was missing.
-        newest: the path in the last line.
+        open: paths whose last write has one line only.
     """
 
     writes: dict[str, list[str]] = field(default_factory=dict)
-    newest: str | None = None
+    open: set[str] = field(default_factory=set)
+
+    def add(self, name: str, checksum: str) -> None:
+        """Add a line."""
+        second = name in self.open and self.writes[name][-1] == checksum
+        (self.open.discard if second else self.open.add)(name)
+        self.writes.setdefault(name, []).append(checksum)
 
     def is_last(self, name: str, data: bytes | None) -> bool:
         """Whether a file has the content of its last line.
@@ -51,7 +59,7 @@ class RecordLog:
     def is_current(self, name: str, data: bytes | None) -> bool:
         """Whether a file has the content of its last line, or may be like this after a kill."""
         return self.is_last(name, data) or (
-            name == self.newest and self._of(name)[-2] == _checksum(data)
+            name in self.open and self._of(name)[-2] == _checksum(data)
         )
 
     def is_older(self, name: str, data: bytes) -> bool:
@@ -73,9 +81,26 @@ def write_logged(paths: SweepPaths, file: Path, data: bytes) -> None:
             kept = read_regular(file) if file.is_file() else None
             append_line(paths.record_log, _line(paths, file, kept))
         raise
-    # not synced: without this line, more is tolerated
+    _append_unsynced(paths, line)
+
+
+def write_logged_together(
+    paths: SweepPaths, lines: Mapping[Path, str], records: Mapping[Path, bytes]
+) -> None:
+    """Replace and log records together; lines are appended to other files before.
+
+    The log is durable when a record is replaced.
+    """
+    logged = "\n".join(_line(paths, file, data) for file, data in records.items())
+    write_together({**lines, paths.record_log: logged} if records else lines, records)
+    if records:
+        _append_unsynced(paths, logged)
+
+
+def _append_unsynced(paths: SweepPaths, lines: str) -> None:
+    """Without these lines, more is tolerated."""
     with suppress(OSError), open(paths.record_log, "a", opener=open_private) as f:
-        f.write(f"{line}\n")
+        f.write(f"{lines}\n")
 
 
 def read_record_log(paths: SweepPaths) -> RecordLog | None:
@@ -92,9 +117,7 @@ def read_record_log(paths: SweepPaths) -> RecordLog | None:
     for line in data.split(b"\n"):
         found = _LINE.fullmatch(line)
         if found and zlib.crc32(found[1]) == int(found[4], 16):  # else it is torn
-            name = found[2].decode()
-            log.writes.setdefault(name, []).append(found[3].decode())
-            log.newest = name
+            log.add(found[2].decode(), found[3].decode())
     return log
 
 
@@ -102,7 +125,7 @@ def log_current(paths: SweepPaths, files: Iterable[Path]) -> None:
     """Append a line for each file's present content: from then on, no other one is accepted."""
     lines = [_line(paths, file, read_regular(file)) for file in files if file.is_file()]
     if lines:
-        append_line(paths.record_log, "\n".join([*lines, lines[-1]]))
+        append_line(paths.record_log, "\n".join([*lines, *lines]))
 
 
 def _line(paths: SweepPaths, file: Path, data: bytes | None) -> str:
@@ -112,7 +135,7 @@ def _line(paths: SweepPaths, file: Path, data: bytes | None) -> str:
 
 def logged_name(paths: SweepPaths, file: Path) -> str:
     """The path of a file in the sweep folder, as the lines have it."""
-    return file.relative_to(paths.root).as_posix()
+    return str(file).removeprefix(f"{paths.root}/")
 
 
 def _checksum(data: bytes | None) -> str:

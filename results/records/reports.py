@@ -59,11 +59,19 @@ class ReportWriter:
 
     def append(self, report: Report) -> None:
         """Append one report durably (fsync)."""
-        if self._last is None:
-            self._last = [FIRST, *read_chain(self._paths).links.get(self._attempt, ())][-1]
-        line, checksum = _chained(report, self._paths.root.name, self._last)
+        line, checksum = self._chained(report)
         append_line(self._paths.reports, line)
         self._last = checksum
+
+    def next_line(self, report: Report) -> str:
+        """The line of one report, which the caller appends."""
+        line, self._last = self._chained(report)
+        return line
+
+    def _chained(self, report: Report) -> tuple[str, str]:
+        if self._last is None:
+            self._last = [FIRST, *read_chain(self._paths).links.get(self._attempt, ())][-1]
+        return _chained(report, self._paths.root.name, self._last)
 
 
 def append_report(paths: TrialPaths, report: Report) -> None:
@@ -142,13 +150,17 @@ class ReportChain:
         return [r for r in last if r.step == end_step]
 
 
-def read_chain(paths: TrialPaths) -> ReportChain:
-    """Check the lines of a trial's `reports.jsonl`.
+def read_chain(paths: TrialPaths, unwritten: str = "") -> ReportChain:
+    """Check the lines of a trial's `reports.jsonl`, and some that are to be appended.
 
     A line may be torn, because its writer was killed, and may be there twice, because its write was
     repeated.
     """
-    return _check(_content(paths), paths.root.name)
+    data = _content(paths)
+    if unwritten:
+        torn = data and not data.endswith(b"\n")
+        data += b"\n" * bool(torn) + f"{unwritten}\n".encode()
+    return _check(data, paths.root.name)
 
 
 def read_known_chain(paths: TrialPaths, checksum: str, end_step: int | None) -> ReportChain | None:

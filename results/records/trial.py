@@ -226,8 +226,12 @@ class TrialRecord(_Model):
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
     """Write `trial.json` atomically, and log it in `records.jsonl`."""
-    data = add_json_checksum(record.model_dump_json(indent=1)).encode()
-    write_logged(paths.sweep, paths.record, data)
+    write_logged(paths.sweep, paths.record, dump_trial(record))
+
+
+def dump_trial(record: TrialRecord) -> bytes:
+    """The content of its `trial.json`."""
+    return add_json_checksum(record.model_dump_json(indent=1)).encode()
 
 
 def read_trial(paths: TrialPaths) -> TrialRecord:

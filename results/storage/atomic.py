@@ -6,11 +6,8 @@ import errno
 import functools
 import os
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -26,56 +23,9 @@ DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
 
 
-_SYNCS_AT_ONCE = 32
-_deferred: ContextVar[set[Path] | None] = ContextVar("deferred", default=None)
-
-
-@contextmanager
-def deferred_sync() -> Iterator[None]:
-    """Make what the block writes durable when it ends, all at once.
-
-    If the process is killed in the block, files are as without it; if the machine loses power, any
-    of the block's writes may be lost.
-    """
-    if _deferred.get() is not None:
-        yield
-        return
-    paths: set[Path] = set()
-    token = _deferred.set(paths)
-    try:
-        yield
-    finally:
-        _deferred.reset(token)
-        _sync_all(paths)
-
-
-def _sync_all(paths: Iterable[Path]) -> None:
-    queue = deque(paths)
-
-    def sync() -> None:
-        with suppress(IndexError):  # it is empty
-            while True:
-                fsync_dir(queue.popleft())
-
-    with suppress(RuntimeError), ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-        for done in [pool.submit(sync) for _ in range(min(len(queue), _SYNCS_AT_ONCE))]:
-            done.result()
-    sync()  # an interpreter that shuts down starts no thread
-
-
-def _defer(path: Path) -> bool:
-    """Whether a path is synced at the end of a block."""
-    if (paths := _deferred.get()) is None:
-        return False
-    paths.add(path)
-    return True
-
-
 @retry_io
 def fsync_dir(folder: Path) -> None:
-    """Make the entries of a folder (renames, new files), or a file, durable."""
-    if _defer(folder):
-        return
+    """Make the entries of a folder (renames, new files) durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -113,7 +63,7 @@ def storage_error(error: OSError, path: object = None, size: int | None = None) 
     return UserError(f"{place}: {said}{needed}; {ADVICE[error.errno or 0]}, then run tune resume")
 
 
-def _durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:
+def durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:
     """Retry transient errors of a write, and explain those that persist."""
     tried = retry_io(write)
 
@@ -129,37 +79,44 @@ def _durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:
     return explained
 
 
-@_durable
+@durable
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file: write a temporary file, fsync, rename, fsync the folder.
 
     Raises:
         UserError: an error of the storage that persists; see `ADVICE`.
     """
-    tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        _write_synced(tmp, data, f"{path.name}:written", sync=not _defer(path))
-    except OSError:
-        with suppress(OSError):
-            tmp.unlink()
-        raise
+    write_temporary(path, data, sync=True)
     fault_point(f"{path.name}:synced")
-    os.replace(tmp, path)
+    os.replace(temporary(path), path)
     fault_point(f"{path.name}:renamed")
     fsync_dir(path.parent)
     fault_point(f"{path.name}:durable")
 
 
-def _write_synced(path: Path, data: bytes, point: str, *, sync: bool) -> None:
-    with _opened(path, "wb") as f:
-        f.write(data)
-        f.flush()
-        fault_point(point)
-        if sync:
-            os.fsync(f.fileno())
+def temporary(path: Path) -> str:
+    """The file beside another that has its content until it replaces that."""
+    folder, name = os.path.split(path)
+    return f"{folder}/.{name}.{os.getpid()}.tmp"
 
 
-@_durable
+def write_temporary(path: Path, data: bytes, *, sync: bool) -> None:
+    """Write what a file is to have to its `temporary`."""
+    tmp = temporary(path)
+    try:
+        with _opened(tmp, "wb") as f:
+            f.write(data)
+            f.flush()
+            fault_point(f"{path.name}:written")
+            if sync:
+                os.fsync(f.fileno())
+    except OSError:
+        with suppress(OSError):
+            os.unlink(tmp)
+        raise
+
+
+@durable
 def append_line(path: Path, line: str) -> None:
     """Append one line durably.
 
@@ -169,6 +126,12 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         UserError: an error of the storage that persists; see `ADVICE`.
     """
+    append(path, line, sync=True)
+    fault_point(f"{path.name}:durable")
+
+
+def append(path: Path, line: str, *, sync: bool) -> None:
+    """Append a line as `append_line` does; durably only if it is synced."""
     with _opened(path, "a+b") as f:
         end = f.seek(0, os.SEEK_END)
         torn = False
@@ -179,21 +142,20 @@ def append_line(path: Path, line: str) -> None:
         f.flush()
         try:
             fault_point(f"{path.name}:written")
-            if not _defer(path):
+            if sync:
                 os.fsync(f.fileno())
         except OSError:
             if f.tell() == os.fstat(f.fileno()).st_size:  # a retry would write it again
                 f.truncate(end)
             raise
-    fault_point(f"{path.name}:durable")
 
 
-def _opened(path: Path, mode: str) -> IO[bytes]:
+def _opened(path: Path | str, mode: str) -> IO[bytes]:
     """Open a file privately; its folder is made if it is not there, which is rare."""
     try:
         return open(path, mode, opener=open_private)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
         return open(path, mode, opener=open_private)
 
 

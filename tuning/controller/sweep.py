@@ -14,7 +14,6 @@ from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Report, TrialRecord, TrialState
-from results.storage.atomic import deferred_sync
 from results.storage.fault_injection import fault_point
 from results.storage.fencing import Fence
 from search_spaces.spec.sweep import SweepSpec
@@ -138,8 +137,8 @@ class SweepController:
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """Write what the block proposes in one go when it ends."""
-        with deferred_sync(), self.study.batched():
+        """Write what the block changes in one go when it ends."""
+        with self.study.batched(), self.table.batched():
             yield
 
     def _may_begin(self, limit: Limit | None) -> bool:

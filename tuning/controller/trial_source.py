@@ -80,7 +80,7 @@ class TrialSource:
         return self._scheduler.next_to_resume(more=limit is None, idle=idle)
 
     def _proposal(self) -> TrialRecord:
-        self._table.fence.check()
+        self._table.check_owner()
         proposed = self._study.ask(self._scheduler.curves)
         fault_point("driver:asked")
         return new_record(self._table.spec, *proposed)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from results.analysis.replicates import Curve, ReplicateGroups
 from results.paths import SweepPaths
+from results.records.record_log import write_logged_together
+from results.records.reports import ReportWriter
 from results.records.trial import (
     Report,
     TrialRecord,
     TrialState,
+    dump_trial,
     read_reports,
     read_trials,
     write_trial,
@@ -19,12 +27,30 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next_attempts, count_reports
 from tuning.controller.resources.budget import BudgetTracker
 
+LONGEST_S = 1.0
+"""A batch that is open for longer is written in parts, so that a kill loses little."""
+
+
+@dataclass
+class _Batch:
+    """What is to be written together.
+
+    Attributes:
+        before: by id of each trial whose record changes, the one in which its newest attempt ran;
+            else the one on disk, if any.
+        lines: of reports, by id.
+    """
+
+    before: dict[str, TrialRecord | None] = field(default_factory=dict)
+    lines: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    begun: float = field(default_factory=time.monotonic)
+
 
 class TrialTable:
     """The records and curves of all trials. A change is on disk before anything else depends on it.
 
     Attributes:
-        records: every trial by id, as it is on disk.
+        records: every trial by id, as it is on disk; in a batch, as it will be.
         replicates: the trials of each configuration.
         budget: tracks the cost and the best values of the trials.
         fence: checked before every write, so that a driver that lost the sweep writes nothing.
@@ -38,6 +64,7 @@ class TrialTable:
         self.fence: Fence = fence or NullFence()
         self._curves: dict[str, Curve] = {}
         self._metrics: dict[str, set[str]] = {}
+        self._batch: _Batch | None = None
 
     def read_back(self) -> dict[str, list[Report]]:
         """Fill the table from the sweep folder.
@@ -57,18 +84,81 @@ class TrialTable:
             self._add(record)
         return reports
 
+    def check_owner(self) -> None:
+        """Check before a write that the sweep is still this driver's; a batch checks at its write.
+
+        Raises:
+            OwnershipLostError: another driver has taken the sweep over.
+        """
+        if self._batch is None:
+            self.fence.check()
+
     def save(self, record: TrialRecord) -> None:
         """Write a trial's record.
 
         Raises:
             OwnershipLostError: another driver has taken the sweep over.
         """
-        self.fence.check()
+        self.check_owner()
         self._curves.setdefault(record.id, [])
+        before = self.records.get(record.id)
+        if self._batch is not None:
+            if record.id not in self._batch.before or (before and before.state.active):
+                self._batch.before[record.id] = before
+            self._add(record)
+            self._write_if_due()
+            return
         paths = self.paths.trial(record.id)
-        record = count_reports(record, self.records.get(record.id), paths)
+        record = count_reports(record, before, paths)
         self._add(record)
         write_trial(paths, record)
+
+    def claim(self, record: TrialRecord) -> None:
+        """Create the folder of the newest attempt, for its workers; in a batch, it has none."""
+        if self._batch is None:
+            folder = self.paths.trial(record.id).attempt(record.attempts[-1].number)
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def write_report(self, trial_id: str, writer: ReportWriter, report: Report) -> None:
+        """Append a report to the file of a trial that has no workers which do."""
+        if self._batch is None:
+            writer.append(report)
+        else:
+            self._batch.lines[trial_id].append(writer.next_line(report))
+
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """Write the changes of the block together: when it ends, and every second before."""
+        if self._batch is not None:
+            yield
+            return
+        self._batch = _Batch()
+        try:
+            yield
+        finally:
+            held, self._batch = self._batch, None
+            self._write(held)
+
+    def _write_if_due(self) -> None:
+        if self._batch is not None and time.monotonic() - self._batch.begun > LONGEST_S:
+            held, self._batch = self._batch, _Batch()
+            self._write(held)
+
+    def _write(self, batch: _Batch) -> None:
+        """Write a batch: each record once."""
+        if not batch.before and not batch.lines:
+            return
+        self.fence.check()
+        lines = {i: "\n".join(found) for i, found in batch.lines.items()}
+        contents = {}
+        for trial_id, before in batch.before.items():
+            paths, record = self.paths.trial(trial_id), self.records[trial_id]
+            counted = count_reports(record, before, paths, lines.get(trial_id, ""))
+            if counted is not record:
+                self._add(counted)
+            contents[paths.record] = dump_trial(counted)
+        files = {self.paths.trial(i).reports: text for i, text in lines.items()}
+        write_logged_together(self.paths, files, contents)
 
     def add_report(self, trial_id: str, report: Report) -> None:
         """Add a report to a trial's curve; it is in the trial's folder already."""

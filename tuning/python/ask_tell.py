@@ -117,7 +117,7 @@ class AskTell:
         attempt = run.records[trial].attempts[-1].number
         numbers = flat_numbers(dict(metrics), run.spec.metric)
         report = Report(step=step, metrics=numbers, attempt=attempt, time=time.time())
-        self._reports[trial].append(report)
+        run.table.write_report(trial, self._reports[trial], report)
         self._told[trial] = step
         return run.on_report(trial, report) is Decision.CONTINUE
 

@@ -46,7 +46,8 @@ class Asking(ABC):
         (3, True)
 
         Args:
-            count: at most so many trials, as a list; with one write of the study's journal.
+            count: at most so many trials, as a list; they are durable when it returns, with one
+                write of the study's journal.
 
         Returns:
             None, or fewer than `count`, if the budget or the scheduler allows no more now.
@@ -88,10 +89,11 @@ class Asking(ABC):
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """Write what the block asks and tells in one go: several times as fast for many trials.
+        """Write what the block asks and tells in one go: many times as fast for many trials.
 
-        It is on disk when the block ends. A process that is killed in the block loses nothing; if
-        the machine loses power, what the block told may be lost.
+        It is durable when the block ends, each record with one write. A longer block is written
+        once a second. A process that is killed in it loses what was not yet written: such trials
+        are asked for again.
 
         >>> import tempfile, tuning
         >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=100)

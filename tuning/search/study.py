@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,7 @@ class SweepStudy:
         )
 
 
+@lru_cache(8)  # the study and the trial's record ask for the same one
 def derive_seed(seed: int, number: int) -> int:
     """An independent 32-bit seed for a trial number of a sweep (numpy's SeedSequence)."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -18,6 +18,7 @@ from results.storage.fault_injection import VARIABLE
 from search_spaces.errors import UserError
 from tests.tuning.call_costs import costs
 from tuning import api
+from tuning.controller import trial_table
 from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.study import SweepStudy
 
@@ -77,6 +78,23 @@ def test_cost_of_a_batch_does_not_depend_on_the_trials_before(tmp_path: Path, se
         _many(asked, 80)
     assert found[1] < 1.05 * found[0]
     assert len({record.params["x"] for record in read_trials(SweepPaths(asked.folder))}) == 200
+    check_records(SweepPaths(asked.folder)).require()
+
+
+def test_record_is_written_once_in_a_batch_and_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = sweep(tmp_path, 40)
+    with asked.batched():
+        _many(asked, 20)
+        assert read_trials(SweepPaths(asked.folder)) == []
+    lines = (asked.folder / "records.jsonl").read_bytes().count(b"t0003")
+    assert (lines, len(read_trials(SweepPaths(asked.folder)))) == (2, 20), "before and after it"
+    monkeypatch.setattr(trial_table, "LONGEST_S", 0.0)
+    with asked.batched():
+        asked.ask(3)
+        assert len(read_trials(SweepPaths(asked.folder))) == 23
+    asked.close()
     check_records(SweepPaths(asked.folder)).require()
 
 
@@ -158,7 +176,7 @@ with asked.batched():
 
 @pytest.mark.parametrize(
     "point",
-    ["driver:asked:3", "trial.json:renamed:4", "trial.json:renamed:9", "study.journal:written", ""],
+    ["driver:asked:3", "trial.json:renamed:4", "trial.json:renamed:6", "study.journal:written", ""],
 )
 def test_process_that_dies_in_a_batch_loses_no_record(tmp_path: Path, point: str) -> None:
     paths = api.create(sweep(tmp_path, 8)._loaded)
