@@ -21,8 +21,8 @@ from trainables.base import functions_of
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
 from tuning.prepared.client import MAX_BYTES
+from tuning.prepared.driver import STALE
 from tuning.prepared.identity import LoadedCode
-from tuning.prepared.keeper import STALE
 
 if TYPE_CHECKING:
     from tuning.controller.ray_tune.prepared import PreparedCluster
@@ -109,7 +109,8 @@ def _wait_for_command(channel: socket.socket, code: LoadedCode) -> list[str]:
     channel.send(b"{}")  # ready
     while True:
         if not select.select([channel], [], [], _LOOK_S)[0]:
-            if code.changed():
+            if changed := code.changed():
+                sys.stderr.write(f"{changed} has changed: starting again\n")
                 sys.exit(STALE)
             continue
         data, fds, _, _ = socket.recv_fds(channel, MAX_BYTES, 3)

@@ -1,108 +1,37 @@
 """The process of `tune up`: keeps a prepared driver, and gives it the next command.
 
-A driver runs one session, in all as `tune run` without `tune up` would; the next driver is prepared
-when it has ended. A command with a mistake of the user's starts no session, and the driver stays.
-Between commands a driver whose code was edited, or whose process was killed, is replaced.
+A driver runs one session, in all as `tune run` without `tune up` would. The next one is prepared
+meanwhile; where memory is short, after its end. A command with a mistake of the user's starts no
+session, and the driver stays. Between commands a driver whose code was edited, or whose process was
+killed, is replaced.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import psutil
 
-from tuning.controller.ray_tune.session_folder import remove_stale
-from tuning.prepared.client import MAX_BYTES, receive
+from tuning.prepared.client import MAX_BYTES
+from tuning.prepared.driver import PreparedDriver
 from tuning.prepared.identity import difference, identity, socket_path
 
 _POLL_S = 0.1
 _LOOK_S = 2.0
 _END_S = 60.0
-STALE = 75
-"""The exit code of a driver whose code has changed."""
-
-
-class PreparedDriver:
-    """A process that is ready to run a command, or becomes it.
-
-    Args:
-        command: starts it; gets the number of its end of the channel, and a file.
-        file: the sweep whose workers it starts; empty for none.
-    """
-
-    def __init__(self, command: Sequence[str], file: str) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.process = subprocess.Popen(
-                [*command, str(theirs.fileno()), file],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                process_group=0,
-            )
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has ended because code was edited, or was killed after it was ready."""
-        code = self.process.poll()
-        return code is not None and (code == STALE or self.wait_until_ready())
-
-    def wait_until_ready(self) -> bool:
-        """Wait until it is ready; False if it has ended. Other callers may do so too."""
-        try:
-            return bool(self._channel.recv(MAX_BYTES, socket.MSG_PEEK))
-        except OSError:
-            return False
-
-    def has_answered(self) -> bool:
-        """Whether the command has ended."""
-        return self.process.poll() is not None or bool(select.select([self._channel], [], [], 0)[0])
-
-    def exit_code(self) -> tuple[int, bool]:
-        """The exit code of the command that has ended, and whether this driver takes another."""
-        answer = None
-        with suppress(OSError):
-            answer = receive(self._channel)
-        return (self.process.wait(), False) if answer is None else (answer["exit"], True)
-
-    def run(self, request: dict[str, Any], fds: Sequence[int]) -> str | None:
-        """Let it run a command with these files as stdin, stdout and stderr; or why it does not."""
-        if not self.wait_until_ready():
-            return "it does not start; the command shows why, or the log of tune up"
-        try:
-            receive(self._channel)  # that it is ready
-            socket.send_fds(self._channel, [json.dumps(request).encode()], fds)
-            refused: str | None = receive(self._channel)["refused"]
-        except (OSError, TypeError):
-            return "it has just ended"
-        return refused
-
-    def end(self) -> None:
-        """End it and all its processes."""
-        below = []
-        if self.process.poll() is None:
-            below = psutil.Process(self.process.pid).children(recursive=True)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.terminate()
-            self.process.wait(_END_S)
-        self.process.kill()
-        self.process.wait()
-        for process in below:
-            with suppress(psutil.Error):
-                process.kill()
-        self._channel.close()
-        remove_stale()
+_BEGUN_S = 2.0
+"""A command that runs for longer has begun a session: the next one needs another driver."""
 
 
 class Keeper:
@@ -113,6 +42,7 @@ class Keeper:
         idle_s: seconds without a command after which it ends.
         listener: its socket; its timeout says how often the keeper looks for other reasons to act.
         least_memory: the part of the machine's memory without which, between commands, it ends.
+        begun_s: seconds after which a command is no mistake, and the next driver is prepared.
     """
 
     def __init__(
@@ -121,13 +51,15 @@ class Keeper:
         idle_s: float,
         listener: socket.socket,
         least_memory: float = 0.1,
+        begun_s: float = _BEGUN_S,
     ) -> None:
         self._prepare, self._idle_s, self._listener = prepare, idle_s, listener
-        self._least_memory = least_memory
+        self._least_memory, self._begun_s = least_memory, begun_s
         self._identity = identity()
         self._busy, self._replaces = threading.Lock(), False
         self._ended, self._last_use = threading.Event(), time.monotonic()
         self._driver = prepare()
+        self._next: PreparedDriver | None = None
 
     def serve(self) -> None:
         """Answer until `tune down`, a signal, lack of memory, or too long without a command."""
@@ -143,10 +75,9 @@ class Keeper:
         """Between commands: end for lack of use or memory, and replace a driver that is lost."""
         if not self._busy.acquire(blocking=False):
             return
-        memory = psutil.virtual_memory()
         if time.monotonic() - self._last_use > self._idle_s:
             self._ended.set()
-        elif memory.available < self._least_memory * memory.total:
+        elif self._free_memory() < 0:
             sys.stderr.write("tune up ends: memory is short\n")
             self._ended.set()
         elif self._driver.is_lost:
@@ -161,6 +92,7 @@ class Keeper:
         self._listener.close()
         with self._busy:
             self._driver.end()
+            self._drop_next()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
@@ -187,7 +119,7 @@ class Keeper:
             self._run(connection, request, fds)
 
     def _run(self, connection: socket.socket, request: dict[str, Any], fds: Sequence[int]) -> None:
-        """Run a command; while its own process runs it, nothing is prepared beside it."""
+        """Run a command; if its own process runs it, nothing is prepared beside it."""
         if not self._busy.acquire(timeout=_END_S if self._replaces else _POLL_S):
             _send(connection, {"refused": "it runs another command"})
             return
@@ -201,6 +133,7 @@ class Keeper:
             else:
                 _send(connection, {"refused": refused})
                 self._driver.end()  # the command needs its memory
+                self._drop_next()
                 _wait_for(connection, self._ended.is_set)
         finally:
             if not stays:
@@ -212,14 +145,36 @@ class Keeper:
 
     def _wait(self, connection: socket.socket) -> tuple[int, bool]:
         """Wait for the driver; a SIGTERM ends it if the process of the command is killed."""
-        if _wait_for(connection, self._driver.has_answered):
+        begun, needed = time.monotonic() + self._begun_s, self._driver.memory
+
+        def done() -> bool:
+            nonlocal begun
+            if self._next is not None and self._free_memory() < 0:
+                begun = math.inf
+                self._drop_next()
+            waits = self._next is not None or self._ended.is_set() or time.monotonic() < begun
+            if not waits and self._free_memory() > needed:
+                self._next = self._prepare()
+            return self._driver.has_answered()
+
+        if _wait_for(connection, done):
             self._driver.process.send_signal(signal.SIGTERM)
         return self._driver.exit_code()
+
+    def _free_memory(self) -> float:
+        """Bytes that may be used before memory is short."""
+        memory = psutil.virtual_memory()
+        return memory.available - self._least_memory * memory.total
+
+    def _drop_next(self) -> None:
+        if self._next is not None:
+            self._next.end()
+            self._next = None
 
     def _replace(self) -> None:
         self._driver.end()
         if not self._ended.is_set():
-            self._driver = self._prepare()
+            self._driver, self._next = self._next or self._prepare(), None
 
 
 def _wait_for(connection: socket.socket, done: Callable[[], bool]) -> bool:

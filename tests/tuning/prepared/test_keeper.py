@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from tuning.prepared.client import ask, receive
+from tuning.prepared.driver import STALE, PreparedDriver
 from tuning.prepared.identity import identity
-from tuning.prepared.keeper import STALE, Keeper, PreparedDriver
+from tuning.prepared.keeper import Keeper
 
 DRIVER = f"""
-import json, os, socket, sys
+import json, os, socket, sys, time
 channel = socket.socket(fileno=int(sys.argv[1]))
 while True:
     channel.send(b"{{}}")
@@ -31,6 +32,8 @@ while True:
     os.write(fds[1], str(os.getpid()).encode())
     for fd in fds:
         os.close(fd)
+    while word == "long" and not os.path.exists(__file__ + ".end"):
+        time.sleep(0.01)
     if word == "mistake":
         channel.send(b'{{"exit": 2}}')
     else:
@@ -50,7 +53,7 @@ def folder() -> Iterator[Path]:
 class Up:
     """A keeper that serves in a thread."""
 
-    def __init__(self, folder: Path, idle_s: float, least_memory: float) -> None:
+    def __init__(self, folder: Path, idle_s: float, least_memory: float, begun_s: float) -> None:
         self.started: list[PreparedDriver] = []
         self._path = str(folder / "socket")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -63,7 +66,7 @@ class Up:
             self.started.append(PreparedDriver(command, ""))
             return self.started[-1]
 
-        self.keeper = Keeper(prepare, idle_s, self._listener, least_memory)
+        self.keeper = Keeper(prepare, idle_s, self._listener, least_memory, begun_s)
         self.thread = threading.Thread(target=self.keeper.serve)
         self.thread.start()
 
@@ -89,8 +92,8 @@ class Up:
 def start(folder: Path) -> Iterator[Callable[..., Up]]:
     made: list[Up] = []
 
-    def begin(idle_s: float = 60, least_memory: float = 0) -> Up:
-        made.append(Up(folder, idle_s, least_memory))
+    def begin(idle_s: float = 60, least_memory: float = 0, begun_s: float = 60) -> Up:
+        made.append(Up(folder, idle_s, least_memory, begun_s))
         return made[-1]
 
     yield begin
@@ -114,6 +117,21 @@ def test_driver_stays_after_a_mistake_and_is_replaced_after_a_session(
     pid = str(up.started[0].process.pid)
     assert up.run("mistake") == up.run("mistake") == (2, pid)
     assert up.run("session") == (0, pid)
+    assert up.run("session") == (0, str(up.started[1].process.pid))
+
+
+def test_next_driver_is_prepared_while_a_command_runs(
+    folder: Path, start: Callable[..., Up]
+) -> None:
+    up, done = start(begun_s=0), []
+    command = threading.Thread(target=lambda: done.append(up.run("long")))
+    command.start()
+    wait_until(lambda: len(up.started) == 2)
+    assert up.started[1].wait_until_ready()
+    assert not done
+    (folder / "driver.py.end").touch()
+    command.join(LONGEST_S)
+    assert done == [(0, str(up.started[0].process.pid))]
     assert up.run("session") == (0, str(up.started[1].process.pid))
 
 

@@ -84,7 +84,8 @@ class PreparedCluster:
         deadline = time.monotonic() + spec.failure.start_timeout
         while pool.workers_up() < sum(placement.workers_per_trial) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        self._actors = start_actors(broker, placement.concurrency)
+        left_s = max(0.0, deadline - time.monotonic())
+        self._actors = start_actors(broker, placement.concurrency, left_s)
 
     def take_pool(self, spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
         """The worker pool, once, if it is as the sweep needs it; otherwise its workers end."""

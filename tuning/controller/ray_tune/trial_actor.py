@@ -63,9 +63,11 @@ def trial_actor(broker: ActorHandle[Broker]) -> Any:
     return tune.with_parameters(TrialActor, broker=broker)
 
 
-def start_actors(broker: ActorHandle[Broker], number: int) -> list[Any]:
-    """Start actors that no trial needs yet, and wait until they can get one."""
+def start_actors(broker: ActorHandle[Broker], number: int, timeout_s: float) -> list[Any]:
+    """Start actors that no trial needs yet; returns those that can get one in time."""
     start: Any = ray.remote(num_cpus=0)(trial_actor(broker)).remote
-    actors = [start(config={KEY: ""}) for _ in range(number)]
-    ray.get([actor.__ray_ready__.remote() for actor in actors])
-    return actors
+    actors = {
+        (actor := start(config={KEY: ""})).__ray_ready__.remote(): actor for _ in range(number)
+    }
+    up, _ = ray.wait([*actors], num_returns=number, timeout=timeout_s)
+    return [actors[ready] for ready in up]
