@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import runpy
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 
+from results.averaging import average, make_method
+from results.averaging.soup.candidates import WEIGHTS
 from results.checkpoints.commit import verify
+from results.export.exportable import Exportable
+from results.export.verify import RUNTIMES
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
@@ -65,6 +73,18 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=TRAINABLES)
 def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Case:
     return Case(request.param, tmp_path, cache)
+
+
+def plain_transformers(exported: Path, model: Exportable) -> list[torch.Tensor]:
+    """What the runtime of `tune export --to hf` computes for the examples, in this process."""
+    given = {str(i): inputs.numpy() for i, inputs in enumerate(model.examples)}
+    files = [exported.with_name(name) for name in ("inputs.npz", "outputs.npz")]
+    np.savez(files[0], **given)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["", str(exported), *map(str, files)])
+        runpy.run_path(str(RUNTIMES / "run_transformers.py"))
+    with np.load(files[1]) as found:
+        return [torch.from_numpy(found[k]) for k in given]
 
 
 class TestTrainable:
@@ -122,6 +142,27 @@ class TestTrainable:
         assert means == pytest.approx(case.evaluate(weights, Split.TEST), rel=1e-5)
         assert all(len(values) > 1 for values in each.values())
         assert again == each
+
+    def test_average_is_exported_and_plain_transformers_computes_the_same(self, case: Case) -> None:
+        for rate in (0.01, 0.02):
+            case.train(str(rate), case.example.changed(learning_rate=rate))
+        members = [newest_checkpoint(case.folder / str(rate)).folder for rate in (0.01, 0.02)]
+        soup, exported = case.folder / "soup", case.folder / "exported"
+        shutil.copytree(members[0], soup)
+        exported.mkdir()
+        average([m / WEIGHTS for m in members], soup / WEIGHTS, method=make_method("uniform"))
+        case.trainable.recalibrate(case.config, soup, case.cache)
+        metric = case.example.learned
+        scores = [case.evaluate(folder, Split.TEST)[metric] for folder in (soup, *members)]
+        assert len(set(scores)) == 3
+        assert scores[0] < 1.2 * max(scores)
+        case.trainable.export_hf(case.config, soup, exported, case.cache)
+        model = case.trainable.exportable(case.config, soup, case.cache)
+        for inputs, outputs in zip(
+            model.examples, plain_transformers(exported, model), strict=True
+        ):
+            with torch.no_grad():
+                torch.testing.assert_close(outputs, model.module(inputs))
 
     def test_initial_reproduces_the_weights_of_step_0(self, case: Case) -> None:
         weights, start = case.trained(seed=5), case.folder / "start"
