@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 
 from trainables.causal_lm.tokenizer import END, Encoder, load_pretrained, train_bpe
 from trainables.client import Rows
-from trainables.sft.rows import BadRow, Conversation, Message
+from trainables.sft.rows import BadRow, Conversation, Message, no_room
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -116,7 +116,6 @@ def encode(
         counts = [np.full(len(ids), s.is_answer) for ids, s in zip(found, segments, strict=True)]
         every = np.array([token for part in found for token in part], dtype=np.int64)
         if len(every) > most:
-            problem = f"{len(every)} tokens, and sequence_length {most - 1} leaves room for {most}"
-            yield BadRow(f"{talk.place}: {problem}")
+            yield BadRow(f"{talk.place}: {no_room(str(len(every)), most)}")
         else:
             yield talk, Tokens(every, np.concatenate(counts), len(every) - len(found[-1]))

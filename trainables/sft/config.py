@@ -152,7 +152,7 @@ class SFTConfig(CausalLMConfig):
             problem = f"the model has {positions} positions, got {self.sequence_length}"
             found.append((("sequence_length",), problem))
         if not found and self.data.paths:
-            found += [(("data",), line) for line in _bad_rows(self.data)]
+            found += [(("data",), line) for line in _bad_rows(self)]
         return found
 
     @classmethod
@@ -182,13 +182,13 @@ def _positions(model: str | None) -> int | None:
 
 
 _CHECKED: dict[str, list[str]] = {}
-"""Problems by data and times of its files: a sweep file is checked with many configurations."""
+"""Problems by settings and times of files: a sweep file is checked with many configurations."""
 CHECKED_BYTES = 200 << 20
 """Files beyond this many bytes are first read by a worker."""
 
 
-def _bad_rows(data: AnswersConfig) -> list[str]:
-    files: list[Path] = []
+def _bad_rows(config: SFTConfig) -> list[str]:
+    data, files = config.data, list[Path]()
     size = 0
     for file in data.files():
         size += file.stat().st_size
@@ -196,10 +196,10 @@ def _bad_rows(data: AnswersConfig) -> list[str]:
             break
         files.append(file)
     times = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
-    key = json.dumps([data.model_dump(), times])
+    tokenizer = Path(config.model_name_or_path or "").expanduser() / "tokenizer.json"
+    most = config.sequence_length + 1
+    key = json.dumps([data.model_dump(), times, str(tokenizer), most])
     if key not in _CHECKED:
-        _CHECKED.clear()
-        _CHECKED[key] = problem_of(
-            read_rows(files, data.columns, data.messages), skip=data.on_bad_data == "skip"
-        )
+        rows = read_rows(files, data.columns, data.messages)
+        _CHECKED[key] = problem_of(rows, tokenizer, most, skip=data.on_bad_data == "skip")
     return _CHECKED[key]

@@ -6,7 +6,7 @@ It imports neither torch nor pyarrow before it reads, because `tune plan` checks
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,47 @@ def read_rows(files: Sequence[Path], columns: list[str], messages: str | None) -
             )
 
 
-def problem_of(rows: Iterable[Row], *, skip: bool) -> list[str]:
-    """The first mistake in rows, if there is one that is not skipped."""
+def problem_of(rows: Iterable[Row], tokenizer: Path, most: int, *, skip: bool) -> list[str]:
+    """The first mistake in rows, if there is one that is not skipped.
+
+    Args:
+        rows: of `read_rows`.
+        tokenizer: file `tokenizer.json` of the model, if it is there.
+        most: number of tokens for which there is room.
+        skip: whether only mistakes in whole files count.
+    """
+    too_long = _length_check(tokenizer, most)
+    checked = (r.problem if isinstance(r, BadRow) else too_long(r) for r in rows)
     try:
-        bad = next((r.problem for r in rows if isinstance(r, BadRow) and not skip), None)
+        bad = next((problem for problem in checked if problem and not skip), None)
     except UserError as e:
         return [str(e)]
     return [] if bad is None else [f"{bad}; {REPAIR}"]
+
+
+def _length_check(file: Path, most: int) -> Callable[[Conversation], str | None]:
+    """A function that says why a conversation has no room, by its tokens without the template."""
+    if not file.is_file():
+        return lambda talk: None
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+
+    def problem(talk: Conversation) -> str | None:
+        texts = [message["content"] for message in talk.messages]
+        if sum(len(text.encode(errors="replace")) for text in texts) <= most:
+            return None  # no more tokens than bytes
+        found = tokenizer.encode_batch(texts, add_special_tokens=False)
+        count = sum(len(tokens.ids) for tokens in found)
+        return None if count <= most else f"{talk.place}: {no_room(f'at least {count}', most)}"
+
+    return problem
+
+
+def no_room(tokens: str, most: int) -> str:
+    """The mistake of a conversation with so many tokens."""
+    return f"{tokens} tokens, and sequence_length {most - 1} leaves room for {most}"
 
 
 def _checked(place: str, row: Mapping[str, Any], columns: list[str], messages: str | None) -> Row:

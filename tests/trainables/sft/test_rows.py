@@ -1,6 +1,7 @@
 """Bad data of `sft`: one line before a worker starts, or skipped and counted."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from search_spaces.errors import UserError
+from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
 from trainables.sft.config import SFTConfig
@@ -75,6 +77,24 @@ def test_a_long_row_names_its_tokens(tmp_path: Path) -> None:
     file = jsonl(tmp_path, {"question": "a", "answer": "long " * 4000})
     with pytest.raises(UserError, match=r"rows\.jsonl:1: \d+ tokens, .* leaves room for 257"):
         prepare(config(file), tmp_path / "cache")
+
+
+def test_the_plan_counts_the_tokens_of_a_model_in_a_folder(tmp_path: Path) -> None:
+    write_base(tmp_path / "base", tmp_path / "cache")  # 16 positions
+    rows = [{"question": "a?", "answer": "yes " * count} for count in (2, 40)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def problems(**data: Any) -> list[Any]:
+        settings: dict[str, Any] = {"data": {"source": "files", "paths": str(file), **data}}
+        settings |= {"model_name_or_path": str(tmp_path / "base"), "sequence_length": 16}
+        return SFTConfig.model_validate(settings).missing_files()
+
+    ((_, found),) = problems()
+    assert re.search(
+        r"rows\.jsonl:2: at least \d+ tokens, and .* 16 leaves room for 17; rep", found
+    )
+    assert problems(on_bad_data="skip") == []
 
 
 def test_columns_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
