@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
+from tests.trainables.sft import trl_losses
 from trainables.causal_lm.model import new_model
 from trainables.causal_lm.objective import NextTokenLoss, next_token_loss
 from trainables.common.training import read_lineage
@@ -46,6 +47,17 @@ def test_loss_is_that_of_transformers_with_labels(cache: Path) -> None:
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(
         next_token_loss(model, config, "sum", tokens, counted) / loss, counted.sum().float()
+    )
+
+
+@pytest.mark.parametrize("packing", ["documents", "none"])
+def test_losses_are_those_of_trl(tmp_path: Path, packing: str) -> None:
+    """Of a model that learns for some steps: `trl_losses.py` says how trl computed them."""
+    given = trl_losses.config(tmp_path, packing=packing).model_dump(exclude_unset=True)
+    curve = run_trial(tmp_path / "t", "sft", given, cache=tmp_path / "cache").curve
+    expected = json.loads(trl_losses.FILE.read_text())["losses"]
+    assert [metrics["train_loss"] for metrics in curve.values()] == pytest.approx(
+        expected, rel=1e-5
     )
 
 
