@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class LanePool:
         while len(self._idle) > keep:
             self._retire(self._idle.pop(0))
 
-    def poll(self) -> None:
+    def poll(self, more: Callable[[], bool]) -> None:
         """Does nothing: lanes start with the sweep."""
 
     def workers_up(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
@@ -34,8 +34,12 @@ class WorkerPool(Protocol):
     def retire_idle(self, keep: int) -> None:
         """End processes without an attempt, except those that `keep` attempts need."""
 
-    def poll(self) -> None:
-        """Start processes ahead of their attempts, and notice dead ones; call it often."""
+    def poll(self, more: Callable[[], bool]) -> None:
+        """Start processes ahead of their attempts, and notice dead ones; call it often.
+
+        Args:
+            more: whether another attempt will follow those that run.
+        """
 
     def workers_up(self) -> int:
         """The number of workers that are up."""

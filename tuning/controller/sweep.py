@@ -112,7 +112,12 @@ class SweepController:
     @property
     def finished(self) -> bool:
         """Whether no trial runs and none is left to run."""
-        return not self.queue.has_running and not self._may_begin(self.limit)
+        return not self.queue.has_running and not self.has_next
+
+    @property
+    def has_next(self) -> bool:
+        """Whether another attempt may begin now, or when there is room for it."""
+        return not self.interrupted and self.source.has_next(self.limit)
 
     def next_trial(self, find: FindAllocation | None = None) -> TrialJob | None:
         """Begin the next attempt; None if none can begin now.
@@ -121,8 +126,8 @@ class SweepController:
             find: gives the allocation of an attempt.
         """
         find = find or default_allocation(self.spec.resources)
-        while self._may_begin(limit := self.limit):
-            if (following := self.source.next(limit, find)) is None:
+        while self.has_next:
+            if (following := self.source.next(self.limit, find)) is None:
                 return None
             record, allocation = following
             found = None if record.attempts else self.reuse.find(record)
@@ -140,9 +145,6 @@ class SweepController:
         """Write what the block changes in one go when it ends."""
         with self.study.batched(), self.table.batched():
             yield
-
-    def _may_begin(self, limit: Limit | None) -> bool:
-        return not self.interrupted and self.source.has_next(limit)
 
     def on_report(self, trial_id: str, report: Report) -> Decision:
         """Record a report and decide; unless it is CONTINUE, the trial's record says so already."""

@@ -135,7 +135,7 @@ class WorkerManager:
         running = self._sizes.values()
         most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
         self._pool.retire_idle(max(0, most - len(running)))
-        self._pool.poll()
+        self._pool.poll(lambda: self._run.has_next)
         if self._capacity.is_overcommitted(running):
             self._pool.cancel_starts()
         self._capacity.track_free_slots(running)

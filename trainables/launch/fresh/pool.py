@@ -8,6 +8,8 @@ spare runs on the same machines, and takes no resources from other trials.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
 _ANSWER_S = 5.0
+_ASK_S = 1.0
+"""Between two questions whether there is memory for a spare."""
 _CALLS = 8
 """Calls at once of an attempt's actor: ranks ask it for the run's checkpoints."""
 
@@ -80,6 +84,7 @@ class FreshWorkerPool:
         self._own_trainer = builds_trainer(trainable)
         omp_is_set = "OMP_NUM_THREADS" in os.environ
         self._spec = replace(spec, part=part_of_bundle(spec, spares), omp_is_set=omp_is_set)
+        self._asked = -_ASK_S
         self._busy: dict[str, Place] = {}
         self._idle = [self._new_place()]
         if not self._own_trainer:  # the first attempt's processes start before Ray Tune is imported
@@ -173,14 +178,16 @@ class FreshWorkerPool:
             if place.group is not None:
                 remove_placement_group(place.group)
 
-    def poll(self) -> None:
+    def poll(self, more: Callable[[], bool]) -> None:
         """Start a spare for each attempt that has its workers: both would compete for the cores."""
         import ray
 
         self._report_dead_runners()
         lacking = {key: p for key, p in self._busy.items() if p.group and not p.spare}
-        if self._spec.part == 1 or not lacking:
+        waits = time.monotonic() < self._asked + _ASK_S
+        if self._spec.part == 1 or not lacking or waits or not more():
             return
+        self._asked = time.monotonic()
         allowed: Any = self._broker.attempts_with_room.remote(self._spec.workers)
         with suppress(ray.exceptions.RayError):  # see `is_alive`
             for key in lacking.keys() & ray.get(allowed):
