@@ -13,13 +13,14 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 
 from results.records.trial import TrialState
-from tests.chaos.cluster import Cluster, cluster
+from tests.chaos.cluster import ENV, Cluster, cluster
 from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
 from tests.user_code.conftest import PROGRAMS
 
@@ -37,6 +38,7 @@ class Script:
         steps: of a whole trial.
         kills: `worker`: the last rank, or the program; `driver`: the sweep is resumed after it.
         build: a command that makes the program.
+        needs: a library that is not one of the project's; without it the script is skipped.
     """
 
     file: str
@@ -50,6 +52,7 @@ class Script:
     workers: int = 1
     kills: str = "worker"
     build: Sequence[str] = ()
+    needs: str = ""
 
     @property
     def sweep(self) -> str:
@@ -94,6 +97,18 @@ SCRIPTS = {
         time_attr="round",
         kills="driver",
     ),
+    "lightgbm": loop(
+        "lightgbm_trainer.py",
+        "main",
+        good=0.3,
+        bad=1e-6,
+        metric="valid-binary_logloss",
+        time_attr="round",
+        needs="lightgbm",
+    ),
+    "jax": loop("jax_trainer.py", "main", good=0.5, needs="jax"),
+    "tensorflow": loop("tensorflow_trainer.py", "main", good=0.1, needs="tf_keras"),
+    "deepspeed": loop("deepspeed_zero.py", needs="deepspeed"),
     "tune_function": Script(
         "tune_function.py",
         "trainable: tune_function.py:train_digits\nfixed: {momentum: 0.5}",
@@ -143,8 +158,10 @@ SCRIPTS = {
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Cluster]:
     """One cluster for all scripts."""
-    with cluster() as made:
-        yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENV, "TF_USE_LEGACY_KERAS", "1")  # Ray Train needs Keras 2
+        with cluster() as made:
+            yield made
 
 
 def working_on(folder: Path) -> list[int]:
@@ -199,6 +216,8 @@ def test_script_is_planned_killed_resumed_stopped_and_tracked(
     name: str, tmp_path: Path, machine: Cluster
 ) -> None:
     script, tune = SCRIPTS[name], Tune(tmp_path, machine.address)
+    if script.needs and find_spec(script.needs) is None:
+        pytest.skip(f"{script.needs} is not installed")
     shutil.copy(PROGRAMS / script.file, tmp_path)
     (tmp_path / "script.yaml").write_text(script.sweep)
     if script.build:
