@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from search_spaces.errors import nearest, suggest
 from search_spaces.nested import KeyPath, show
 from search_spaces.positions import Problem, Source
+from search_spaces.spec.base import Section
 from search_spaces.spec.sweep import SweepSpec
 
 MAX_PROBLEMS = 100
@@ -19,9 +20,11 @@ MAX_PROBLEMS = 100
 _Schema = Mapping[str, Any]
 
 
-def explain(error: ValidationError, source: Source) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield one problem for each path at which pydantic found an error."""
-    schema = SweepSpec.model_json_schema()
+def explain(
+    error: ValidationError, source: Source, model: type[Section] = SweepSpec
+) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yield one problem for each path at which pydantic found an error of a model."""
+    schema = model.model_json_schema()
     errors = islice(error.errors(include_url=False), MAX_PROBLEMS)
     found = [(_path(e, schema), e) for e in errors]
     misspelt = (p for p, e in found if e["type"] == "extra_forbidden")

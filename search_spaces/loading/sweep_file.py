@@ -87,19 +87,22 @@ def load_sweep(
     return LoadedSweep(found, document.source, path, tuple(overrides), command=written)
 
 
-def check_sweep(data: dict[str, Any], source: Source, code: Sequence[Path] = ()) -> LoadedSweep:
+def check_sweep(
+    data: dict[str, Any], source: Source, code: Sequence[Path] = (), folder: Path | None = None
+) -> LoadedSweep:
     """Validate a sweep that is plain data, as a file of the same content is.
 
     Args:
         data: the keys of a sweep file.
         source: names the places of its values in messages.
         code: see `LoadedSweep`.
+        folder: of relative paths; default: the working directory.
 
     Raises:
         UserError: all mistakes at once, one line each.
     """
-    spec = _with_absolute_files(_validate(Document(data, source), None), Path.cwd())
-    return LoadedSweep(spec, source, Path(source.name), (), tuple(code))
+    spec = _with_absolute_files(_validate(Document(data, source), None), folder or Path.cwd())
+    return LoadedSweep(spec, source, (folder or Path()) / source.name, (), tuple(code))
 
 
 def _with_absolute_files(spec: SweepSpec, folder: Path) -> SweepSpec:

@@ -12,6 +12,7 @@ from typing import Any
 
 from results.averaging.method import METHODS
 from results.export.format import FORMATS
+from search_spaces.pipeline.stages import STAGES, PipelineHead
 from search_spaces.spec.scheduler import SCHEDULERS
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
@@ -42,8 +43,19 @@ def hyperparameters(trainable: str) -> str:
     return "\n" + "\n".join(_tables(schema, "Hyperparameters")) + "\n"
 
 
+def pipeline_file() -> str:
+    """A table of the top-level keys, and one for each kind of stage."""
+    parts = _tables(PipelineHead.model_json_schema(), "Top level")
+    for kind, stage in STAGES.items():
+        schema = stage.model_json_schema()
+        del schema["properties"]["kind"]
+        parts.append(f"### `kind: {kind}`\n\n{schema['description']}\n\n{_table(schema, '')}")
+    return "\n" + "\n".join(parts) + "\n"
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
+    ROOT / "docs" / "pipelines.md": pipeline_file,
     ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
     ROOT / "docs" / "distillation.md": lambda: hyperparameters("distill"),
     ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),

@@ -73,7 +73,9 @@ class Corpus:
         left = self.data.limit
         for source, path in enumerate(self.files):
             unit = content_digest(path, self.cache) if self.by_file else None
-            for text in _texts(path, self.data, whole=self.by_file):
+            if self.data.splits == "file_names":
+                unit = split_named(path)
+            for text in texts_in(path, self.data, whole=self.by_file):
                 if isinstance(text, Unreadable):
                     self._handle(text, warn)
                     continue
@@ -110,19 +112,36 @@ def open_corpus(data: DataConfig, cache: Path) -> Corpus:
 def assign_splits(units: Iterable[str]) -> dict[str, Split]:
     """Assign each unit to a split by its digest alone, unless that would leave a split empty.
 
+    A unit that is the name of a split is that split.
+
     Raises:
         UserError: there are fewer than three different units.
     """
     ordered = sorted(set(units))
+    named = {split.value: split for split in Split}
+    if named.keys() >= set(ordered):
+        return {unit: named[unit] for unit in ordered}
     if len(ordered) < 3:
         raise UserError(f"data: {len(ordered)} different documents cannot be split in three")
-    splits = {unit: _by_digest(unit) for unit in ordered}
+    splits = {unit: split_by_digest(unit) for unit in ordered}
     for needed in Split:
         if needed not in splits.values():
             assigned = list(splits.values())
             donor = max(Split, key=assigned.count)
             splits[next(u for u in ordered if splits[u] is donor)] = needed
     return splits
+
+
+def split_named(path: Path) -> str:
+    """The split that a file's name is: `train.jsonl`, `selection.jsonl` or `test.jsonl`.
+
+    Raises:
+        UserError: it is another name.
+    """
+    if path.stem not in list(Split):
+        names = ", ".join(Split)
+        raise UserError(f"{path}: with data.splits: file_names, files are named {names}")
+    return path.stem
 
 
 def content_digest(path: Path, cache: Path) -> str:
@@ -139,7 +158,8 @@ def content_digest(path: Path, cache: Path) -> str:
     return digest
 
 
-def _by_digest(unit: str) -> Split:
+def split_by_digest(unit: str) -> Split:
+    """The split of a SHA-256 in hex: 90 % train, 5 % selection, 5 % test."""
     place = int(unit[:13], 16) / 16**13
     if place < SHARE:
         return Split.TEST
@@ -167,7 +187,12 @@ def _stdlib(root: Path, limit: int | None) -> Iterator[Path]:
         yield root / path
 
 
-def _texts(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Unreadable]:
+def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Unreadable]:
+    """The texts of a file; a plain text is one, or blocks of about `BLOCK_CHARS` characters.
+
+    Raises:
+        UserError: a Parquet file lacks the column.
+    """
     known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
     kind = known.get(path.suffix, "text") if data.format == "auto" else data.format
     if kind == "jsonl":

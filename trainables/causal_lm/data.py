@@ -28,6 +28,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
+from trainables.causal_lm.data_config import not_default
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
@@ -125,7 +126,7 @@ def _settings(config: CausalLMConfig, corpus: Corpus, encoder: Encoder | None) -
     return {
         "version": VERSION,
         "text": corpus.fingerprint(),
-        "data": config.data.model_dump(exclude={"paths", *fails}),
+        "data": config.data.model_dump(exclude={"paths", *fails, *not_default(config.data.splits)}),
         "sequence_length": config.sequence_length,
         "tokenizer": tokenizer,
     }

@@ -20,6 +20,18 @@ Globs = Annotated[list[str], BeforeValidator(_as_list)]
 """A glob, or a list of them."""
 
 
+Splits = Literal["digest", "file_names"]
+SPLITS = (
+    "digest splits the texts themselves; file_names: train.*, selection.* and test.* are the"
+    " splits, as a data stage writes them"
+)
+
+
+def not_default(splits: str) -> set[str]:
+    """Fields to leave out of a cache's key: keys from before `splits` existed stay valid."""
+    return {"splits"} if splits == "digest" else set()
+
+
 class DataConfig(BaseModel):
     """The text to train on. It is split 90/5/5 into train, selection and test."""
 
@@ -41,6 +53,7 @@ class DataConfig(BaseModel):
         description="files: reaction to a file, row group or line that cannot be read; skip"
         " lists them in the log and in the cache's meta.json",
     )
+    splits: Splits = Field("digest", description=f"files: {SPLITS}")
     max_bytes: int | None = Field(
         None,
         gt=0,

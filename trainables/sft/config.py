@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainables.causal_lm.config import CausalLMConfig, config_of_other
-from trainables.causal_lm.data_config import Globs, paths_in
+from trainables.causal_lm.data_config import SPLITS, Globs, Splits, paths_in
 from trainables.config import Problem
 from trainables.sft.rows import problem_of, read_rows
 
@@ -42,6 +42,7 @@ class AnswersConfig(BaseModel):
         description="column whose equal values stay in one split; null: the question (of a"
         " conversation: all before the first answer; of docstrings: the module)",
     )
+    splits: Splits = Field("digest", description=f"files: {SPLITS}")
     on_bad_data: Literal["fail", "skip"] = Field(
         "fail",
         description="reaction to a row that cannot be read, has an empty answer or more than"

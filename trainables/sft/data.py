@@ -16,7 +16,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ import tokenizers
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm.corpus import assign_splits, content_digest
+from trainables.causal_lm.corpus import assign_splits, content_digest, split_named
 from trainables.causal_lm.data import Dataset, log_skipped
+from trainables.causal_lm.data_config import not_default
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
@@ -85,7 +86,7 @@ def prepare(config: SFTConfig, cache: Path, key: str | None = None) -> Conversat
     settings = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
-        "data": data.model_dump(exclude={"paths"}),
+        "data": data.model_dump(exclude={"paths", *not_default(data.splits)}),
         "sequence_length": config.sequence_length,
         "packing": config.packing,
         "tokenizer": _described(encoder, config.vocab_size),
@@ -143,7 +144,7 @@ def _build(
 ) -> None:
     bad = _BadRows(data.on_bad_data == "skip")
     talks = itertools.islice(_talks(data, files, chat, bad), data.max_rows)
-    parts = _by_split(list(talks))
+    parts = _by_split(list(talks), named=data.splits == "file_names")
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
         encoder = train_tokenizer((cut for _, cut in parts[Split.TRAIN]), vocab_size)
@@ -161,17 +162,22 @@ def _build(
 
 
 def _talks(data: AnswersConfig, files: list[Path], chat: Chat, bad: _BadRows) -> Iterator[Talk]:
-    for row in read_rows(files, data.columns, data.messages):
-        if isinstance(row, BadRow):
-            bad.add(row)
-        elif isinstance(cut := chat.segments(row.messages), str):
-            bad.add(BadRow(f"{row.place}: {cut}"))
-        else:
-            yield row, cut
+    for file in files:
+        split = split_named(file) if data.splits == "file_names" else None
+        for row in read_rows([file], data.columns, data.messages):
+            if isinstance(row, BadRow):
+                bad.add(row)
+            elif isinstance(cut := chat.segments(row.messages), str):
+                bad.add(BadRow(f"{row.place}: {cut}"))
+            else:
+                yield (row if split is None else replace(row, unit=split)), cut
 
 
-def _by_split(talks: list[Talk]) -> dict[Split, list[Talk]]:
-    units = [hashlib.sha256(talk.unit.encode()).hexdigest() for talk, _ in talks]
+def _by_split(talks: list[Talk], *, named: bool) -> dict[Split, list[Talk]]:
+    """The conversations of each split, which their units name, or else decide by a digest."""
+    units = [talk.unit for talk, _ in talks]
+    if not named:
+        units = [hashlib.sha256(unit.encode()).hexdigest() for unit in units]
     splits = assign_splits(units)
     return {
         split: [t for t, unit in zip(talks, units, strict=True) if splits[unit] is split]

@@ -13,6 +13,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from search_spaces.pipeline.stages import WholeBudget
+    from search_spaces.spec.budget import BudgetSpec
+
 _UNLIMITED_WIDTH = 10_000
 
 _STYLES = {
@@ -69,6 +72,22 @@ def duration(seconds: float | None) -> str:
     if s < 86400:
         return f"{s // 3600}h{s % 3600 // 60:02d}m"
     return f"{s // 86400}d{s % 86400 // 3600:02d}h"
+
+
+def limits(budget: BudgetSpec | WholeBudget) -> str:
+    """The limits of a budget, in words."""
+    phrases = {
+        "trials": "{} trials",
+        "cpu_hours": "{} CPU-hours",
+        "gpu_hours": "{} GPU-hours",
+        "target": "a value of {}",
+        "patience": "{} trials without a new best",
+        "min_improvement": "a possible improvement below {}",
+    }
+    given = budget.model_dump(exclude_none=True)
+    limits = [phrases[key].format(number(v)) for key, v in given.items() if key != "time"]
+    limits += [f"{duration(budget.time)} of wall-clock"] if budget.time else []
+    return " or ".join(limits)
 
 
 def size(num_bytes: float) -> str:

@@ -20,9 +20,9 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 
 def sweep_names() -> list[str]:
     """Names for the shell's completion: the sweeps in the default storage."""
-    from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
 
-    return [paths.name for paths in resolve_storage(None).sweeps()]
+    return [name for name, _ in named_sweeps(resolve_storage(None))]
 
 
 def trial_ids(ctx: typer.Context) -> list[str]:
@@ -54,7 +54,7 @@ def set_keys() -> list[str]:
 Sweep = Annotated[
     str,
     typer.Argument(
-        help="The sweep's name in the storage, or its folder.",
+        help="The sweep's name in the storage (stories/sft: a stage of a pipeline), or its folder.",
         autocompletion=sweep_names,
     ),
 ]

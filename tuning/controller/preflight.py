@@ -102,7 +102,10 @@ def elsewhere(loaded: LoadedSweep) -> list[str]:
     found = [name for name in scripts if name.endswith(".py") and not os.path.isabs(name)]
     fixed = with_absolute_fixed(loaded).fixed
     for given, used in ((loaded.command, spec.command or ()), (spec.fixed, fixed)):
-        for (_, before), (_, after) in zip(walk(given), walk(used), strict=False):
+        now = dict(walk(used))
+        for place, before in walk(given):
+            after = now.get(place)
+            after = after[0] if isinstance(after, list) and isinstance(before, str) else after
             path = Path(str(after).partition("=")[2] if str(after).startswith("-") else str(after))
             is_here = path.is_relative_to(here) and not path.is_relative_to(folder)
             found += [str(before)] if is_here and before != after else []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def ls(storage: StorageDir = None) -> None:
-    """List the sweeps of a storage.
+    """List the sweeps of a storage, and of its pipelines: stories/sft.
 
     Example: tune ls
     """
@@ -31,7 +31,7 @@ def ls(storage: StorageDir = None) -> None:
     from rich.text import Text
 
     from results.records.integrity import check_records
-    from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
@@ -39,15 +39,15 @@ def ls(storage: StorageDir = None) -> None:
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), []
     for name in ("sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"):
         table.add_column(name, overflow="fold")
-    for paths in root.sweeps():
+    for name, paths in named_sweeps(root):
         try:
             with no_garbage_collection():
                 found = check_records(paths, keep=True)
-                table.add_row(paths.name, *_sweep_row(found))
+                table.add_row(name, *_sweep_row(found))
             problems += found.words if found.problems else []
         except UserError as e:
-            table.add_row(paths.name, Text("damaged", style="red"))
-            problems.append(f"{paths.name} is damaged: {e.problems[0]}")
+            table.add_row(name, Text("damaged", style="red"))
+            problems.append(f"{name} is damaged: {e.problems[0]}")
     if not table.row_count:
         echo(f"no sweeps in {root.root}; start one with: tune run FILE")
         return

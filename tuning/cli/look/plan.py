@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuning.cli.formatting import duration, make_console, number, print_lines, size
+from tuning.cli.formatting import duration, limits, make_console, print_lines, size
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
-    from search_spaces.spec.sweep import BudgetSpec, SweepSpec
+    from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.placement import Node, Placement
 
 
@@ -23,10 +24,24 @@ def plan(
     insecure: Insecure = False,
     samples: Annotated[int, typer.Option(min=0, help="Number of configurations to show.")] = 3,
 ) -> None:
-    """Check a sweep file and estimate what the sweep needs, without training.
+    """Check a sweep or pipeline file and estimate what it needs, without training.
 
     Example: tune plan search_spaces/llm.yaml
     """
+    from search_spaces.pipeline.loading import is_pipeline_file
+    from tuning.cli.look.pipeline import plan_pipeline
+    from tuning.controller.ray_tune.cluster import check_cluster_auth
+
+    check_cluster_auth(address, insecure)
+    if is_pipeline_file(file):
+        plan_pipeline(file, set_, storage, address)
+    else:
+        _plan_sweep(file, set_, storage, address, samples)
+
+
+def _plan_sweep(
+    file: Path, overrides: list[str], storage: str | None, address: str | None, samples: int
+) -> None:
     from rich.text import Text
 
     from results.storage.probe import check_storage
@@ -34,13 +49,12 @@ def plan(
     from trainables.registry import resolve
     from tuning.cli.look.space_table import rule_lines, space_table
     from tuning.controller.preflight import elsewhere, preflight
-    from tuning.controller.ray_tune.cluster import check_cluster_auth, ray_cluster
+    from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
     from tuning.controller.sweep_dir.folder import resolve_storage
 
-    check_cluster_auth(address, insecure)
-    loaded = load_sweep(file, set_)
+    loaded = load_sweep(file, overrides)
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
     check_storage(resolve_storage(storage or spec.storage).root)
@@ -105,7 +119,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     lines = [
         f"search     {choose_searcher(spec)}",
         f"scheduler  {choose_scheduler(spec)}",
-        f"budget     {_limits(spec.budget)}",
+        f"budget     {limits(spec.budget)}",
     ]
     each = largest_checkpoint(spec, sampled)
     if each is None:
@@ -124,22 +138,6 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     if trials and kept * trials > free:
         lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
     return lines
-
-
-def _limits(budget: BudgetSpec) -> str:
-    """The limits of a budget, in words."""
-    phrases = {
-        "trials": "{} trials",
-        "cpu_hours": "{} CPU-hours",
-        "gpu_hours": "{} GPU-hours",
-        "target": "a value of {}",
-        "patience": "{} trials without a new best",
-        "min_improvement": "a possible improvement below {}",
-    }
-    given = budget.model_dump(exclude_none=True)
-    limits = [phrases[key].format(number(v)) for key, v in given.items() if key != "time"]
-    limits += [f"{duration(budget.time)} of wall-clock"] if budget.time else []
-    return " or ".join(limits)
 
 
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:

@@ -39,10 +39,17 @@ def show(
 ) -> None:
     """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
 
+    Of a pipeline: its stages. The trials of a stage: tune show stories/sft
+
     Example: tune show llm t0003
     """
     from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.pipelines.find import find_pipeline
 
+    if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
+        from tuning.cli.look.pipeline import show_pipeline
+
+        return show_pipeline(pipeline)
     paths, console = find_sweep(sweep, storage), make_console()
     if watch:
         _watch(paths, trial, console)

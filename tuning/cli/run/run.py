@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import make_console
 from tuning.cli.options import (
@@ -21,6 +22,7 @@ from tuning.cli.options import (
     Trust,
     ask_for_trust,
 )
+from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -36,14 +38,28 @@ def run(
     address: Address = None,
     insecure: Insecure = False,
     detach: Detach = False,
+    stages: Stages = None,
+    begin: Begin = None,
+    until: Until = None,
 ) -> None:
-    """Run the sweep of a file, from its search space to a winner.
+    """Run the sweep of a file, from its search space to a winner; or the stages of a pipeline.
+
+    A stage of a pipeline that is complete, and has not changed since, is not run again.
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
+    from search_spaces.pipeline.loading import is_pipeline_file
     from tuning import api
     from tuning.cli.run.detach import run_detached
 
+    if is_pipeline_file(file):
+        _refuse("a pipeline", {"--detach": detach})
+        from tuning.pipelines.run import run_pipeline
+
+        asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
+        begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
+        return run_stages(begun, _drive, stages, begin, until)
+    _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
         return run_detached(partial(create, address=address), address, insecure)
@@ -71,17 +87,30 @@ def resume(
     address: Address = None,
     insecure: Insecure = False,
     detach: Detach = False,
+    stages: Stages = None,
+    begin: Begin = None,
+    until: Until = None,
 ) -> None:
     """Continue a sweep: unfinished trials continue from their newest checkpoint.
 
     A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
     mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm
+    A pipeline continues in the stage that was interrupted, and runs those behind it.
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
     """
     from tuning import api
     from tuning.cli.run.detach import run_detached
+    from tuning.pipelines.find import find_pipeline
 
+    if (pipeline := find_pipeline(sweep, storage)) is not None:
+        given = {"--trials": trials, "--time": time, "--set": set_, "--detach": detach}
+        _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
+        from tuning.pipelines.run import resume_pipeline
+
+        again = partial(resume_pipeline, pipeline, address=address, insecure=insecure)
+        return run_stages(again, _drive, stages, begin, until)
+    _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
     asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
     asked |= {"storage": storage, "trust": trust or ask_for_trust}
@@ -92,11 +121,26 @@ def resume(
     _run_session(partial(start, address=address, insecure=insecure))
 
 
+def _refuse(what: str, options: Mapping[str, object]) -> None:
+    """Refuse options that have no effect."""
+    for option in (name for name, value in options.items() if value):
+        raise UserError(f"{option}: has no effect on {what}; leave it out")
+
+
 def _run_session(start: Callable[..., SweepController]) -> None:
     """Run a session and print its summary.
 
     The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
+    outcome = _drive(start)
+    if outcome.interrupted:
+        raise typer.Exit(1 if outcome.gave_up else 130)
+    if not outcome.table.has_result:
+        raise typer.Exit(1)
+
+
+def _drive(start: Callable[..., SweepController]) -> SweepController:
+    """Run a session, show it, and print its summary."""
     from tuning.cli.run.last_word import LastWord
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
@@ -105,7 +149,4 @@ def _run_session(start: Callable[..., SweepController]) -> None:
     view, word = make_view(make_console()), LastWord()
     outcome = start(observers=[word, view], interrupt=StopOnSignal(word.withdraw))
     print_summary(outcome, view.console)
-    if outcome.interrupted:
-        raise typer.Exit(1 if outcome.gave_up else 130)
-    if not outcome.table.has_result:
-        raise typer.Exit(1)
+    return outcome

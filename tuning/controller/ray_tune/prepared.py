@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,10 +41,11 @@ class PreparedCluster:
 
     Attributes:
         is_used: whether a session has begun.
+        is_shared: whether it stays up for other sessions.
     """
 
     def __init__(self) -> None:
-        self.is_used = False
+        self.is_used = self.is_shared = False
         self._failed: Callable[[], bool] = lambda: False
         self._lost: Callable[[str], None] = _end_this_process
         self._stack = ExitStack()
@@ -105,12 +106,15 @@ class PreparedCluster:
     def session(
         self, logs: Path | None, failed: Callable[[], bool], lost: Callable[[str], None]
     ) -> Iterator[None]:
-        """Use it in the block, and end it after; see `ray_cluster`."""
+        """Use it in the block, and end it after, unless it is shared; see `ray_cluster`."""
         self.is_used = True
         keep_logs_in(self._folder, logs)
         self._failed, self._lost = failed, lost
-        with self._stack:
-            yield
+        try:
+            with nullcontext() if self.is_shared else self._stack:
+                yield
+        finally:
+            self._lost = _end_this_process
 
     def close(self) -> None:
         """End it, if no session has."""
@@ -118,6 +122,15 @@ class PreparedCluster:
 
 
 _prepared: list[PreparedCluster] = []
+_share = False
+
+
+def _starts_one(address: str | None) -> bool:
+    """Whether a session with this address starts a cluster on this machine."""
+    import ray
+
+    chosen = address or os.environ.get("RAY_ADDRESS")
+    return chosen in (None, "", "local") and (bool(_prepared) or not ray.is_initialized())
 
 
 def prepare() -> PreparedCluster:
@@ -136,14 +149,33 @@ def session_cluster(
     lost: Callable[[str], None],
 ) -> Iterator[list[Node]]:
     """The prepared cluster, or else that of `ray_cluster`, while the block runs."""
+    if _share and _starts_one(address):
+        _prepared[:] = _prepared or [PreparedCluster()]
+        _prepared[0].is_shared = True
     if not _prepared:
         with ray_cluster(address, logs, failed, lost) as nodes:
             yield nodes
         return
+    used = _prepared[0]
     try:
-        with _prepared[0].session(logs, failed, lost):
+        with used.session(logs, failed, lost):
             yield cluster_nodes()
     finally:
+        if not used.is_shared:
+            _prepared.clear()
+
+
+@contextmanager
+def shared_cluster() -> Iterator[None]:
+    """Sessions in the block share one cluster: the prepared one, or one that the first starts."""
+    global _share
+    _share = True
+    try:
+        yield
+    finally:
+        _share = False
+        for cluster in _prepared:
+            cluster.close()
         _prepared.clear()
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from results.paths import Storage, SweepPaths, TrialPaths
+from results.records.pipeline import PipelinePaths, pipelines_in
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
@@ -63,9 +64,26 @@ def _find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     paths = root.sweep(sweep)
     if paths.is_sweep and as_path.name == sweep:
         return paths
-    names = [p.name for p in root.sweeps()]
+    pipeline, slash, stage = sweep.partition("/")
+    if (found := PipelinePaths(root.root / pipeline)).is_pipeline:
+        paths = found.sweep(stage)
+        if slash and paths.is_sweep and Path(stage).name == stage:
+            return paths
+        names = [name for name, _ in named_sweeps(root) if name.startswith(f"{pipeline}/")]
+        hint = suggest(sweep, names) if names else "; none has begun"
+        raise UserError(f"no sweep '{sweep}' of pipeline {pipeline}{hint}")
+    names = [name for name, _ in named_sweeps(root)]
     hint = suggest(sweep, names) if names else ": it holds no sweep; start one with tune run FILE"
     raise UserError(f"no sweep '{sweep}' in {root.root}{hint}")
+
+
+def named_sweeps(root: Storage) -> Iterator[tuple[str, SweepPaths]]:
+    """The sweeps of a storage by name, then those of its pipelines' stages, as `stories/sft`."""
+    yield from ((paths.name, paths) for paths in root.sweeps())
+    for pipeline in pipelines_in(root):
+        for paths in pipeline.stages.sweeps():
+            if "@" not in paths.name:  # as the stage was before a change
+                yield f"{pipeline.name}/{paths.name}", paths
 
 
 def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
@@ -89,7 +107,10 @@ def resolve_storage(storage: str | None) -> Storage:
 
 def sweep_argument(paths: SweepPaths) -> str:
     """The SWEEP argument of a command: the name, or the folder if it is in another storage."""
-    return paths.name if paths.storage == resolve_storage(None) else str(paths.root)
+    pipeline, storage = PipelinePaths(paths.storage.root.parent), resolve_storage(None)
+    if pipeline.is_pipeline and pipeline.root.parent == storage.root:
+        return f"{pipeline.name}/{paths.name}"
+    return paths.name if paths.storage == storage else str(paths.root)
 
 
 def read_state(paths: SweepPaths) -> SweepState:

@@ -1,0 +1,1 @@
+"""The pipeline file: stages, of which one begins with what another put out."""

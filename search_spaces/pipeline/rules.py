@@ -1,0 +1,100 @@
+"""Rules between the stages of a pipeline that need no training code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from search_spaces.errors import suggest
+from search_spaces.nested import KeyPath
+from search_spaces.pipeline.graph import Stages, named_stages
+from search_spaces.pipeline.references import (
+    ModelReference,
+    looks_like_reference,
+    metric_reference,
+    model_reference,
+)
+from search_spaces.pipeline.stages import Stage, TrainStage
+from search_spaces.positions import Problem, Source
+
+_Found = Iterator[tuple[KeyPath, str]]
+
+
+def broken_rules(stages: Stages, source: Source) -> list[Problem]:
+    """Every mistake: unknown stages, models of stages that have none, metrics of no later stage."""
+    found = []
+    for index, stage in enumerate(stages.values()):
+        for path, text in (*_unknown(stage, stages), *_of_model(stage, stages)):
+            found.append(source.problem(("stages", index, *path), text))
+        if isinstance(stage, TrainStage) and not found:
+            for path, text in (*_choice(stage, stages), *_ties(stage, stages)):
+                found.append(source.problem(("stages", index, *path), text))
+    return found
+
+
+def _unknown(stage: Stage, stages: Stages) -> _Found:
+    for path, name in named_stages(stage):
+        if name not in stages:
+            yield path, f"no stage '{name}'{suggest(name, stages)}"
+        elif name == stage.name:
+            yield path, f"{name} names itself"
+
+
+def _of_model(stage: Stage, stages: Stages) -> _Found:
+    of: str = getattr(stage, "of", "")
+    if of in stages and stages[of].kind != "train":
+        yield ("of",), f"{of} is no train stage, but {stages[of].kind}"
+    for key in stage.models:
+        text = getattr(stage, key)
+        if text is None:
+            continue
+        model = model_reference(text)
+        if model is None and (stage.kind != "train" or looks_like_reference(text, stages)):
+            example = f"{text.partition('.')[0]}.winner"
+            yield (key,), f"names no model, got '{text}'; a stage's model is like {example}"
+        elif model is not None and model.stage in stages:
+            yield from (((key,), line) for line in _role(stage, model, stages))
+
+
+def _role(stage: Stage, model: ModelReference, stages: Stages) -> Iterator[str]:
+    owner = stages[model.stage]
+    if owner.kind != "train":
+        yield f"{owner.name} has no model: it is a stage of kind {owner.kind}, not train"
+    elif model.role == "top" and stage.kind != "train":
+        yield f"one model is needed, and top({model.count}) are several; write {owner.name}.winner"
+    elif model.role == "soup" and not any(
+        one.kind == "average" and getattr(one, "of", None) == owner.name for one in stages.values()
+    ):
+        yield f"no stage averages {owner.name}; add one: kind: average, of: {owner.name}"
+
+
+def _choice(stage: TrainStage, stages: Stages) -> _Found:
+    """`choose_by` names a stage that tries several models of this one."""
+    if stage.choose_by is None:
+        return
+    judge = metric_reference(stage.choose_by).stage
+    if judge not in stages:
+        yield ("choose_by",), f"no stage '{judge}'{suggest(judge, stages)}"
+        return
+    later = stages[judge]
+    begins = model_reference(later.init) if isinstance(later, TrainStage) else None
+    if begins is None or (begins.stage, begins.role) != (stage.name, "top"):
+        yield (
+            ("choose_by",),
+            f"{judge} does not try several models of {stage.name}; "
+            f"it needs init: {stage.name}.top(3)",
+        )
+
+
+def _ties(stage: TrainStage, stages: Stages) -> _Found:
+    for name, value in stage.tie.items():
+        owner, dot, parameter = value.partition(".")
+        if not dot or not parameter:
+            yield (
+                ("tie", name),
+                f"needs a parameter of a stage, like pretrain.{name}, got '{value}'",
+            )
+        elif owner in stages and not isinstance(stages[owner], TrainStage):
+            yield (
+                ("tie", name),
+                f"{owner} has no parameters: it is a stage of kind {stages[owner].kind}",
+            )

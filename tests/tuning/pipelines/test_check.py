@@ -1,0 +1,113 @@
+"""Mistakes that only the training code shows, before anything starts; and the keys of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from search_spaces.errors import UserError
+from search_spaces.pipeline.loading import load_pipeline
+from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.keys import stage_keys
+
+SHIPPED = Path(__file__).parents[3] / "search_spaces" / "pipelines" / "stories.yaml"
+
+
+def problems(*overrides: str, change: Callable[[str], str] = str, folder: Path) -> str:
+    file = folder / "stories.yaml"
+    file.write_text(change(SHIPPED.read_text()))
+    with pytest.raises(UserError) as caught:
+        check_pipeline(load_pipeline(file, overrides))
+    assert len(caught.value.problems) == 1
+    return caught.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("sft.fixed.hidden_size=128", "hidden_size: no effect with model_name_or_path"),
+        (
+            "sft.fixed.sequence_length=256",
+            "sequence_length 256 is more than the 192 positions of the models of pretrain",
+        ),
+        (
+            "pretrain.choose_by=sft.answer_nll",
+            "stages.1.choose_by: sft does not report 'answer_nll'",
+        ),
+        (
+            "pretrain.choose_by=sft.exact_match",
+            "is less or more better? write 'min sft.exact_match' or 'max sft.exact_match'",
+        ),
+        (
+            "sft.tie={weight_decay: pretrain.wait_decay}",
+            "pretrain has no parameter 'wait_decay' (did you mean 'weight_decay'?)",
+        ),
+        (
+            "sft.tie={learning_rate: pretrain.learning_rate}",
+            "learning_rate is tied, and in the space or fixed too; remove one",
+        ),
+        (
+            "sft.fixed.data.question=ask",
+            "data/instructions has no column 'ask'",
+        ),
+        (
+            "sft.fixed.data.paths='{data}/instruction/*.jsonl'",
+            "data puts out no 'instruction' (did you mean 'instructions'?)",
+        ),
+        (
+            "pretrain.fixed.data.splits=digest",
+            "data has split its texts; write splits: file_names, or they are split again",
+        ),
+        ("export.to=[ggf]", "no such format (did you mean 'gguf'?)"),
+    ],
+)
+def test_a_pipeline_that_cannot_run_is_refused_in_one_line(
+    tmp_path: Path, override: str, line: str
+) -> None:
+    assert line in problems(override, folder=tmp_path)
+
+
+def test_models_with_different_tokenizers_are_not_compared_per_token(tmp_path: Path) -> None:
+    found = problems(
+        "pretrain.space.vocab_size={choice: [300, 512]}",
+        change=lambda text: text.replace("        vocab_size: 512\n", ""),
+        folder=tmp_path,
+    )
+    assert "the models of pretrain have different tokenizers (it searches vocab_size)" in found
+
+
+def test_a_trainable_that_takes_no_model_cannot_have_init(tmp_path: Path) -> None:
+    (tmp_path / "digits.yaml").write_text((SHIPPED.parents[1] / "digits.yaml").read_text())
+    found = problems(
+        change=lambda text: (
+            text + "  - {name: digits, kind: train, sweep: digits.yaml, init: sft.winner}\n"
+        ),
+        folder=tmp_path,
+    )
+    assert "stages.4.init: digits cannot begin with a model: it has no model_name_or_path" in found
+
+
+def test_the_budget_of_the_whole_holds_the_trials_of_the_stages(tmp_path: Path) -> None:
+    found = problems(
+        change=lambda text: text.replace("\nstages:", "\nbudget: {trials: 5}\nstages:"),
+        folder=tmp_path,
+    )
+    assert "budget.trials: 5 is less than the 8 trials of the stages" in found
+
+
+@pytest.mark.parametrize(
+    ("override", "changed"),
+    [
+        ("sft.space.learning_rate={loguniform: [0.001, 0.02]}", {"sft", "export"}),
+        ("data.stories=500", {"data", "pretrain", "sft", "export"}),
+        ("pretrain.choose_by=null", set()),
+        ("sft.tracking.name=none", set()),
+        ("export.to=[hf]", {"export"}),
+    ],
+)
+def test_a_change_changes_the_keys_of_what_depends_on_it(override: str, changed: set[str]) -> None:
+    before = stage_keys(load_pipeline(SHIPPED))
+    after = stage_keys(load_pipeline(SHIPPED, [override]))
+    assert {name for name in before if before[name] != after[name]} == changed

@@ -1,0 +1,95 @@
+"""The stages of a pipeline run once; a change runs what depends on it. Programs only: no Ray."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from results.records.pipeline import PipelinePaths, read_stages
+from search_spaces.errors import UserError
+from tuning.pipelines.base import StageStopped
+from tuning.pipelines.find import find_pipeline
+from tuning.pipelines.run import Chosen, resume_pipeline, run_pipeline
+
+FILE = """
+name: words
+stages:
+  - {{name: a, kind: command, command: [sh, -c, "echo a >> {log}; echo one > x", sh]}}
+  - {{name: b, kind: command, from: [], command: [sh, -c, "echo b >> {log}"]}}
+  - name: c
+    kind: command
+    command: [sh, -c, 'echo c >> {log}; test ! -e {stop} && cp "$0" "$1"', "{{a}}/log.txt",
+              "{{output}}/copy"]
+  - {{name: d, kind: command, command: [sh, -c, "echo d >> {log}"]}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "words.yaml"
+    made.write_text(FILE.format(log=tmp_path / "log", stop=tmp_path / "stop"))
+    return made
+
+
+def ran(file: Path) -> str:
+    """The stages that have run since the last call."""
+    log = file.parent / "log"
+    text = log.read_text() if log.exists() else ""
+    log.unlink(missing_ok=True)
+    return text.replace("\n", "")
+
+
+def run(file: Path, *overrides: str, chosen: Chosen = Chosen()) -> PipelinePaths:  # noqa: B008
+    storage = str(file.parent / "sweeps")
+    return run_pipeline(file, storage=storage, overrides=overrides, chosen=chosen)
+
+
+def test_a_stage_runs_once_and_a_change_runs_what_depends_on_it(file: Path) -> None:
+    paths = run(file)
+    assert ran(file) == "abcd"
+    assert (paths.stage("c") / "copy").exists()
+    run(file)
+    assert ran(file) == ""
+    text = file.read_text()
+    file.write_text(text.replace("echo one", "echo two"))
+    run(file)
+    assert ran(file) == "acd"
+    file.write_text(text)  # as it was: what was made then is taken back
+    run(file)
+    assert ran(file) == ""
+    run(file, "d.command=[sh, -c, 'true']")
+    assert ran(file) == ""
+    assert read_stages(paths).stages["d"].done
+
+
+def test_a_stage_that_fails_is_run_again_and_those_before_it_are_not(file: Path) -> None:
+    (file.parent / "stop").touch()
+    with pytest.raises(StageStopped, match=r"stage c: exit code 1; log .*log\.txt") as stopped:
+        run(file)
+    assert stopped.value.exit_code == 1
+    assert ran(file) == "abc"
+    paths = find_pipeline("words", str(file.parent / "sweeps"))
+    assert paths is not None
+    file.unlink()  # resume reads the frozen file
+    (paths.root.parents[1] / "stop").unlink()
+    resume_pipeline(paths)
+    assert (paths.root.parents[1] / "log").read_text() == "c\nd\n"
+
+
+def test_chosen_stages_run_and_need_those_before_them(file: Path) -> None:
+    with pytest.raises(UserError, match="stage c needs a, which is not complete"):
+        run(file, chosen=Chosen(begin="c"))
+    run(file, chosen=Chosen(until="b"))
+    assert ran(file) == "ab"
+    run(file, chosen=Chosen(["d", "c"]))
+    assert ran(file) == "cd"
+    with pytest.raises(UserError, match=r"--until e: no such stage \(valid: a, b, c, d\)"):
+        run(file, chosen=Chosen(until="e"))
+
+
+def test_damaged_records_are_not_guessed(file: Path) -> None:
+    paths = run(file)
+    paths.records.write_bytes(paths.records.read_bytes().replace(b"true", b"null", 1))
+    with pytest.raises(UserError, match=r"stages\.json: not readable \(does not match"):
+        run(file)

@@ -1,0 +1,88 @@
+"""Which files a data stage reads and writes; no library that is slow to import."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from search_spaces.errors import UserError, suggest
+from search_spaces.nested import KeyPath
+from search_spaces.pipeline.stages import DataStage
+from trainables.base import Split
+
+_NAMES = {
+    "train": Split.TRAIN,
+    "valid": Split.SELECTION,
+    "validation": Split.SELECTION,
+    "selection": Split.SELECTION,
+    "test": Split.TEST,
+}
+_STORIES = {"text": ("text",), "instructions": ("question", "answer", "words")}
+
+
+def outputs(stage: DataStage) -> dict[str, tuple[str, ...]]:
+    """The folders that the stage writes, and the columns of the files in each."""
+    return _STORIES if stage.source == "stories" else {"text": ("text",)}
+
+
+def split_of(path: Path) -> Split | None:
+    """The split that the name of a file, or of its folder, says."""
+    return _NAMES.get(path.stem.lower()) or _NAMES.get(path.parent.name.lower())
+
+
+def input_files(paths: Sequence[str], directory: Path) -> list[Path]:
+    """The files of globs, in a fixed order: those to be held out first."""
+    patterns = (str(directory / Path(p).expanduser()) for p in paths)
+    found = {Path(f) for p in patterns for f in glob.glob(p, recursive=True)}
+    order = {Split.TEST: 0, Split.SELECTION: 1}
+    files = sorted(f for f in found if f.is_file())
+    return sorted(files, key=lambda file: order.get(split_of(file) or Split.TRAIN, 2))
+
+
+def data_problem(stage: DataStage, directory: Path) -> Iterator[tuple[KeyPath, str]]:
+    """Globs without a file, files without the column of text, and a filter that is not there."""
+    for index, pattern in enumerate(stage.paths):
+        if not input_files([pattern], directory):
+            yield ("paths", index), f"no file matches {pattern} (from {directory})"
+    for file in input_files(stage.paths, directory):
+        has = _columns(file)
+        if has is not None and stage.text_field not in has:
+            hint = suggest(stage.text_field, has)
+            yield ("text_field",), f"{file}: no column '{stage.text_field}'{hint}"
+            return
+    if stage.keep_if is not None:
+        try:
+            load_filter(stage.keep_if, directory)
+        except UserError as e:
+            yield ("keep_if",), e.problems[0]
+
+
+def load_filter(name: str, directory: Path) -> object:
+    """The function of a `script.py:function`, in the directory of the pipeline.
+
+    Raises:
+        UserError: there is none.
+    """
+    from trainables.user_code import loader
+
+    script, _, function = name.rpartition(":")
+    return loader.load(f"{(directory / script).resolve()}:{function}")
+
+
+def _columns(file: Path) -> list[str] | None:
+    """The columns of a file, by its first row; None if it is plain text or empty."""
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return list(pq.read_schema(file).names)
+    if file.suffix not in (".jsonl", ".ndjson"):
+        return None
+    with open(file, "rb") as lines:
+        first = next((line for line in lines if line.strip()), None)
+    try:
+        row = json.loads(first) if first else None
+    except ValueError:
+        return None
+    return list(row) if isinstance(row, dict) else None

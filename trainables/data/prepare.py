@@ -1,0 +1,198 @@
+"""Makes the data set of a data stage: cleans each part in a process of its own, then merges them.
+
+    <folder>/text/{train,selection,test}.jsonl            {"text"}
+    <folder>/instructions/{train,selection,test}.jsonl    {"question", "answer", "words"}
+    <folder>/statistics.json
+
+A text, and the instruction that it answers, are in the split of the digest of the text, so that no
+stage trains on what another one is evaluated on. A part that is complete is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from results.storage.atomic import write_atomic
+from search_spaces.errors import UserError
+from search_spaces.pipeline.stages import DataStage
+from trainables.base import Split
+from trainables.causal_lm.corpus import Unreadable, split_by_digest, texts_in
+from trainables.causal_lm.data_config import DataConfig
+from trainables.data.duplicates import NearDuplicates, digest, signature
+from trainables.data.files import input_files, load_filter, outputs, split_of
+from trainables.data.stories import make_stories
+
+VERSION = 1
+"""Version of the data; raise it with any change of code that changes them."""
+BLOCK = 2000
+"""Stories of a part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or a block of stories: what one process cleans."""
+
+    number: int
+    file: Path | None
+    stage: DataStage
+    directory: Path
+    target: Path
+
+
+def prepare(stage: DataStage, directory: Path, folder: Path) -> dict[str, Any]:
+    """Make the data set in a folder, or go on with it; returns its statistics.
+
+    Raises:
+        UserError: a file cannot be read, or too little text is left.
+    """
+    parts = folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    todo = list(_parts(stage, directory, parts))
+    count = min(stage.workers or os.cpu_count() or 1, len(todo))
+    if count > 1:
+        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+            removed = list(pool.map(clean, todo))
+    else:
+        removed = [clean(part) for part in todo]
+    counts = sum(map(Counter, removed), Counter[str]())
+    statistics = _merge(stage, todo, folder, counts)
+    write_atomic(folder / "statistics.json", json.dumps(statistics, indent=1).encode())
+    shutil.rmtree(parts)
+    return statistics
+
+
+def _parts(stage: DataStage, directory: Path, target: Path) -> Iterator[Part]:
+    if stage.source == "files":
+        for number, file in enumerate(input_files(stage.paths, directory)):
+            yield Part(number, file, stage, directory, target / f"{number:05d}")
+        return
+    for number in range(-(-stage.stories // BLOCK)):
+        yield Part(number, None, stage, directory, target / f"{number:05d}")
+
+
+def clean(part: Part) -> dict[str, int]:
+    """Write the texts of a part that are kept, `.jsonl`, and their signatures, `.npy`.
+
+    Returns:
+        The number of texts that were left out, by the reason.
+    """
+    done = part.target.with_suffix(".json")
+    if done.exists():
+        removed: dict[str, int] = json.loads(done.read_text())
+        return removed
+    counts, marks, lines = Counter[str](), [], []
+    why = _reason(part)
+    for row in _rows(part):
+        if (reason := why(row["text"])) is not None:
+            counts[reason] += 1
+            continue
+        lines.append(json.dumps(row, ensure_ascii=False))
+        if part.stage.near_duplicates is not None:
+            marks.append(signature(row["text"]))
+    part.target.with_suffix(".jsonl").write_text("\n".join(lines) + "\n" * bool(lines))
+    np.save(part.target.with_suffix(".npy"), np.array(marks, dtype=np.uint32))
+    write_atomic(done, json.dumps(counts).encode())
+    return dict(counts)
+
+
+def _reason(part: Part) -> Callable[[str], str | None]:
+    """Why a text is left out; None if it is kept."""
+    stage = part.stage
+    keep: Any = load_filter(stage.keep_if, part.directory) if stage.keep_if else None
+
+    def why(text: str) -> str | None:
+        if len(text) < stage.min_chars:
+            return "too short"
+        if stage.max_chars is not None and len(text) > stage.max_chars:
+            return "too long"
+        return None if keep is None or keep(text) else "by keep_if"
+
+    return why
+
+
+def _rows(part: Part) -> Iterator[dict[str, Any]]:
+    if part.file is None:
+        count = min(BLOCK, part.stage.stories - part.number * BLOCK)
+        for story in make_stories(part.stage.seed, part.number, count):
+            yield {"text": story.text, "question": story.instruction, "words": story.words}
+        return
+    data = DataConfig(source="files", paths=[str(part.file)], text_field=part.stage.text_field)
+    for text in texts_in(part.file, data, whole=True):
+        if isinstance(text, Unreadable):
+            raise UserError(text.problem)
+        yield {"text": text}
+
+
+def _merge(
+    stage: DataStage, parts: list[Part], folder: Path, counts: Counter[str]
+) -> dict[str, Any]:
+    """Write each text once, to the file of its split."""
+    near = NearDuplicates(stage.near_duplicates or 1.0)
+    seen: set[str] = set()
+    splits: dict[str, Counter[str]] = {split.value: Counter() for split in Split}
+    named = {split_of(part.file) for part in parts if part.file}
+    with ExitStack() as stack:
+        files = {
+            (kind, split): stack.enter_context(_created(folder / kind / f"{split}.jsonl"))
+            for kind in outputs(stage)
+            for split in Split
+        }
+        for part, row, mark in _kept(parts):
+            key = digest(row["text"])
+            if key in seen:
+                counts["exact duplicates"] += 1
+                continue
+            seen.add(key)
+            if stage.near_duplicates is not None and not near.add(mark):
+                counts["near duplicates"] += 1
+                continue
+            split = _split(part.file, key, named)
+            splits[split.value].update(texts=1, characters=len(row["text"]))
+            for kind, content in _content(row):
+                files[kind, split].write(json.dumps(content, ensure_ascii=False) + "\n")
+    for name, found in splits.items():
+        if not found["texts"]:
+            raise UserError(f"the {name} split has no text; give more, or fewer filters")
+    return {"splits": {k: dict(v) for k, v in splits.items()}, "left out": dict(counts)}
+
+
+def _created(path: Path) -> Any:
+    path.parent.mkdir(exist_ok=True)
+    return open(path, "w", encoding="utf-8")
+
+
+def _kept(parts: list[Part]) -> Iterator[tuple[Part, dict[str, Any], Any]]:
+    for part in parts:
+        marks = np.load(part.target.with_suffix(".npy"))
+        with open(part.target.with_suffix(".jsonl"), encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                yield part, json.loads(line), marks[number] if len(marks) else None
+
+
+def _content(row: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "text", {"text": row["text"]}
+    if "question" in row:
+        asked = {"question": row["question"], "answer": row["text"], "words": row["words"]}
+        yield "instructions", asked
+
+
+def _split(file: Path | None, key: str, named: set[Split | None]) -> Split:
+    """The split of the file's name; what the names leave open is decided by the digest."""
+    own = split_of(file) if file is not None else None
+    if own is None:
+        return split_by_digest(key)
+    if own is Split.SELECTION and Split.TEST not in named:  # half of it
+        return Split.TEST if int(key[-1], 16) % 2 else Split.SELECTION
+    return own

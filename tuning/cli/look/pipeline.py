@@ -1,0 +1,180 @@
+"""`tune plan` and `tune show` of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuning.cli.formatting import duration, limits, make_console, number, print_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from results.records.pipeline import PipelinePaths, StageRecord
+    from search_spaces.pipeline.loading import LoadedPipeline
+    from search_spaces.pipeline.stages import Stage
+    from tuning.controller.resources.forecast import Forecast
+
+
+def plan_pipeline(
+    file: Path, overrides: Sequence[str], storage: str | None, address: str | None
+) -> None:
+    """Print the stages of a pipeline file, what each needs, and what the whole may take."""
+    from rich.text import Text
+
+    from search_spaces.pipeline.graph import dependencies
+    from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.pipelines.check import check_pipeline
+    from tuning.pipelines.find import find_pipeline
+    from tuning.pipelines.keys import stage_keys
+
+    pipeline = load_pipeline(file, overrides)
+    check_pipeline(pipeline)
+    found = find_pipeline(str(resolve_storage(storage).root / pipeline.name), storage)
+    done = _complete(found, stage_keys(pipeline)) if found else set()
+    console = make_console()
+    asking = console.status("asking Ray for the resources of the cluster")
+    with asking, ray_cluster(address) as nodes:
+        forecasts = _forecasts(pipeline, found, nodes)
+    table = _table("stage", "kind", "after", "state", "budget", "forecast")
+    for name in pipeline.order:
+        stage = pipeline.stages[name]
+        sweep = pipeline.sweeps.get(name)
+        table.add_row(
+            name,
+            stage.kind,
+            ", ".join(dependencies(name, pipeline.stages)) or "-",
+            "complete" if name in done else "to run",
+            limits(sweep.spec.budget) if sweep else "-",
+            _forecast(forecasts.get(name), name in done) if sweep else "-",
+        )
+    console.print(Text.assemble((pipeline.name, "bold"), f": {len(pipeline.stages)} stages"))
+    console.print(table)
+    print_lines(console, *_whole(pipeline, forecasts, done))
+
+
+def show_pipeline(paths: PipelinePaths) -> None:
+    """Print the stages of a pipeline: which are complete, and what each put out."""
+    from results.records.pipeline import read_stages
+    from search_spaces.pipeline.graph import dependencies
+    from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.sweep_dir.lock import current_driver
+
+    pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
+    driver = current_driver(paths.lock)
+    table = _table("stage", "kind", "after", "state", "time", "put out")
+    for name in pipeline.order:
+        stage = pipeline.stages[name]
+        record = records.get(name)
+        table.add_row(
+            name,
+            stage.kind,
+            ", ".join(dependencies(name, pipeline.stages)) or "-",
+            _state(record, driver is not None),
+            duration(record.seconds) if record else "-",
+            _put_out(record, _chosen(paths, stage, records)),
+        )
+    console = make_console()
+    console.print(table)
+    done = sum(record.done for name, record in records.items() if name in pipeline.stages)
+    print_lines(console, f"{done} of {len(pipeline.stages)} stages complete")
+    if driver:
+        print_lines(console, f"driven by {driver}")
+    elif done < len(pipeline.stages):
+        print_lines(console, f"continue with: tune resume {paths.name}")
+    print_lines(console, f"a stage's trials: tune show {paths.name}/STAGE")
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _complete(paths: PipelinePaths, keys: Mapping[str, str]) -> set[str]:
+    """The stages that are recorded complete under these keys."""
+    from results.records.pipeline import read_stages
+
+    found = read_stages(paths)
+    known = {(name, r.key) for name, r in found.stages.items() if r.done}
+    return {
+        name
+        for name, key in keys.items()
+        if (name, key) in known or paths.earlier(name, key).name in found.earlier
+    }
+
+
+def _forecasts(
+    pipeline: LoadedPipeline, paths: PipelinePaths | None, nodes: Sequence[Any]
+) -> dict[str, Forecast]:
+    """What each train stage may take, by its trials in an earlier run of this pipeline."""
+    from tuning.controller.resources.forecast import earlier_trial_cost, forecast
+    from tuning.controller.resources.placement import compute_placement
+
+    made = {}
+    for name, loaded in pipeline.sweeps.items():
+        placement = compute_placement(loaded.spec.resources, list(nodes))
+        each = earlier_trial_cost(paths.stages, loaded.spec) if paths else None
+        found = forecast(loaded.spec.budget, [], each[1], placement.concurrency) if each else None
+        if found is not None:
+            made[name] = found
+    return made
+
+
+def _forecast(found: Forecast | None, done: bool) -> str:
+    if done:
+        return "nothing"
+    return f"about {duration(found.seconds)}, {found.cost}" if found else "unknown"
+
+
+def _whole(
+    pipeline: LoadedPipeline, forecasts: Mapping[str, Forecast], done: set[str]
+) -> Iterator[str]:
+    """The budget and the forecast of all train stages."""
+    given = limits(pipeline.head.budget)
+    trials = [s.spec.budget.trials for n, s in pipeline.sweeps.items() if n not in done]
+    counted = [count for count in trials if count is not None]
+    yield f"budget     {given or 'that of each stage'}; {sum(counted)} trials to run"
+    left = [name for name in pipeline.sweeps if name not in done]
+    known = [forecasts[name] for name in left if name in forecasts]
+    seconds = duration(sum(one.seconds for one in known))
+    if len(known) == len(left):
+        yield f"forecast   about {seconds} of train stages"
+    else:
+        missing = ", ".join(name for name in left if name not in forecasts)
+        yield f"forecast   none: no earlier run of this pipeline has trials of {missing}"
+
+
+def _state(record: StageRecord | None, driven: bool) -> str:
+    if record is None:
+        return "to run"
+    if record.done:
+        return "complete"
+    return "running" if driven else "interrupted"
+
+
+def _put_out(record: StageRecord | None, chosen: str) -> str:
+    """What a stage put out, and which of its models a later stage chose."""
+    found = record.result if record else {}
+    words = [f"{k} {number(v)}" for k, v in found.items() if not k.endswith("_hours")]
+    return ", ".join([*words, *([chosen] if chosen else [])]) or "-"
+
+
+def _chosen(paths: PipelinePaths, stage: Stage, records: Mapping[str, StageRecord]) -> str:
+    """The winner by `choose_by`, once the stage is complete that decides; else nothing."""
+    from search_spaces.pipeline.references import metric_reference
+    from search_spaces.pipeline.stages import TrainStage
+    from tuning.pipelines.winners import winner_of
+
+    if not isinstance(stage, TrainStage) or stage.choose_by is None:
+        return ""
+    judge = records.get(metric_reference(stage.choose_by).stage)
+    if judge is None or not judge.done:
+        return ""
+    return f"{winner_of(stage, paths)} by {stage.choose_by}"

@@ -1,0 +1,82 @@
+"""What a stage of any kind is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from results.records.pipeline import PipelinePaths
+from search_spaces.pipeline.loading import LoadedPipeline
+from search_spaces.pipeline.stages import Stage
+
+if TYPE_CHECKING:
+    from tuning.controller.sweep import SweepController
+
+Session = Callable[..., "SweepController"]
+"""Runs a session of a sweep; takes the keywords `observers` and `interrupt`."""
+Drive = Callable[[Session], "SweepController"]
+"""Calls a session with what shows and interrupts it."""
+Say = Callable[[str], None]
+
+KINDS: dict[str, str] = {
+    "data": "tuning.pipelines.kinds.data:run",
+    "train": "tuning.pipelines.kinds.train:run",
+    "average": "tuning.pipelines.kinds.models:average",
+    "confirm": "tuning.pipelines.kinds.models:confirm",
+    "export": "tuning.pipelines.kinds.models:export",
+    "evaluate": "tuning.pipelines.kinds.models:evaluate",
+    "command": "tuning.pipelines.kinds.command:run",
+}
+"""Kind of stage → `module:function`, which takes the stage and its surroundings and returns what
+the stage put out, as plain data. A function that is killed is called again."""
+
+
+class StageStopped(Exception):
+    """A stage ended before it was complete.
+
+    Args:
+        exit_code: of the program.
+    """
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The pipeline around a stage.
+
+    Attributes:
+        pipeline, paths: the pipeline and its folder.
+        results: what the stages before put out, by name.
+        address: of the Ray cluster; None starts one on this machine.
+        drive: runs a session of a sweep.
+        say: shows a line.
+    """
+
+    pipeline: LoadedPipeline
+    paths: PipelinePaths
+    results: Mapping[str, Mapping[str, Any]]
+    address: str | None
+    drive: Drive
+    say: Say
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folder of each stage."""
+        return {name: str(self.paths.stage(name)) for name in self.pipeline.stages}
+
+
+def run_stage(stage: Stage, around: Surroundings) -> dict[str, Any]:
+    """Run a stage, or go on with it.
+
+    Raises:
+        UserError: the stage cannot be run.
+        StageStopped: it was interrupted, or has no result.
+    """
+    module, _, function = KINDS[stage.kind].partition(":")
+    result: dict[str, Any] = getattr(import_module(module), function)(stage, around)
+    return result
