@@ -27,7 +27,7 @@ unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts"
 
 ray: setup
-	$(BIN)/python -m pytest -m "ray and not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster"
 
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
