@@ -22,10 +22,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: unit ray
 
-# Each process has half of the files, and who is done takes from the other: both end together.
+# Each process has half of the files, and who is done takes from the other: both end together. One
+# thread each, as a worker has: threads that wait for a busy processor take several times as long.
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts"
 
+# Each process has a cluster; a file's tests share sweeps.
 ray: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster"
 

@@ -52,10 +52,10 @@ def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
 def gp(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Optuna's Gaussian process with expected improvement."""
-    from optuna.samplers import GPSampler
+    from tuning.search.models.optuna_gp import OneThreadGPSampler
 
     with _experimental():
-        return GPSampler(
+        return OneThreadGPSampler(
             seed=seed, n_startup_trials=spec.startup_trials, warn_independent_sampling=False
         )
 

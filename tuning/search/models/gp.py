@@ -10,6 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tuning.search.models.threads import one_thread
+
 Array = NDArray[np.float64]
 
 _ROOT5 = 5**0.5
@@ -33,6 +35,7 @@ class GaussianProcess:
     theta: Array
 
     @classmethod
+    @one_thread
     def fit(cls, x: Array, y: Array) -> GaussianProcess:
         """Fit the kernel by maximum a posteriori, with L-BFGS from one fixed start.
 
@@ -68,6 +71,7 @@ class GaussianProcess:
             np.concatenate([self.x, x]), np.concatenate([self.y, mean]), self.theta
         )
 
+    @one_thread
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Mean and standard deviation (m,), without noise, at points (m, d)."""
         from scipy.linalg import solve_triangular
