@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from results.averaging import average
@@ -12,6 +13,7 @@ from tests.trainables.local import RecordingChannel, newest_checkpoint, run_tria
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
+from trainables.causal_lm.task import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
 from trainables.common.training import read_lineage
 from trainables.job import Answer
@@ -41,6 +43,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def checkpoint(folder: Path) -> Path:
     return newest_checkpoint(folder).folder
+
+
+def test_a_model_beats_the_frequencies_of_tokens(tmp_path: Path, cache: Path) -> None:
+    """The best loss without a look at the tokens before: the entropy of the split's tokens."""
+    config = {**TINY, "hidden_size": 32, "batch_size": 16, "max_steps": 80, "eval_every": 80}
+    curve = run_trial(tmp_path / "t", "causal_lm", config, cache=cache).curve
+    given = CausalLMConfig.model_validate(config)
+    rows = evaluated_rows(prepare(given, cache), Split.SELECTION, given).tokens[:, 1:]
+    shares = np.unique(rows, return_counts=True)[1] / rows.size
+    assert curve[80]["eval_loss"] < -np.sum(shares * np.log(shares))
 
 
 def test_exported_soup_has_the_same_loss_in_transformers(tmp_path: Path, cache: Path) -> None:
