@@ -24,6 +24,7 @@ from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.watchdog import Watchdog
 from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
+from tuning.controller.tracking.tracking_client import START_DELAY_S
 from tuning.search.schedulers import Decision
 
 if TYPE_CHECKING:
@@ -63,14 +64,13 @@ def run_session(
         run.on_progress = watchdog.progress
         endings: list[Ending] = []
         with afterwards(lambda: _end_session(run, watchdog, endings)):
-            tracking = TrackerObserver(make_tracker(spec, paths, run.table.fence))
             run.observers.add(Notifier(spec))
             _report_changes(run)
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
             with _placed(run, address) as placement:
-                run.observers.add(tracking)
+                run.observers.add(tracking := _tracking(run))
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog))):
                     if placement is not None and not interrupt.requested:
                         _run_trials(run, placement, commands)
@@ -78,6 +78,13 @@ def run_session(
             again = f"tune sync {sweep_argument(paths)}"
             run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
     return run
+
+
+def _tracking(run: SweepController) -> TrackerObserver:
+    from tuning.controller.ray_tune.prepared import is_prepared
+
+    delay_s = 0.0 if is_prepared() else START_DELAY_S  # no worker starts that needs the cores
+    return TrackerObserver(make_tracker(run.spec, run.paths, run.table.fence, delay_s))
 
 
 @contextmanager

@@ -30,8 +30,8 @@ from tuning.prepared.identity import difference, identity, socket_path
 _POLL_S = 0.1
 _LOOK_S = 2.0
 _END_S = 60.0
-_BEGUN_S = 2.0
-"""A command that runs for longer has begun a session: the next one needs another driver."""
+_BEGUN_S = 10.0
+"""A command that runs for longer has begun a session, and is not disturbed at its start."""
 
 
 class Keeper:

@@ -179,6 +179,11 @@ def shared_cluster() -> Iterator[None]:
         _prepared.clear()
 
 
+def is_prepared() -> bool:
+    """Whether the session of this process has a prepared cluster."""
+    return bool(_prepared)
+
+
 def take_pool(spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
     """The prepared workers, once, if a sweep can use them; None: it has to start its own."""
     return _prepared[0].take_pool(spec) if _prepared else None

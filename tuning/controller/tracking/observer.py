@@ -13,7 +13,11 @@ from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.tracking.tracking_client import TrackingClient, tracking_command
+from tuning.controller.tracking.tracking_client import (
+    START_DELAY_S,
+    TrackingClient,
+    tracking_command,
+)
 
 _TIMEOUT_S, _STOPPED_S = 60.0, 10.0
 """Seconds for the tracker to deliver the rest when the session ends, or is stopped."""
@@ -49,12 +53,19 @@ class TrackerObserver(SweepEvents):
             self.undelivered = self._tracker.close(ending, wait_s)
 
 
-def make_tracker(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Tracker:
-    """The tracker of a running sweep: MLflow in a process of its own, or none."""
+def make_tracker(
+    spec: SweepSpec, paths: SweepPaths, fence: Fence, start_delay_s: float = START_DELAY_S
+) -> Tracker:
+    """The tracker of a running sweep: MLflow in a process of its own, or none.
+
+    Args:
+        spec, paths, fence: of the sweep.
+        start_delay_s: see `TrackingClient`.
+    """
     if spec.tracking.name == "none":
         return NullTracker()
     name = f"MLflow at {redact(tracking_uri(spec, paths))}"
-    return TrackingClient(name, tracking_command(paths.root, fence))
+    return TrackingClient(name, tracking_command(paths.root, fence), start_delay_s)
 
 
 def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
