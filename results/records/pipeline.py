@@ -95,11 +95,13 @@ class StageRecords:
 
     Attributes:
         stages: the newest record of each stage, by name.
-        earlier: complete records of stages as they were before a change, by folder name.
+        earlier: records of stages as they were before a change, by folder name.
+        signed: signatures for the present `pipeline.yaml` and the one before.
     """
 
     stages: Mapping[str, StageRecord] = field(default_factory=dict)
     earlier: Mapping[str, StageRecord] = field(default_factory=dict)
+    signed: tuple[str, ...] = ()
 
 
 def read_stages(paths: PipelinePaths) -> StageRecords:
@@ -113,7 +115,8 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
         raw = parse_json(data)
-        return StageRecords(_records(raw["stages"]), _records(raw["earlier"]))
+        signed = tuple(map(str, raw["signed"]))
+        return StageRecords(_records(raw["stages"]), _records(raw["earlier"]), signed)
     except FileNotFoundError:
         return StageRecords()
     except (OSError, ValueError, KeyError, TypeError) as e:

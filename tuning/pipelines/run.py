@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from results.paths import SweepPaths
 from results.records.pipeline import (
     PipelinePaths,
     StageRecord,
@@ -26,9 +26,11 @@ from tuning.controller.ray_tune.cluster import check_cluster_auth
 from tuning.controller.ray_tune.prepared import shared_cluster
 from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.sweep_dir.trust import Trust
 from tuning.pipelines.base import Drive, Say, Surroundings, run_stage
 from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.keys import stage_keys
+from tuning.pipelines.signature import require_own, sign_pipeline
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Chosen:
 
 
 ALL = Chosen()
+_WITH_FOLDER = ("data", "train", "evaluate", "command")
+"""Kinds of stages with a folder of their own; the others write into that of a train stage."""
 
 
 def run_pipeline(
@@ -94,12 +98,16 @@ def run_pipeline(
     paths = PipelinePaths(resolve_storage(storage).root / (name or pipeline.name))
     check_cluster_auth(address, insecure)
     check_pipeline(pipeline)
-    if paths.root.exists() and not paths.is_pipeline:
-        raise UserError(f"{paths.root} exists and is no pipeline; choose another name (--name)")
+    if Path(paths.name).name != (name or paths.name):
+        raise UserError(f"--name: must be a plain name, got '{name}'")
+    if SweepPaths(paths.root).is_sweep:
+        raise UserError(f"{paths.root} is a sweep; choose another name (--name)")
     check_storage(paths.root.parent)
     paths.root.mkdir(parents=True, exist_ok=True)
     with acquire_lock(paths.lock):
-        write_atomic(paths.spec, add_yaml_checksum(freeze(pipeline)).encode())
+        text = add_yaml_checksum(freeze(pipeline)).encode()
+        sign_pipeline(paths, text)
+        write_atomic(paths.spec, text)
         _Run(pipeline, paths, address, drive, say).run(chosen)
     return paths
 
@@ -107,6 +115,7 @@ def run_pipeline(
 def resume_pipeline(
     paths: PipelinePaths,
     *,
+    trust: Trust = False,
     address: str | None = None,
     insecure: bool = False,
     chosen: Chosen = ALL,
@@ -115,9 +124,15 @@ def resume_pipeline(
 ) -> PipelinePaths:
     """Go on with a pipeline, as it was started last: in the stage that was interrupted.
 
+    Args:
+        paths: its folder.
+        trust: resume a pipeline that another user made; or a function that is asked.
+        address, insecure, chosen, drive, say: see `run_pipeline`.
+
     Raises:
         UserError, StageStopped: see `run_pipeline`.
     """
+    require_own(paths, trust)
     return run_pipeline(
         paths.spec,
         name=paths.name,
@@ -156,7 +171,7 @@ class _Run:
         """Whether the stage is complete; one that was so before a change is taken back."""
         record = self.records.stages.get(name)
         if record is not None and record.key == key:
-            return record.done
+            return record.done and self._has_folder(name)
         self._set_aside(name)
         earlier = self.paths.earlier(name, key)
         if (old := self.records.earlier.get(earlier.name)) is None:
@@ -164,7 +179,12 @@ class _Run:
         if earlier.exists():
             earlier.rename(self.paths.stage(name))
         self._save(name, old)
-        return old.done
+        return old.done and self._has_folder(name)
+
+    def _has_folder(self, name: str) -> bool:
+        """Whether what the stage put out is still there, if it has a folder of its own."""
+        own = self.pipeline.stages[name].kind in _WITH_FOLDER
+        return self.paths.stage(name).is_dir() or not own
 
     def _set_aside(self, name: str) -> None:
         """Keep the folder of a stage that has changed, under the name of its old key."""
@@ -172,12 +192,11 @@ class _Run:
         if record is None:
             return
         folder, target = self.paths.stage(name), self.paths.earlier(name, record.key)
-        if folder.exists():
-            shutil.rmtree(target, ignore_errors=True)
+        if folder.exists() and not target.exists():
             folder.rename(target)
         earlier = {**self.records.earlier, target.name: record}
         stages = {n: r for n, r in self.records.stages.items() if n != name}
-        self.records = StageRecords(stages, earlier)
+        self.records = replace(self.records, stages=stages, earlier=earlier)
         write_stages(self.paths, self.records)
 
     def _require(self, name: str, keys: dict[str, str]) -> None:
@@ -189,7 +208,11 @@ class _Run:
                 raise UserError(f"stage {name} needs {other}, which {state}; run it too: {also}")
 
     def _run_stage(self, name: str, key: str) -> None:
-        before = self.records.stages.get(name)
+        before, folder = self.records.stages.get(name), self.paths.stage(name)
+        if before is None or before.done:  # done, and its folder was removed
+            before = None
+            if folder.exists():  # its key is unknown: the records were removed
+                folder.rename(self.paths.earlier(name, f"{time.time():.0f}"))
         record = before or StageRecord(key, time.time())
         self._save(name, record)
         self.say(f"stage {name}: {'resumed' if before else self.pipeline.stages[name].kind}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,32 @@ def test_chosen_stages_run_and_need_those_before_them(file: Path) -> None:
     assert ran(file) == "cd"
     with pytest.raises(UserError, match=r"--until e: no such stage \(valid: a, b, c, d\)"):
         run(file, chosen=Chosen(until="e"))
+
+
+def test_what_was_removed_is_made_again_and_what_nobody_knows_is_kept(file: Path) -> None:
+    paths = run(file)
+    ran(file)
+    shutil.rmtree(paths.stage("c"))
+    run(file)
+    assert ran(file) == "c"
+    paths.records.unlink()
+    run(file)
+    assert ran(file) == "abcd"
+    assert len(list(paths.stages.root.glob("a@*"))) == 1
+
+
+def test_the_programs_of_a_strangers_pipeline_are_not_run(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = run(file)
+    ran(file)
+    shutil.rmtree(paths.stage("d"))
+    monkeypatch.setenv("TUNE_KEY", "the key of another user, who received the folder")
+    with pytest.raises(UserError, match="another user started this pipeline"):
+        resume_pipeline(paths)
+    assert ran(file) == ""
+    resume_pipeline(paths, trust=True)
+    assert ran(file) == "d"
 
 
 def test_damaged_records_are_not_guessed(file: Path) -> None:

@@ -108,7 +108,13 @@ def resume(
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         from tuning.pipelines.run import resume_pipeline
 
-        again = partial(resume_pipeline, pipeline, address=address, insecure=insecure)
+        again = partial(
+            resume_pipeline,
+            pipeline,
+            trust=trust or ask_for_trust,
+            address=address,
+            insecure=insecure,
+        )
         return run_stages(again, _drive, stages, begin, until)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
