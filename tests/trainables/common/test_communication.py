@@ -3,16 +3,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from pydantic import ValidationError
+from torch import nn
 
 from tests.trainables.common import ranks
 from tests.trainables.local import ROOT
 from trainables.common.communication.config import METRIC_NAMES, CommunicationConfig
+from trainables.common.communication.exchange import parallel
 from trainables.digits.config import DigitsConfig
 
 
@@ -140,3 +145,56 @@ def test_number_of_workers_must_fit(
 ) -> None:
     found = DigitsConfig.model_validate({"communication": settings}).validate_workers(workers)
     assert (found is None) if problem is None else (found is not None and problem in found[1])
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class _OneOfTwo(nn.Module):
+    """Leaves one of its layers out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(200, 200), nn.Linear(200, 200)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.used(x)
+        return found
+
+
+def test_unused_parameters_are_found_if_asked(one_rank: None) -> None:
+    def two_steps(**settings: Any) -> None:
+        ddp = parallel(_OneOfTwo(), CommunicationConfig(**settings), None)
+        for _ in range(2):
+            ddp(torch.ones(1, 200)).sum().backward()
+
+    with pytest.raises(RuntimeError, match="find_unused_parameters"):
+        two_steps()
+    two_steps(find_unused_parameters=True)
+    two_steps(static_graph=True)  # which parameters are used is learned in the first step
+
+
+def test_size_of_pieces_decides_their_number(
+    one_rank: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    reduce = dist.all_reduce
+
+    def counted(tensor: torch.Tensor, **options: Any) -> Any:
+        sent.append(tensor.numel())
+        return reduce(tensor, **options)
+
+    monkeypatch.setattr(dist, "all_reduce", counted)
+    for bucket_mb in (25, 0.2):
+        settings = CommunicationConfig(bucket_mb=bucket_mb, measure=True)
+        ddp = parallel(nn.Sequential(*(nn.Linear(200, 200) for _ in range(8))), settings, None)
+        for _ in range(2):  # DDP makes its final pieces after the first step
+            sent.clear()
+            ddp(torch.ones(1, 200)).sum().backward()
+        assert sum(sent) == 8 * 200 * 201
+        assert (len(sent) == 1) == (bucket_mb == 25)
