@@ -115,7 +115,7 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
         raw = parse_json(data)
-        signed = tuple(map(str, raw["signed"]))
+        signed = tuple(map(str, raw.get("signed", ())))
         return StageRecords(_records(raw["stages"]), _records(raw["earlier"]), signed)
     except FileNotFoundError:
         return StageRecords()

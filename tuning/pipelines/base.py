@@ -21,13 +21,13 @@ Drive = Callable[[Session], "SweepController"]
 Say = Callable[[str], None]
 
 KINDS: dict[str, str] = {
-    "data": "tuning.pipelines.kinds.data:run",
+    "data": "tuning.pipelines.kinds.folders:make_data",
     "train": "tuning.pipelines.kinds.train:run",
     "average": "tuning.pipelines.kinds.models:average",
     "confirm": "tuning.pipelines.kinds.models:confirm",
     "export": "tuning.pipelines.kinds.models:export",
     "evaluate": "tuning.pipelines.kinds.models:evaluate",
-    "command": "tuning.pipelines.kinds.command:run",
+    "command": "tuning.pipelines.kinds.folders:run_command",
 }
 """Kind of stage → `module:function`, which takes the stage and its surroundings and returns what
 the stage put out, as plain data. A function that is killed is called again."""

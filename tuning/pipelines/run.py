@@ -29,8 +29,8 @@ from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.trust import Trust
 from tuning.pipelines.base import Drive, Say, Surroundings, run_stage
 from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.folder import require_own, sign_pipeline
 from tuning.pipelines.keys import stage_keys
-from tuning.pipelines.signature import require_own, sign_pipeline
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from results.records.pipeline import PipelinePaths, read_stages
 from search_spaces.errors import UserError
 from tuning.pipelines.base import StageStopped
-from tuning.pipelines.find import find_pipeline
+from tuning.pipelines.folder import find_pipeline
 from tuning.pipelines.run import Chosen, resume_pipeline, run_pipeline
 
 FILE = """

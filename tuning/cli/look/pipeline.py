@@ -28,7 +28,7 @@ def plan_pipeline(
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.pipelines.check import check_pipeline
-    from tuning.pipelines.find import find_pipeline
+    from tuning.pipelines.folder import find_pipeline
     from tuning.pipelines.keys import stage_keys
 
     pipeline = load_pipeline(file, overrides)

@@ -44,7 +44,7 @@ def show(
     Example: tune show llm t0003
     """
     from tuning.controller.sweep_dir.folder import find_sweep
-    from tuning.pipelines.find import find_pipeline
+    from tuning.pipelines.folder import find_pipeline
 
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
         from tuning.cli.look.pipeline import show_pipeline

@@ -25,6 +25,7 @@ from tuning.cli.options import (
 from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
 
 if TYPE_CHECKING:
+    from results.records.pipeline import PipelinePaths
     from tuning.controller.sweep import SweepController
 
 
@@ -101,20 +102,12 @@ def resume(
     """
     from tuning import api
     from tuning.cli.run.detach import run_detached
-    from tuning.pipelines.find import find_pipeline
+    from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         given = {"--trials": trials, "--time": time, "--set": set_, "--detach": detach}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
-        from tuning.pipelines.run import resume_pipeline
-
-        again = partial(
-            resume_pipeline,
-            pipeline,
-            trust=trust or ask_for_trust,
-            address=address,
-            insecure=insecure,
-        )
+        again = _resume_of(pipeline, trust, address, insecure)
         return run_stages(again, _drive, stages, begin, until)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
@@ -125,6 +118,15 @@ def resume(
         return run_detached(lambda: change()[0], address, insecure, accept_damage)
     start = partial(api.resume, sweep, **asked)
     _run_session(partial(start, address=address, insecure=insecure))
+
+
+def _resume_of(
+    pipeline: PipelinePaths, trust: bool, address: str | None, insecure: bool
+) -> Callable[..., PipelinePaths]:
+    from tuning.pipelines.run import resume_pipeline
+
+    asked: dict[str, Any] = {"trust": trust or ask_for_trust, "address": address}
+    return partial(resume_pipeline, pipeline, **asked, insecure=insecure)
 
 
 def _refuse(what: str, options: Mapping[str, object]) -> None:

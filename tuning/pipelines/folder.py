@@ -1,16 +1,27 @@
-"""The signature of a pipeline's file: a stranger's is not run, because stages run programs."""
+"""Finds pipelines, and signs their file: a stranger's is not run, because stages run programs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from results.records.pipeline import PipelinePaths, read_stages, write_stages
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
+from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.identity import identity, is_signed, sign
 from tuning.controller.sweep_dir.trust import Trust
 
 _KEY = "pipeline"
+
+
+def find_pipeline(name: str, storage: str | None) -> PipelinePaths | None:
+    """The pipeline of a name or a folder, if there is one."""
+    as_path = PipelinePaths(Path(name).resolve())
+    if as_path.is_pipeline:
+        return as_path
+    found = PipelinePaths(resolve_storage(storage).root / name)
+    return found if Path(name).name == name and found.is_pipeline else None
 
 
 def sign_pipeline(paths: PipelinePaths, spec: bytes) -> None:
