@@ -1,4 +1,4 @@
-"""Speed of `causal_lm` beside a plain PyTorch loop and `transformers.Trainer`.
+"""Speed of the trainables beside a plain PyTorch loop and `transformers.Trainer`.
 
 Each has the same model, batch, precision, optimizer and text. Each run is a new process, and the
 contenders take turns. `python -m benchmarks.training --help`.
@@ -42,13 +42,17 @@ GPU = (
         words=1_500_000,
     ),
 )
-CPU = Case(
-    "1.3M",
-    {"hidden_size": 128, "num_layers": 4, "vocab_size": 4096, "sequence_length": 128}
-    | {"batch_size": 16},
-    "cpu",
-    every=8,
-    windows=5,
+SHAPE = {"hidden_size": 128, "num_layers": 4, "vocab_size": 4096}
+CPU = (
+    Case("causal_lm", {**SHAPE, "sequence_length": 128, "batch_size": 16}, "cpu", every=8),
+    Case(
+        "sft",
+        {**SHAPE, "sequence_length": 192, "batch_size": 32, "packing": "none", "eval_answers": 0},
+        "cpu",
+        every=4,
+        trainable="sft",
+    ),
+    Case("images", {"model": "resnet8", "batch_size": 64}, "cpu", trainable="image_classifier"),
 )
 CONTENDERS = ("ours", "plain", "trainer")
 
@@ -84,16 +88,20 @@ def measure(name: str, case: Case, folder: Path, workers: int, timeout_s: float)
 
 def table(case: Case, runs: dict[str, list[Result]]) -> str:
     """Medians over the rounds, as Markdown."""
-    head = [case.title, "tokens/s", "to the fastest other", "spread of rounds"]
+    head = [case.title, f"{case.unit}/s", "to the fastest other", "spread of rounds"]
     gpu = ["MFU", "peak memory", "first window"] if case.device == "cuda" else []
-    head += gpu or ["tokens per CPU second", "to the best other"]
+    head += gpu or [f"{case.unit} per CPU second", "to the best other"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     speeds = {name: float(np.median([r.speed for r in found])) for name, found in runs.items()}
     cpu = {name: float(np.median([r.cpu_speed for r in found])) for name, found in runs.items()}
     for name, found in runs.items():
         others = [speed for other, speed in speeds.items() if other != name]
         each = [r.speed for r in found]
-        row = [TITLES[name], f"{speeds[name]:,.0f}", _ratio(speeds[name], others)]
+        row = [
+            TITLES[name].format(case.trainable),
+            f"{speeds[name]:,.0f}",
+            _ratio(speeds[name], others),
+        ]
         row.append(f"{min(each):,.0f} to {max(each):,.0f}")
         if gpu:
             last = found[-1]
@@ -107,7 +115,7 @@ def table(case: Case, runs: dict[str, list[Result]]) -> str:
 
 
 TITLES = {
-    "ours": "this platform, `causal_lm`",
+    "ours": "this platform, `{}`",
     "plain": "a plain PyTorch loop",
     "trainer": "`transformers.Trainer`",
 }
@@ -136,9 +144,9 @@ def _arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--gpu", action="store_true", help="124M and 1.1B in bfloat16 on one GPU; else on the CPU")
-    add("--sizes", nargs="+", default=[c.title for c in GPU], help="with --gpu: the models")
+    add("--sizes", nargs="+", default=[c.title for c in GPU + CPU], help="the cases")
     add("--workers", type=int, nargs="+", default=[1, 2], help="on the CPU: DDP workers")
-    add("--rounds", type=int, default=3, help="runs of each contender, which take turns")
+    add("--rounds", type=int, default=2, help="runs of each contender, which take turns")
     add("--only", nargs="+", choices=CONTENDERS, default=CONTENDERS, help="contenders")
     add("--timeout", type=float, default=600, help="seconds for each run")
     add("--profile", action="store_true", help="print our kernels of one more window")
@@ -165,11 +173,13 @@ def main() -> None:
         name, case, folder = given.run
         return _run_one(name, Case.loads(case), Path(folder))
     jobs = [(c, 1) for c in GPU if c.title in given.sizes] if given.gpu else []
-    jobs = jobs or [(CPU, workers) for workers in given.workers]
+    small = [c for c in CPU if c.title in given.sizes]
+    jobs = jobs or [(case, workers) for case in small for workers in given.workers]
     figures = []
     for shape, workers in jobs:
         case = replace(shape, profile=given.profile)
-        runs: dict[str, list[Result]] = {name: [] for name in given.only}
+        names = [n for n in given.only if n != "trainer" or case.unit == "tokens"]
+        runs: dict[str, list[Result]] = {name: [] for name in names}
         with tempfile.TemporaryDirectory(prefix="tune-bench-") as folder:
             write_text(Path(folder), case)
             for _ in range(given.rounds):

@@ -18,12 +18,13 @@ class Case:
 
     Attributes:
         title: in the table.
-        config: of `causal_lm`, without data, steps and reports.
+        config: of the trainable, without data, steps and reports.
         device: `cpu` or `cuda`.
-        every: optimizer steps of a window that is timed.
+        every: optimizer steps of a window that is timed; of images it is an epoch.
         windows: of a run; the first two do not count (compilation, allocators).
         words: in the random text.
         profile: whether ours is profiled in one more window.
+        trainable: its name.
     """
 
     title: str
@@ -33,6 +34,12 @@ class Case:
     windows: int = 5
     words: int = 200_000
     profile: bool = False
+    trainable: str = "causal_lm"
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "images" if self.trainable == "image_classifier" else "tokens"
 
     def dumps(self) -> str:
         """The case as text, for a command line."""
@@ -45,6 +52,8 @@ class Case:
 
     def full_config(self, folder: Path) -> dict[str, Any]:
         """The configuration of the trial, on random text in a folder."""
+        if self.unit == "images":
+            return {"epochs": 1000, **self.config}
         return {
             "weight_decay": 0.1,
             "learning_rate": 3e-4,
@@ -52,7 +61,7 @@ class Case:
             "eval_every": self.every,
             "eval_sequences": 1,
             **self.config,
-            "data": {"source": "files", "paths": [str(folder / "text.jsonl")]},
+            "data": {"source": "files", "paths": [str(folder / f"{self.trainable}.jsonl")]},
         }
 
 
@@ -62,8 +71,8 @@ class Result:
 
     Attributes:
         contender: its name.
-        tokens_per_second: of each window, all ranks together.
-        tokens_per_cpu_second: of each window, of this rank's share and process.
+        tokens_per_second: or images, of each window, all ranks together.
+        tokens_per_cpu_second: or images, of each window, of this rank's share and process.
         losses: of training, at the end of each window; nats per token.
         flops_per_token: of a training step; see `flops_per_token`.
         attention_flops: part of it, which counts as if attention were not causal.
@@ -105,7 +114,12 @@ class Result:
 
 
 def write_text(folder: Path, case: Case) -> None:
-    """Random words by Zipf's law, from which the BPE makes as many tokens as the case asks for."""
+    """Random words by Zipf's law, from which the BPE makes as many tokens as the case asks for.
+
+    For `sft`, documents of a few words to some dozens are cut into questions and answers.
+    """
+    if case.unit == "images":
+        return
     rng = np.random.default_rng(0)
     count = max(200, case.config["vocab_size"])
     lengths = rng.integers(3, 9, count)
@@ -116,6 +130,16 @@ def write_text(folder: Path, case: Case) -> None:
     chances = 1 / np.arange(10, count + 10)
     chosen = words[rng.choice(count, case.words, p=chances / chances.sum())]
     documents = [*np.array_split(words, 20), *np.array_split(chosen, max(20, case.words // 500))]
+    if case.trainable == "sft":
+        cuts = np.cumsum(rng.integers(8, 60, len(chosen) // 60))
+        documents = np.split(chosen, cuts)[:-1]
     order = rng.permutation(len(documents))
-    lines = (json.dumps({"text": " ".join(documents[i])}) for i in order)
-    (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
+    lines = (json.dumps(_row(documents[i].tolist(), case)) for i in order)
+    (folder / f"{case.trainable}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _row(words: list[str], case: Case) -> dict[str, str]:
+    if case.trainable == "causal_lm":
+        return {"text": " ".join(words)}
+    cut = len(words) // 3
+    return {"question": " ".join(words[:cut]), "answer": " ".join(words[cut:])}

@@ -14,12 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from benchmarks.training.case import Case, Result
+from benchmarks.training.problems import Problem, problem_of
 from results.records.reports import Report
-from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.loop import lr_schedule, optimizer_of
-from trainables.causal_lm.model import new_model
 from trainables.causal_lm.objective import compiles, step_flops
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
@@ -34,23 +31,30 @@ class Stopped(Exception):
 class Windows:
     """Times windows of optimizer steps; as a channel, those of a trial."""
 
-    def __init__(self, case: Case, config: CausalLMConfig, device: torch.device) -> None:
-        self._case, self._device = case, device
-        self._tokens = case.every * config.batch_size * config.sequence_length
+    def __init__(self, case: Case, problem: Problem, device: torch.device) -> None:
+        self._case, self._device, self._problem = case, device, problem
+        self._sampler, self._steps = problem.sampler(), 0
         self._began, self._cpu = time.perf_counter(), time.process_time()
         self._profiler: Any = None
         self.result = Result("")
 
     def step(self, number: int, loss: float | None = None) -> bool:
         """Note the end of an optimizer step (from 1); whether it was the last one."""
-        if number % self._case.every:
+        if number % self._problem.every:
             return False
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         seconds = time.perf_counter() - self._began
-        self._add(self._tokens / seconds, loss)
+        self._problem.evaluate()
+        self._add(self._next_units(), seconds, loss)
         self._began = time.perf_counter()
         return len(self.result.tokens_per_second) == self._case.windows
+
+    def _next_units(self) -> int:
+        """Tokens or images of the next window, of all ranks."""
+        begin, self._steps = self._steps, self._steps + self._problem.every
+        rows = (self._sampler.batch_rows(step) for step in range(begin, self._steps))
+        return sum(int(self._problem.sizes[part].sum()) for part in rows)
 
     def report(self, report: Report) -> Answer:
         """Take a report of a trial."""
@@ -58,7 +62,9 @@ class Windows:
             self._profiler.__exit__(None, None, None)
             self.result.profile = _top_kernels(self._profiler)
             raise Stopped
-        self._add(report.metrics["tokens_per_second"], report.metrics["train_loss"])
+        units, told = self._next_units(), report.metrics
+        speed = told.get("tokens_per_second") or told["images_per_second"]
+        self._add(units, units / speed, told["train_loss"])
         if len(self.result.tokens_per_second) == self._case.windows:
             if _ranks()[1] > 1:
                 return Answer.STOP  # the other ranks learn of it
@@ -67,46 +73,47 @@ class Windows:
             self._profiler = torch.profiler.profile().__enter__()
         return Answer.CONTINUE
 
-    def _add(self, speed: float, loss: float | None) -> None:
+    def _add(self, units: int, seconds: float, loss: float | None) -> None:
         cpu, self._cpu = time.process_time() - self._cpu, time.process_time()
-        self.result.tokens_per_second.append(speed)
-        self.result.tokens_per_cpu_second.append(self._tokens / _ranks()[1] / cpu)
-        self.result.first_s = self.result.first_s or self._tokens / speed
+        self.result.tokens_per_second.append(units / seconds)
+        self.result.tokens_per_cpu_second.append(units / _ranks()[1] / cpu)
+        self.result.first_s = self.result.first_s or seconds
         if loss is not None:
             self.result.losses.append(loss)
         if self._device.type == "cuda":
             self.result.peak_memory_gib = memory_peak(self._device)
 
 
-Contender = Callable[[Case, Path, Windows, torch.device], None]
+Contender = Callable[[Case, Path, Windows, Problem, torch.device], None]
 
 
 def run(name: str, case: Case, folder: Path) -> Result:
     """One run of a contender; under torchrun, of this rank."""
     rank = int(os.environ.get("RANK", "0"))
     device = torch.device("cuda", 0) if case.device == "cuda" else torch.device("cpu")
-    config = CausalLMConfig.model_validate(case.full_config(folder))
-    windows = Windows(case, config, device)
-    CONTENDERS[name](case, folder, windows, device)
+    elsewhere = torch.device("cpu")  # our trial has a model of its own on the device
+    problem = problem_of(case, folder, elsewhere if name == "ours" else device)
+    windows = Windows(case, problem, device)
+    CONTENDERS[name](case, folder, windows, problem, device)
     result = windows.result
     result.contender = name
-    if rank == 0:
-        with torch.device("meta"):
-            model = new_model(config, prepare(config, folder / "cache"))
-        result.weights = sum(p.numel() for p in model.parameters())
-        result.flops_per_token = step_flops(model, config)
+    if rank == 0 and isinstance(problem.config, CausalLMConfig):
+        result.weights = sum(p.numel() for p in problem.model.parameters())
+        result.flops_per_token = step_flops(problem.model, problem.config)
         result.attention_flops = result.flops_per_token - 6.0 * result.weights
         result.peak = peak_flops(device)
     return result
 
 
-def ours(case: Case, folder: Path, windows: Windows, device: torch.device) -> None:
-    """The public trainable `causal_lm`, as `tune trial` runs it."""
+def ours(
+    case: Case, folder: Path, windows: Windows, problem: Problem, device: torch.device
+) -> None:
+    """The public trainable, as `tune trial` runs it."""
     rank, size = _ranks()
     job = TrialJob(
         trial_id="t",
         folder=str(folder / f"trial-{time.time_ns() if size == 1 else os.environ['MASTER_PORT']}"),
-        trainable="causal_lm",
+        trainable=case.trainable,
         config=case.full_config(folder),
         seed=0,
         attempt=1,
@@ -119,44 +126,46 @@ def ours(case: Case, folder: Path, windows: Windows, device: torch.device) -> No
         return
 
 
-def plain(case: Case, folder: Path, windows: Windows, device: torch.device) -> None:
+def plain(
+    case: Case, folder: Path, windows: Windows, problem: Problem, device: torch.device
+) -> None:
     """A loop as one writes it: autocast, torch.compile, fused AdamW, DDP."""
-    config, data, model = _made(case, folder, device)
+    config, model = problem.config, problem.model
     rank, size = _ranks()
-    rows, share = data.sequences(Split.TRAIN), config.batch_size // size
-    optimizer = optimizer_of(model, config)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_schedule(config))
-    net: Any = torch.compile(model) if compiles(config, model, device) else model
+    share, sampler = config.batch_size // size, problem.sampler(rank, size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(problem.optimizer, problem.factor)
+    language = isinstance(config, CausalLMConfig)
+    net: Any = torch.compile(model) if language and compiles(config, model, device) else model
     if size > 1:
         net = nn.parallel.DistributedDataParallel(net)
-    order = np.random.default_rng(0).permutation(len(rows))
     dtype, step = compute_dtype(config.dtype, device), 0
     start_memory_peak(device)
     while True:
+        taken, micro = sampler.rows(step), config.micro_batch_size or share
         step += 1
-        first = (step - 1) * config.batch_size + rank * share
-        taken = order[np.arange(first, first + share) % len(order)]
-        micro = config.micro_batch_size or share
         for part in range(0, share, micro):
-            tokens = torch.from_numpy(rows[taken[part : part + micro]].astype(np.int64))
-            tokens = tokens.to(device, non_blocking=True)
+            inputs, targets = problem.batch(taken[part : part + micro])
+            inputs = {k: _moved(value, device) for k, value in inputs.items()}
             with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
-                logits = net(input_ids=tokens[:, :-1], use_cache=False).logits
-            loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+                logits = net(**inputs).logits
+            loss = F.cross_entropy(logits.float().flatten(0, -2), _moved(targets, device).flatten())
             (loss * micro / share).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or 1.0)
-        optimizer.step()
+        if config.grad_clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
+        problem.optimizer.step()
         schedule.step()
-        optimizer.zero_grad()
-        if windows.step(step, float(loss) if step % case.every == 0 else None):
+        problem.optimizer.zero_grad()
+        if windows.step(step, float(loss) if step % problem.every == 0 else None):
             return
 
 
-def trainer(case: Case, folder: Path, windows: Windows, device: torch.device) -> None:
+def trainer(
+    case: Case, folder: Path, windows: Windows, problem: Problem, device: torch.device
+) -> None:
     """`transformers.Trainer` with the same model, batch, precision and optimizer."""
     import transformers
 
-    config, data, model = _made(case, folder, device)
+    config = problem.config
     _, size = _ranks()
     share = config.batch_size // size
     micro = config.micro_batch_size or share
@@ -168,9 +177,13 @@ def trainer(case: Case, folder: Path, windows: Windows, device: torch.device) ->
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             control.should_training_stop = windows.step(state.global_step)
 
+    def collate(rows: list[int]) -> dict[str, torch.Tensor]:
+        inputs, targets = problem.batch(np.array(rows))
+        return {"input_ids": inputs["input_ids"], "shift_labels": targets, "labels": targets}
+
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "trainer"),
-        max_steps=case.every * case.windows + 1,
+        max_steps=problem.every * case.windows + 1,
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=share // micro,
         learning_rate=config.learning_rate,
@@ -180,18 +193,27 @@ def trainer(case: Case, folder: Path, windows: Windows, device: torch.device) ->
         lr_scheduler_type="cosine",
         optim="adamw_torch_fused",
         bf16=compute_dtype(config.dtype, device) == torch.bfloat16,
-        torch_compile=compiles(config, model, device),
+        torch_compile=compiles(config, problem.model, device),
         use_cpu=device.type == "cpu",
         logging_strategy="no",
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
+        remove_unused_columns=False,
         dataloader_num_workers=0 if device.type == "cpu" else 2,
     )
-    rows: Any = _Rows(data.sequences(Split.TRAIN))
+    rows: Any = range(len(problem.sizes))
     transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, callbacks=[Timer()]
+        model=problem.model,
+        args=arguments,
+        train_dataset=rows,
+        data_collator=collate,
+        callbacks=[Timer()],
     ).train()
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
 
 
 CONTENDERS: dict[str, Contender] = {"ours": ours, "plain": plain, "trainer": trainer}
@@ -203,26 +225,6 @@ def _top_kernels(profiler: Any) -> str:
     gpu = any(e.self_device_time_total for e in averages)
     by = "self_device_time_total" if gpu else "self_cpu_time_total"
     return str(averages.table(sort_by=by, row_limit=30, max_name_column_width=90))
-
-
-class _Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    def __init__(self, rows: Tokens) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        tokens = torch.from_numpy(self._rows[index, :-1].astype(np.int64))
-        return {"input_ids": tokens, "labels": tokens}
-
-
-def _made(
-    case: Case, folder: Path, device: torch.device
-) -> tuple[CausalLMConfig, Dataset, nn.Module]:
-    config = CausalLMConfig.model_validate(case.full_config(folder))
-    data = prepare(config, folder / "cache")
-    return config, data, new_model(config, data).to(device).train()
 
 
 def _ranks() -> tuple[int, int]:
