@@ -82,7 +82,7 @@ def _text(config: CausalLMConfig, folder: Path, device: torch.device) -> Problem
     def batch(taken: Rows) -> Inputs:
         width = rows.shape[1] if lengths is None else int(lengths[taken].max())
         tokens = torch.from_numpy(rows[taken, :width].astype(np.int64))
-        targets = tokens[:, 1:]
+        targets = tokens[:, 1:].contiguous()
         if counted is not None:
             known = torch.from_numpy(np.array(counted[taken, : width - 1]))
             targets = targets.masked_fill(~known, IGNORED)
