@@ -67,12 +67,14 @@ def communication_metrics(model: nn.Module, worker: Worker) -> dict[str, float]:
 
 def mean_buffers(model: nn.Module, worker: Worker) -> None:
     """Replace the float buffers of each rank (statistics of BatchNorm) by their mean over all."""
-    if worker.world_size == 1:
+    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+    if worker.world_size == 1 or not buffers:
         return
-    for buffer in model.buffers():
-        if buffer.is_floating_point():
-            dist.all_reduce(buffer)
-            buffer /= worker.world_size
+    flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+    dist.all_reduce(flat)
+    parts = (flat / worker.world_size).split([buffer.numel() for buffer in buffers])  # type: ignore[no-untyped-call]
+    for buffer, part in zip(buffers, parts, strict=True):
+        buffer.copy_(part.view_as(buffer))
 
 
 def backward(
