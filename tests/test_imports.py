@@ -28,7 +28,8 @@ check("a sweep file")
 """
 CONFIGS = """
 from trainables.registry import TRAINABLES, resolve
-needed = {"distill": {"teacher": {"hidden_size": 8}}}
+start = {"sft": {"hidden_size": 8}}
+needed = {"distill": {"teacher": {"hidden_size": 8}}, "grpo": start, "dpo": start}
 for name in TRAINABLES:
     model, given = resolve(name).Config, needed.get(name, {})
     model.problems(given), model(**given).checkpoint_bytes

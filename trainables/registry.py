@@ -25,7 +25,9 @@ TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
     "digits": "trainables.digits.trainable:Digits",
     "distill": "trainables.distill.trainable:Distill",
+    "dpo": "trainables.dpo.trainable:DPO",
     "federated": "trainables.federated.trainable:Federated",
+    "grpo": "trainables.grpo.trainable:GRPO",
     "sft": "trainables.sft.trainable:SFT",
     "image_classifier": "trainables.image_classifier.trainable:ImageClassifier",
 }

@@ -37,6 +37,17 @@ def sweep_file() -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
+def reinforcement() -> str:
+    """The hyperparameters of `grpo` and of `dpo` that `causal_lm` has not, or not so."""
+    known = resolve("causal_lm").Config.model_json_schema()["properties"]
+    parts = []
+    for name in ("grpo", "dpo"):
+        schema = resolve(name).Config.model_json_schema()
+        own = {k: v for k, v in schema["properties"].items() if v != known.get(k)}
+        parts += _tables({**schema, "properties": own}, f"Hyperparameters of `{name}`")
+    return "\n" + "\n".join(parts) + "\n"
+
+
 def hyperparameters(trainable: str) -> str:
     """A table of a trainable's hyperparameters, and one for each section of them."""
     schema = resolve(trainable).Config.model_json_schema()
@@ -57,6 +68,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
     ROOT / "docs" / "pipelines.md": pipeline_file,
     ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
+    ROOT / "docs" / "rl.md": reinforcement,
     ROOT / "docs" / "distillation.md": lambda: hyperparameters("distill"),
     ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),
     ROOT / "docs" / "images.md": lambda: hyperparameters("image_classifier"),
@@ -83,12 +95,15 @@ def _tables(schema: dict[str, Any], title: str) -> list[str]:
     for name, value in schema["properties"].items():
         if reference := _reference(value):
             section = schema["$defs"][reference.rpartition("/")[2]]
-            parts.append(f"### `{name}`\n\n{section['description']}\n\n{_table(section, name)}")
+            prefix = f"{name}.<name>" if "additionalProperties" in value else name
+            parts.append(f"### `{name}`\n\n{section['description']}\n\n{_table(section, prefix)}")
     return parts
 
 
 def _reference(value: dict[str, Any]) -> str | None:
-    """The section that a key holds, also if it may be none."""
+    """The section that a key holds, also if it may be none, or of each name that it holds."""
+    if named := value.get("additionalProperties"):
+        return named.get("$ref") if isinstance(named, dict) else None
     options = [v for v in value.get("anyOf", [value]) if v.get("type") != "null"]
     return options[0].get("$ref") if len(options) == 1 else None
 

@@ -152,7 +152,7 @@ class TestTrainable:
         exported.mkdir()
         average([m / WEIGHTS for m in members], soup / WEIGHTS, method=make_method("uniform"))
         case.trainable.recalibrate(case.config, soup, case.cache)
-        metric = case.example.learned
+        metric = case.example.judged[-1]
         scores = [case.evaluate(folder, Split.TEST)[metric] for folder in (soup, *members)]
         assert len(set(scores)) == 3
         assert scores[0] < 1.2 * max(scores)

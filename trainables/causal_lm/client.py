@@ -19,7 +19,14 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
 from trainables.causal_lm.objective import place
-from trainables.causal_lm.task import DATA_KEY, TextTask, eval_loss, evaluated_rows
+from trainables.causal_lm.task import (
+    DATA_KEY,
+    Task,
+    TextTask,
+    eval_loss,
+    evaluated_rows,
+    open_task,
+)
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
 from trainables.common.shared_folder import publish
@@ -105,31 +112,26 @@ def trained_once(
         device: of the training.
         alive: called every now and then.
     """
-    client = CausalLMClient(config, cache)
-    told = {"version": VERSION, "config": config.model_dump(exclude={"data"})}
-    text = json.dumps({**told, "data": client.dataset.key}, sort_keys=True)
+    task = open_task(config, cache)
+    told = {"version": VERSION, "config": task.config.model_dump(exclude={"data"})}
+    text = json.dumps({**told, "data": task.dataset.key}, sort_keys=True)
     folder = cache / f"model-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    publish(folder, lambda new: _train(config, client, new, device, alive), alive)
+    publish(folder, lambda new: _train(task, new, device, alive), alive)
     return folder
 
 
-def _train(
-    config: CausalLMConfig,
-    client: CausalLMClient,
-    folder: Path,
-    device: torch.device,
-    alive: Callable[[], None],
-) -> None:
-    model: Any = place(client.model(), device).train()
-    optimizer, loss = client.optimizer(model), 0.0
-    sampler = Sampler(client.size, client.batch_size, config.init_seed)
+def _train(task: Task, folder: Path, device: torch.device, alive: Callable[[], None]) -> None:
+    config = task.config
+    model: Any = place(new_model(config, task.dataset), device).train()
+    optimizer, objective, rate = optimizer_of(model, config), task.loss(model), lr_schedule(config)
+    sampler, loss = Sampler(task.size, config.batch_size, config.init_seed), 0.0
     for step in range(config.max_steps):
         alive()
         for group in optimizer.param_groups:
-            group["lr"] = client.learning_rate(step, config.max_steps)
+            group["lr"] = config.learning_rate * rate(step)
         optimizer.zero_grad()
-        value = client.loss(model, sampler.rows(step), device)
-        value.backward()  # type: ignore[no-untyped-call]
+        value = objective(*task.batch(sampler.rows(step), device))
+        value.backward()
         if config.grad_clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip)
         optimizer.step()
@@ -137,4 +139,4 @@ def _train(
     log.info("model trained for %d steps, last loss %.3f: %s", config.max_steps, loss, folder)
     model.config.save_pretrained(folder)  # its weights, `save_pretrained` writes on rank 0 only
     save_weights(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
-    save_tokenizer(config, client.dataset, folder)
+    save_tokenizer(config, task.dataset, folder)

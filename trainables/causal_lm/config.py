@@ -270,28 +270,30 @@ class CausalLMConfig(DataParallelConfig):
         return fixed
 
 
-def config_of_other(key: str, given: dict[str, Any], same: dict[str, Any]) -> CausalLMConfig:
+def config_of_other(
+    key: str,
+    given: dict[str, Any],
+    same: dict[str, Any],
+    kind: type[CausalLMConfig] = CausalLMConfig,
+) -> CausalLMConfig:
     """Hyperparameters of a model that is trained for the trials, such as their teacher.
 
     Args:
         key: that holds them, for messages.
-        given: the hyperparameters.
+        given: the hyperparameters, of class `kind`; ValueError if they are not valid.
         same: those that are the trials' own.
-
-    Raises:
-        ValueError: they are not valid.
     """
     for name in given:
         if name in same:
             raise ValueError(f"{key}.{name}: it is that of the trials; remove it")
         if name in _OF_FOLDERS:
             raise ValueError(
-                f"{key}.{name}: not of a model that is trained here; train it with causal_lm and"
-                " give its folder"
+                f"{key}.{name}: not of a model that is trained here; train it in a sweep of its own"
+                " and give its folder"
             )
     try:
-        return CausalLMConfig.model_validate({**given, **same})
+        return kind.model_validate({**given, **same})
     except ValidationError as e:
-        found = (explain(error, CausalLMConfig) for error in e.errors(include_url=False))
+        found = (explain(error, kind) for error in e.errors(include_url=False))
         problems = (f"{key}.{'.'.join(path)}: {text}" for path, text in found)
         raise ValueError("; ".join(problems)) from None

@@ -114,9 +114,16 @@ class _Run:
         return self.task.config
 
     def advance(self, step: int) -> None:
-        """One optimizer step on the mean loss over the targets of all ranks."""
-        batch, task = self.sampler.batch_rows(step - 1), self.task
-        targets = task.num_targets(batch)
+        """Optimizer steps (most tasks: one) on the mean loss over the targets of all ranks."""
+        batch, rows = self.sampler.batch_rows(step - 1), self.sampler.rows(step - 1)
+        for part in self.task.updates(step, rows, self.model, self.worker):
+            self._update(part, self.task.num_targets(batch))
+        self.scheduler.step()
+        self._tokens += self.task.num_tokens(batch)
+        self.step = step
+
+    def _update(self, rows: Rows, targets: int) -> None:
+        task = self.task
 
         def mean_loss(rows: Rows) -> torch.Tensor:
             with self.worker.times.of("data"):
@@ -127,16 +134,12 @@ class _Run:
         def weight(rows: Rows) -> float:
             return self.worker.world_size * task.num_targets(rows) / targets
 
-        rows = self.sampler.rows(step - 1)
         most, scale = self.config.micro_batch_size, self.scaler.scale
         loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
         self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit)
-        self.scheduler.step()
         self.optimizer.zero_grad()
         self._losses.append(loss)
-        self._tokens += task.num_tokens(batch)
-        self.step = step
 
     def metrics(self) -> dict[str, float]:
         """Metrics of a report; those of evaluation are over the tokens of all ranks."""
@@ -150,6 +153,7 @@ class _Run:
         self._since = time.perf_counter()
         return {
             **scores,
+            **self.task.train_metrics(self.worker),
             **self._skipped,
             "train_loss": train_loss,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),

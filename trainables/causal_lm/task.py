@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -52,8 +52,16 @@ class Task(Protocol):
         """Sequences of the train split."""
         ...
 
+    def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
+        """Prepare a step on this rank's sequences: the rows of each of its optimizer steps."""
+        ...
+
+    def train_metrics(self, worker: Worker) -> dict[str, float]:
+        """Metrics of the training since the last call, beside the loss; of all or of this rank."""
+        ...
+
     def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
-        """The inputs of `loss` for sequences of the train split."""
+        """The inputs of `loss` for rows of `updates`: sequences of the train split."""
         ...
 
     def loss(self, model: nn.Module) -> nn.Module:
@@ -115,8 +123,20 @@ def task_of(config: CausalLMConfig, weights: Path, cache: Path) -> Task:
     )
 
 
+class FixedData:
+    """Of tasks whose data does not depend on the model: one optimizer step on each batch."""
+
+    def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
+        """One optimizer step on the given sequences."""
+        return (rows,)
+
+    def train_metrics(self, worker: Worker) -> dict[str, float]:
+        """None beside the loss."""
+        return {}
+
+
 @dataclass(frozen=True)
-class TextTask:
+class TextTask(FixedData):
     """Predict every next token of texts."""
 
     config: CausalLMConfig

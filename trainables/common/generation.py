@@ -52,10 +52,38 @@ def generate(
         The added tokens of each prompt.
     """
     device = next(model.parameters()).device
-    ids, mask = _left_padded(prompts, device)
     generator = torch.Generator(device).manual_seed(sampling.seed)
+
+    def choose(logits: torch.Tensor) -> torch.Tensor:
+        chosen = _choose(logits, sampling, generator)
+        on_tokens(chosen.tolist())
+        return chosen
+
+    added = decode(model, prompts, ends, most, choose)
+    return [_until(tokens, ends) for tokens in added.tolist()]
+
+
+@torch.no_grad()
+def decode(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    ends: frozenset[int],
+    most: int,
+    choose: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """Continue prompts together until each has ended, as of `generate`.
+
+    Args:
+        choose: returns the next token of each prompt, int64 [prompts], by the logits, float32
+            [prompts, vocabulary].
+
+    Returns:
+        int64 [prompts, tokens]; what follows a prompt's first end has no meaning.
+    """
+    device = next(model.parameters()).device
+    ids, mask = _left_padded(prompts, device)
     stops = torch.tensor(sorted(ends), device=device)
-    added = torch.empty(len(prompts), 0, dtype=torch.int64, device=device)
+    added: list[torch.Tensor] = []
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     cache: Any = None
     for _ in range(most):
@@ -69,14 +97,13 @@ def generate(
             logits_to_keep=1,
         )
         cache = found.past_key_values
-        ids = _choose(found.logits[:, -1].float(), sampling, generator)[:, None]
+        ids = choose(found.logits[:, -1].float())[:, None]
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-        added = torch.cat([added, ids], dim=1)
-        on_tokens(ids[:, 0].tolist())
+        added.append(ids)
         done |= torch.isin(ids[:, 0], stops)
         if done.all():
             break
-    return [_until(tokens, ends) for tokens in added.tolist()]
+    return torch.cat(added, dim=1)
 
 
 def _left_padded(

@@ -17,27 +17,34 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
+import torch
 
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.corpus import assign_splits, content_digest, split_named
 from trainables.causal_lm.data import Dataset, log_skipped
 from trainables.causal_lm.data_config import not_default
+from trainables.causal_lm.objective import to_device
 from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
 from trainables.sft.chat import Chat, Segment, Tokens, encode, open_chat, train_tokenizer
-from trainables.sft.config import AnswersConfig, SFTConfig
+from trainables.sft.data_config import RowsConfig
 from trainables.sft.docstrings import MAX_ROWS, write_docstrings
+from trainables.sft.generated import GENERATED, GENERATED_VERSION, write_generated
 from trainables.sft.packing import best_fit
-from trainables.sft.rows import REPAIR, BadRow, Conversation, read_rows
+from trainables.sft.rows import REPAIR, BadRow, Conversation
+from trainables.sft.start import StartConfig
 
+SHAPES = 8
+"""Lengths to which batches of separate conversations are cut: few, as each is compiled."""
 VERSION = 1
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]
@@ -64,33 +71,61 @@ class Conversations(Dataset):
         found: Rows = np.load(self.folder / f"{split}.lengths.npy")
         return found
 
+    def inputs(
+        self, split: Split, rows: Rows, device: torch.device
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Token ids and which targets count of sequences, without most of the padding."""
+        counted = self.counted(split)[rows]
+        step = -(-counted.shape[1] // SHAPES)
+        most = int(self.lengths(split)[rows].max()) - 1
+        width = min(counted.shape[1], -(-most // step) * step)
+        tokens = self.sequences(split)[rows][:, : width + 1]
+        return to_device(tokens, device), to_device(counted[:, :width], device)
+
     def questions(self, split: Split) -> list[dict[str, Any]]:
-        """Prompt (token ids), question and answer of each sequence of a split except train."""
+        """Prompt (token ids), question and answer of each sequence; of train on request."""
         lines = (self.folder / f"{split}.questions.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
 
-def prepare(config: SFTConfig, cache: Path, key: str | None = None) -> Conversations:
+def prepare(
+    config: StartConfig,
+    data: RowsConfig,
+    cache: Path,
+    key: str | None = None,
+    *,
+    train_questions: bool = False,
+) -> Conversations:
     """The data of a configuration, built once in a folder that trials share; other callers wait.
 
     With a `key`, the data must have that key. If it is cached, the rows are not read.
+
+    Args:
+        config: gives the model with its tokenizer, `sequence_length` and `packing`.
+        data: the rows.
+        cache: folder of prepared data.
+        key: the key that the data must have; None: any.
+        train_questions: whether the questions of the train split are needed, too.
 
     Raises:
         UserError: a row is bad, or there are too few, or they are not the rows of `key`.
     """
     if key is not None and (cache / key).is_dir():
         return Conversations(cache / key)
-    data, files = _opened(config.data, cache)
+    data, files = _opened(data, cache)
     chat, name = open_chat(config.model_name_or_path), config.model_name_or_path
     encoder = None if name is None else pretrained_encoder(name)
-    settings = {
+    # Defaults of later versions are left out: keys from before stay valid.
+    without = {"difficulty"} if data.difficulty is None else set()
+    settings: dict[str, Any] = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
-        "data": data.model_dump(exclude={"paths", *not_default(data.splits)}),
+        "data": data.model_dump(exclude={"paths", *not_default(data.splits), *without}),
         "sequence_length": config.sequence_length,
         "packing": config.packing,
         "tokenizer": _described(encoder, config.vocab_size),
         "chat_template": chat.template,
+        **({"train_questions": True} if train_questions else {}),
     }
     made = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     if key is not None and made != key:
@@ -99,18 +134,25 @@ def prepare(config: SFTConfig, cache: Path, key: str | None = None) -> Conversat
     return Conversations(cache / made)
 
 
-def _opened(data: AnswersConfig, cache: Path) -> tuple[AnswersConfig, list[Path]]:
+def _opened(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
     if data.source == "files":
         files = data.files()
         if not files:
             raise UserError(f"data.paths: no file matches {', '.join(data.paths)}")
         return data, files
-    limit = data.max_rows or MAX_ROWS
-    made = hashlib.sha256(f"{sys.version} {limit}".encode()).hexdigest()[:16]
-    folder = cache / f"docstrings-{made}"
-    publish(folder, lambda new: write_docstrings(new / "docstrings.parquet", limit))
-    columns = {"question": "question", "answer": "answer", "split_by": "module"}
-    return data.model_copy(update=columns), [folder / "docstrings.parquet"]
+    limit, columns = data.max_rows or MAX_ROWS, data.made_columns
+    if data.source in GENERATED:
+        level = data.difficulty or GENERATED[data.source].difficulty
+        folder = cache / f"{data.source}-{level}-{limit}-v{GENERATED_VERSION}"
+        write = partial(write_generated, data.source, level)
+    else:
+        made = hashlib.sha256(f"{sys.version} {limit}".encode()).hexdigest()[:16]
+        folder = cache / f"docstrings-{made}"
+        write = partial(write_docstrings)
+        columns = {**columns, "split_by": "module"}
+    file = f"{data.source}.parquet"
+    publish(folder, lambda new: write(new / file, limit))
+    return data.model_copy(update=columns), [folder / file]
 
 
 def _described(encoder: Encoder | None, vocab_size: int) -> str:
@@ -137,13 +179,13 @@ class _BadRows:
 def _build(
     folder: Path,
     settings: dict[str, Any],
-    data: AnswersConfig,
+    data: RowsConfig,
     files: list[Path],
     chat: Chat,
     encoder: Encoder | None,
 ) -> None:
-    bad = _BadRows(data.on_bad_data == "skip")
-    talks = itertools.islice(_talks(data, files, chat, bad), data.max_rows)
+    bad = _BadRows(data.skips_bad)
+    talks = itertools.islice(_talks(data, files, chat, bad), data.most_answers)
     parts = _by_split(list(talks), named=data.splits == "file_names")
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
@@ -156,15 +198,17 @@ def _build(
             raise UserError(f"data: no row of the {split} split can be used; give more rows")
         packed = settings["packing"] == "documents" and split is Split.TRAIN
         counts[split.value] = _write(folder, split, rows, length, encoder, packed=packed)
+        if split is not Split.TRAIN or settings.get("train_questions"):
+            _write_questions(folder / f"{split}.questions.jsonl", rows)
     log_skipped(bad.problems)
     meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
     (folder / "meta.json").write_text(json.dumps({**meta, "skipped": bad.problems}, indent=1))
 
 
-def _talks(data: AnswersConfig, files: list[Path], chat: Chat, bad: _BadRows) -> Iterator[Talk]:
+def _talks(data: RowsConfig, files: list[Path], chat: Chat, bad: _BadRows) -> Iterator[Talk]:
     for file in files:
         split = split_named(file) if data.splits == "file_names" else None
-        for row in read_rows([file], data.columns, data.messages):
+        for row in data.rows([file]):
             if isinstance(row, BadRow):
                 bad.add(row)
             elif isinstance(cut := chat.segments(row.messages), str):
@@ -227,8 +271,6 @@ def _write(
     np.save(folder / f"{split}.lengths.npy", lengths)
     if packed:
         np.save(folder / f"{split}.positions.npy", positions[:, :-1])
-    if split is not Split.TRAIN:
-        _write_questions(folder / f"{split}.questions.jsonl", rows)
     return len(bins)
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -24,25 +24,39 @@ from trainables.causal_lm.objective import (
     next_token_loss,
     to_device,
 )
-from trainables.causal_lm.task import EVAL_BATCH, spread
+from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.causal_lm.tokenizer import backend_tokenizer
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.common.generation import generate
 from trainables.sft.config import SFTConfig
 from trainables.sft.data import Conversations, prepare
+from trainables.sft.start import StartConfig
 from trainables.worker import Worker
 
-SHAPES = 8
-"""Lengths to which batches of separate conversations are cut: few, as each is compiled."""
+C = TypeVar("C", bound=StartConfig)
 
 
 def train(config: SFTConfig, worker: Worker) -> None:
     """Train one trial on this rank, from a start that is made if it must be."""
-    if config.start is not None:
-        with worker.times.of("data"):
-            trained_once(config.start, worker.cache, worker.device, worker.heartbeat)
+    with worker.times.of("data"):
+        config = with_start(config, worker.cache, worker)
     train_task(open_task(config, worker.cache), worker)
+
+
+def with_start(config: C, cache: Path, worker: Worker | None = None) -> C:
+    """A configuration with the folder of the model that it starts from, which is made if needed."""
+    if config.start is None:
+        return config
+    if worker is not None:
+        device, alive = worker.device, worker.heartbeat
+    else:
+        device, alive = torch.device("cuda" if torch.cuda.is_available() else "cpu"), _nothing
+    start = trained_once(config.start, cache, device, alive)
+    return config.model_copy(update={config.start_key: None, "model_name_or_path": str(start)})
+
+
+def _nothing() -> None: ...
 
 
 def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask:
@@ -51,11 +65,8 @@ def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask
     Raises:
         UserError: the data cannot be prepared, or has another key.
     """
-    if config.start is not None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        start = trained_once(config.start, cache, device, lambda: None)
-        config = config.model_copy(update={"pretrain": None, "model_name_or_path": str(start)})
-    dataset = prepare(config, cache, key)
+    config = with_start(config, cache)
+    dataset = prepare(config, config.data, cache, key)
     if config.epochs is not None:
         size = int(dataset.meta["sequences"][Split.TRAIN.value])
         steps = max(1, math.ceil(config.epochs * size / config.batch_size))
@@ -64,7 +75,7 @@ def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask
 
 
 @dataclass
-class SFTTask:
+class SFTTask(FixedData):
     """Predict the tokens of answers."""
 
     config: SFTConfig
@@ -87,7 +98,7 @@ class SFTTask:
         if self._positions is not None:
             arrays = self._rows[rows], self._counted[rows], self._positions[rows]
             return tuple(to_device(array, device) for array in arrays)
-        return _cut(self._rows[rows], self._counted[rows], self._lengths[rows], device)
+        return self.dataset.inputs(Split.TRAIN, rows, device)
 
     def loss(self, model: nn.Module) -> nn.Module:
         """The mean loss of the answers' tokens."""
@@ -148,14 +159,13 @@ class SFTTask:
         """Loss and number of the answers' tokens of each evaluated conversation of this rank."""
         data, config, device = self.dataset, self.config, _device(model)
         chosen = spread(len(data.lengths(split)), config.eval_sequences)
-        rows, counted = data.sequences(split)[chosen], data.counted(split)[chosen]
-        lengths, found = data.lengths(split)[chosen], []
+        found: list[tuple[float, int]] = []
         for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
-            batch = _cut(rows[part], counted[part], lengths[part], device)
+            tokens, counted = data.inputs(split, chosen[part], device)
             with torch.no_grad():
-                losses = next_token_loss(model, config, "none", *batch)
-            sums = losses.double().reshape(len(batch[0]), -1).sum(dim=1).tolist()
-            found += list(zip(sums, counted[part].sum(axis=1).tolist(), strict=True))
+                losses = next_token_loss(model, config, "none", tokens, counted)
+            sums = losses.double().reshape(len(tokens), -1).sum(dim=1).tolist()
+            found += list(zip(sums, counted.sum(dim=1).tolist(), strict=True))
         return found
 
     def _matches(
@@ -202,15 +212,6 @@ class SFTTask:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return backend_tokenizer(self.config.model_name_or_path, self.dataset.tokenizer_file)
-
-
-def _cut(
-    rows: Any, counted: Any, lengths: Rows, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and which targets count, without most of the padding."""
-    step = -(-counted.shape[1] // SHAPES)
-    width = min(counted.shape[1], -(-(int(lengths.max()) - 1) // step) * step)
-    return to_device(rows[:, : width + 1], device), to_device(counted[:, :width], device)
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -13,11 +13,15 @@ from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
+from trainables.sft import data
 from trainables.sft.config import SFTConfig
-from trainables.sft.data import prepare
 from trainables.sft.packing import best_fit
 
 GOOD = [{"question": f"What is {i}?", "answer": f"The number {i}."} for i in range(60)]
+
+
+def prepare(config: SFTConfig, cache: Path) -> data.Conversations:
+    return data.prepare(config, config.data, cache)
 
 
 def config(file: Path, **data: Any) -> SFTConfig:

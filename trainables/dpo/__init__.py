@@ -1,0 +1,1 @@
+"""Fine-tuning of a language model on preferred and rejected answers (DPO)."""

@@ -1,0 +1,123 @@
+"""Hyperparameters of `dpo`: those of `causal_lm`, with pairs of answers; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.config import Problem
+from trainables.sft.config import SFTConfig, bad_rows
+from trainables.sft.data_config import GENERATED_HELP, AnswersConfig, RowsConfig
+from trainables.sft.rows import BadRow, Row, read_rows
+from trainables.sft.start import StartConfig
+
+
+class PairsConfig(RowsConfig):
+    """Questions with a preferred and a rejected answer; split 90/5/5 as of `sft`."""
+
+    made_columns: ClassVar[dict[str, str]] = {
+        "question": "question",
+        "chosen": "answer",
+        "rejected": "rejected",
+    }
+
+    source: Literal["arithmetic", "countdown", "sorting", "format", "files"] = Field(
+        "arithmetic", description=f"right and wrong answers of {GENERATED_HELP}"
+    )
+    chosen: str = Field("chosen", description="column of the preferred answers")
+    rejected: str = Field("rejected", description="column of the rejected answers")
+
+    def rows(self, files: list[Path]) -> Iterator[Row]:
+        """The preferred answer of each question, followed by the rejected one."""
+        split_by = [self.split_by] if self.split_by else []
+        each = (
+            read_rows(files, [self.question, answer, *split_by], None)
+            for answer in (self.chosen, self.rejected)
+        )
+        for chosen, rejected in zip(*each, strict=True):
+            yield chosen
+            yield BadRow(_same(chosen)) if _answer(chosen) == _answer(rejected) else rejected
+
+    @property
+    def most_answers(self) -> int | None:
+        """Answers to use at most; None: all."""
+        return None if self.max_rows is None else 2 * self.max_rows
+
+    def as_answers(self) -> AnswersConfig:
+        """The questions with their preferred answers."""
+        given = self.model_dump(exclude={"chosen", "rejected"})
+        made = {"answer": self.chosen} if self.source == "files" else {}
+        return AnswersConfig.model_validate({**given, **made})
+
+
+def _answer(row: Row) -> str | None:
+    return None if isinstance(row, BadRow) else row.messages[-1]["content"]
+
+
+def _same(row: Row) -> str:
+    if isinstance(row, BadRow):
+        return row.problem
+    return f"{row.place}: the preferred and the rejected answer are the same"
+
+
+class DPOConfig(StartConfig):
+    """Hyperparameters of direct preference optimisation."""
+
+    task: ClassVar[str] = "trainables.dpo.task:open_task"
+    start_key: ClassVar[str] = "sft"
+    start_kind: ClassVar[type[CausalLMConfig]] = SFTConfig
+
+    sft: dict[str, Any] | None = Field(
+        None,
+        description="in place of model_name_or_path: hyperparameters of sft, with which the first"
+        " trial trains the model that all trials start from, on the preferred answers",
+    )
+    data: PairsConfig = Field(  # type: ignore[assignment]
+        default_factory=lambda: PairsConfig(), description="the pairs of answers"
+    )
+    beta: float = Field(
+        0.1, gt=0, description="how much a log-probability must change to count; small: much"
+    )
+    loss: Literal["sigmoid", "ipo"] = Field(
+        "sigmoid",
+        description="sigmoid: of DPO; ipo: the squared distance of the margin per token from"
+        " 1 / (2 beta), which is bounded",
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=0.5, description="sigmoid: the share of pairs that are the wrong way round"
+    )
+    batch_size: int = Field(16, gt=0, description="pairs per step, of all workers together")
+    micro_batch_size: int | None = Field(
+        None, gt=0, description="pairs that a worker computes at once; null: all of its share"
+    )
+    sequence_length: int = Field(
+        256, ge=2, description="tokens of a question and an answer; longer ones are bad data"
+    )
+    learning_rate: float = Field(1e-4, gt=0, description="peak step size; see causal_lm")
+    weight_decay: float = Field(0.0, ge=0, description="decay of matrices, per step and lr")
+    eval_sequences: int = Field(
+        128, gt=0, description="pairs evaluated at each report, spread over the split"
+    )
+    packing: Literal["none"] = Field(  # type: ignore[assignment]
+        "none", description="a sequence has one answer"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> DPOConfig:
+        if self.model_name_or_path is None and self.sft is None:
+            raise ValueError("dpo changes a model: set model_name_or_path, or sft")
+        if self.label_smoothing and self.loss != "sigmoid":
+            raise ValueError("label_smoothing has an effect only with loss: sigmoid")
+        return self
+
+    def same_as_start(self) -> dict[str, Any]:
+        """The preferred answers, too."""
+        return {**super().same_as_start(), "data": self.data.as_answers()}
+
+    def missing_files(self) -> list[Problem]:
+        """Those of the model, and rows that are no pairs."""
+        return super().missing_files() or bad_rows(self, self.data)

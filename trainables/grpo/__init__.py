@@ -1,0 +1,1 @@
+"""Reinforcement learning of a language model from checkable answers (GRPO)."""

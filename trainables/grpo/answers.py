@@ -1,0 +1,151 @@
+"""What a model answers to questions, its rewards, and the metrics of held-out questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from results.storage.atomic import write_atomic
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.objective import autocast, masked_attention
+from trainables.causal_lm.task import EVAL_BATCH, spread
+from trainables.causal_lm.tokenizer import backend_tokenizer
+from trainables.common.data_sampler import shares
+from trainables.grpo.config import GRPOConfig
+from trainables.grpo.rewards import Sample, rewards_of
+from trainables.grpo.rollout import Completions, noise, sample
+from trainables.sft.data import Conversations
+
+EVAL_SEED = 0
+"""Of the completions of evaluations: the same for all trials."""
+METRICS = ("pass_at_1", "pass_at_k", "eval_reward", "eval_entropy")
+Question = dict[str, Any]
+
+
+@dataclass
+class Answers:
+    """Completions of a data set's questions by a model, and their rewards."""
+
+    config: GRPOConfig
+    dataset: Conversations
+
+    def complete(
+        self,
+        model: nn.Module,
+        questions: list[Question],
+        samples: int,
+        numbers: Any,
+        greedy: Any = None,
+    ) -> Completions:
+        """So many completions of each question; arguments as of `sample`."""
+        training = model.training
+        model.eval()
+        prompts = [q["prompt"] for q in questions for _ in range(samples)]
+        with autocast(self.config, _device(model)), masked_attention(model):
+            found = sample(
+                model, prompts, self.dataset.end, self.config.temperature, numbers, greedy
+            )
+        model.train(training)
+        return found
+
+    def rewards(
+        self, questions: list[Question], found: Completions, samples: int
+    ) -> dict[str, list[float]]:
+        """Each reward of each completion, without its weight."""
+        texts = self._tokenizer.decode_batch(found.texts(), skip_special_tokens=True)
+        every = (q for q in questions for _ in range(samples))
+        given = [Sample(q["question"], q["answer"], t) for q, t in zip(every, texts, strict=True)]
+        return rewards_of(given, self.config.rewards)
+
+    def scores(
+        self,
+        model: nn.Module,
+        split: Split,
+        rank: int,
+        world_size: int,
+        answers: Path | None = None,
+    ) -> Iterator[dict[str, float]]:
+        """The metrics of this rank's evaluated questions; rank 0 writes its first answers."""
+        config, every = self.config, self.questions(split)
+        chosen, samples = spread(len(every), config.eval_sequences), 1 + config.eval_samples
+        for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
+            places, asked = chosen[part].tolist(), [every[i] for i in chosen[part]]
+            numbers = noise(EVAL_SEED, 0, places, samples, config.max_new_tokens)
+            greedy = np.tile(np.arange(samples) == 0, len(asked))
+            found = self.complete(model, asked, samples, numbers, greedy)
+            rewards = self.rewards(asked, found, samples)
+            if answers is not None and part.start == 0:
+                self._write(answers, asked, found.texts()[::samples], rewards)
+            yield from self._of_each(found, rewards, samples)
+
+    def _of_each(
+        self, found: Completions, rewards: dict[str, list[float]], samples: int
+    ) -> Iterator[dict[str, float]]:
+        weights = {name: reward.weight for name, reward in self.config.rewards.items()}
+        entropies = (found.entropies * found.counted).sum(dim=1) / found.lengths
+        for i in range(0, len(entropies), samples):
+            solved = [value >= 1 for value in rewards[self.config.solves][i : i + samples]]
+            yield {
+                "pass_at_1": float(solved[0]),
+                "pass_at_k": float(any(solved[1:])),
+                "eval_reward": sum(w * rewards[name][i] for name, w in weights.items()),
+                "eval_entropy": float(entropies[i]),
+            }
+
+    def _write(
+        self,
+        file: Path,
+        asked: list[Question],
+        greedy: list[list[int]],
+        rewards: dict[str, list[float]],
+    ) -> None:
+        samples = 1 + self.config.eval_samples
+        lines = []
+        for i, (question, tokens) in enumerate(zip(asked, greedy, strict=True)):
+            answer = self._tokenizer.decode(tokens, skip_special_tokens=True)
+            line = {"question": question["question"], "answer": answer}
+            found = {name: values[i * samples] for name, values in rewards.items()}
+            line |= {"expected": question["answer"], "rewards": found}
+            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+        write_atomic(file, "".join(lines).encode())
+
+    def questions(self, split: Split) -> list[Question]:
+        """Prompt (token ids), question and answer of each row of a split.
+
+        Raises:
+            UserError: a prompt leaves no room for a completion.
+        """
+        if split not in self._known:
+            found = self.dataset.questions(split)
+            room = self.config.sequence_length - self.config.max_new_tokens
+            for question in found:
+                if len(question["prompt"]) > room:
+                    raise UserError(
+                        f"data: a question has {len(question['prompt'])} tokens, and"
+                        f" sequence_length - max_new_tokens leaves room for {room}:"
+                        f" {question['question'][:60]!r}; raise sequence_length"
+                    )
+            self._known[split] = found
+        return self._known[split]
+
+    @cached_property
+    def _known(self) -> dict[Split, list[Question]]:
+        return {}
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return backend_tokenizer(self.config.model_name_or_path, self.dataset.tokenizer_file)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

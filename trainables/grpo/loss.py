@@ -1,0 +1,134 @@
+"""The loss of GRPO (Shao et al. 2024, arXiv:2402.03300) and of two changes of it.
+
+`dapo` (Yu et al. 2025, arXiv:2503.14476) averages over the tokens of all completions and may clip
+the ratio less from above; `dr_grpo` (Liu et al. 2025, arXiv:2503.20783) divides by a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+from trainables.causal_lm.objective import next_token_logits
+from trainables.grpo.config import GRPOConfig
+
+LEAST_SPREAD = 1e-4
+"""Added to the standard deviation of a group."""
+Parts = dict[str, torch.Tensor]
+
+
+def advantages(rewards: torch.Tensor, scale: Literal["group", "none"]) -> torch.Tensor:
+    """How much better each completion is than its group, [groups, group_size].
+
+    Args:
+        rewards: float32 of the same shape.
+        scale: whether they are divided by the standard deviation of the group.
+    """
+    centred = rewards - rewards.mean(dim=1, keepdim=True)
+    if scale == "none":
+        return centred
+    return centred / (rewards.std(dim=1, keepdim=True) + LEAST_SPREAD)
+
+
+def token_weights(
+    loss: Literal["grpo", "dapo", "dr_grpo"],
+    lengths: torch.Tensor,
+    completions: int,
+    tokens: float,
+    most: int,
+) -> torch.Tensor:
+    """The weight of each completion's tokens in the sum that is the loss, float32 [completions].
+
+    Args:
+        loss: of the configuration.
+        lengths: tokens of each completion of this rank, int64 [completions].
+        completions: of all ranks.
+        tokens: of them together.
+        most: `max_new_tokens`.
+    """
+    if loss == "grpo":
+        return 1 / (completions * lengths.float())
+    per_token = 1 / tokens if loss == "dapo" else 1 / (completions * most)
+    return torch.full_like(lengths, per_token, dtype=torch.float32)
+
+
+def policy_loss(
+    log_probs: torch.Tensor,
+    old: torch.Tensor,
+    reference: torch.Tensor | None,
+    advantage: torch.Tensor,
+    epsilon: float,
+    epsilon_high: float,
+    beta: float,
+) -> tuple[torch.Tensor, Parts]:
+    """The loss of each token, and what is reported of it, all of one shape.
+
+    Args:
+        log_probs: of the tokens by the model that is trained.
+        old: by the model that sampled them.
+        reference: by the first model; None with `beta` 0.
+        advantage: of the completion.
+        epsilon, epsilon_high: the ratio of probabilities is clipped to [1 - epsilon,
+            1 + epsilon_high].
+        beta: weight of the divergence from the reference, estimated by exp(d) - d - 1 with d the
+            difference of the log-probabilities (Schulman 2020, "k3").
+    """
+    ratio = (log_probs - old).exp()
+    clipped = ratio.clamp(1 - epsilon, 1 + epsilon_high)
+    loss = -torch.minimum(ratio * advantage, clipped * advantage)
+    is_clipped = (ratio * advantage) > (clipped * advantage)
+    parts = {"clip_share": is_clipped.float()}
+    if reference is not None:
+        difference = reference - log_probs
+        divergence = difference.exp() - difference - 1
+        loss = loss + beta * divergence
+        parts["kl"] = divergence.detach()
+    return loss, parts
+
+
+class PolicyLoss(nn.Module):
+    """The weighted sum of the tokens' losses: what data parallelism wraps."""
+
+    def __init__(self, model: nn.Module, config: GRPOConfig) -> None:
+        super().__init__()
+        self.model, self._config = model, config
+        self.seen: list[Parts] = []
+        """What is reported of each pass, as sums, and `tokens`, their number."""
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        weights: torch.Tensor,
+        advantage: torch.Tensor,
+        old: torch.Tensor,
+        reference: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """A scalar.
+
+        Args:
+            tokens: of questions and completions, int64 [completions, length + 1].
+            weights: of each next token in the loss, 0 in questions, float32 [completions, length].
+            advantage: [completions].
+            old: log-probabilities of the sampling, [completions, length]; 0 in questions.
+            reference: those of the first model, or None.
+        """
+        config = self._config
+        found = token_log_probs(self.model, tokens, config)
+        high = config.epsilon if config.epsilon_high is None else config.epsilon_high
+        each, parts = policy_loss(
+            found, old, reference, advantage[:, None], config.epsilon, high, config.beta
+        )
+        counted = weights > 0
+        parts = {**parts, "tokens": torch.ones_like(weights)}
+        self.seen.append({name: (part * counted).sum() for name, part in parts.items()})
+        return (each * weights).sum()
+
+
+def token_log_probs(model: nn.Module, tokens: torch.Tensor, config: GRPOConfig) -> torch.Tensor:
+    """Log-probabilities of the next tokens at the temperature, float32 [sequences, length]."""
+    targets = tokens[:, 1:]
+    logits = next_token_logits(model, tokens[:, :-1], config) / config.temperature
+    chosen = logits.gather(-1, targets.reshape(-1, 1))[:, 0] - logits.logsumexp(dim=-1)
+    return chosen.reshape(targets.shape)

@@ -1,0 +1,183 @@
+"""Rewards of completions: functions by name, or of a user's script."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from search_spaces.errors import UserError, suggest
+from trainables.grpo.sandbox import passes
+from trainables.user_code import loader
+
+
+class RewardConfig(BaseModel):
+    """One of the rewards that are added up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight: float = Field(1.0, allow_inf_nan=False, description="factor of the reward in the sum")
+    pattern: str | None = Field(
+        None,
+        description="regular expression. format: what is to be found in a completion; others:"
+        " the first group of its first match is judged in place of the completion",
+    )
+    most: int = Field(200, gt=0, description="length: characters up to which the reward is 1")
+    timeout_s: float = Field(2.0, gt=0, description="tests: seconds of one completion's run")
+    memory_mib: int = Field(512, ge=64, description="tests: largest memory of a run, MiB")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A completion to judge, and the row that it answers."""
+
+    question: str
+    answer: str
+    completion: str
+
+
+def exact(sample: Sample, config: RewardConfig) -> float:
+    """1 if the completion is the expected answer, without spaces around both."""
+    return float(sample.completion.strip() == sample.answer.strip())
+
+
+def equation(sample: Sample, config: RewardConfig) -> float:
+    """1 if it is an expression with the expected one's numbers, each once, and of its value."""
+    try:
+        given, expected = (_evaluated(text) for text in (sample.completion, sample.answer))
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return 0.0
+    return float(given[1] == expected[1] and math.isclose(given[0], expected[0], abs_tol=1e-6))
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _evaluated(text: str) -> tuple[float, list[float]]:
+    """Value of an expression, and its numbers in order."""
+    numbers: list[float] = []
+
+    def value(node: ast.expr) -> float:
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            numbers.append(float(str(node.value)))
+            return numbers[-1]
+        raise ValueError("not an expression of numbers")
+
+    return value(ast.parse(text.strip()[:500], mode="eval").body), sorted(numbers)
+
+
+def matches_format(sample: Sample, config: RewardConfig) -> float:
+    """1 if `pattern` is found in the completion."""
+    return float(re.search(config.pattern or "", sample.completion, re.DOTALL) is not None)
+
+
+def length(sample: Sample, config: RewardConfig) -> float:
+    """1 up to `most` characters, then falling to 0 at twice as many."""
+    return min(1.0, max(0.0, 2 - len(sample.completion) / config.most))
+
+
+def parses(sample: Sample, config: RewardConfig) -> float:
+    """1 if the completion is Python and not empty."""
+    try:
+        return float(bool(ast.parse(sample.completion).body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return 0.0
+
+
+def tests(sample: Sample, config: RewardConfig) -> float:
+    """1 if the completion, followed by the tests in the answer, runs without an exception."""
+    code = f"{sample.completion}\n{sample.answer}\n"
+    return float(passes(code, config.timeout_s, config.memory_mib))
+
+
+REWARDS: dict[str, Callable[[Sample, RewardConfig], float]] = {
+    "exact": exact,
+    "equation": equation,
+    "format": matches_format,
+    "length": length,
+    "parses": parses,
+    "tests": tests,
+}
+"""Name in a sweep file → function. A new reward is one line here."""
+
+
+def problem_of(name: str, config: RewardConfig) -> str | None:
+    """Why a reward cannot be used, if so."""
+    if config.pattern is not None:
+        try:
+            groups = re.compile(config.pattern).groups
+        except re.error as e:
+            return f"pattern is not a regular expression ({e}), got {config.pattern!r}"
+        if not groups and name != "format":
+            return (
+                f"pattern has no group, for example <answer>(.*)</answer>, got {config.pattern!r}"
+            )
+    if name == "format" and config.pattern is None:
+        return "needs a pattern, for example <answer>.*</answer>"
+    if name not in REWARDS and ":" not in name:
+        return (
+            f"unknown reward{suggest(name, REWARDS)} (one of {', '.join(REWARDS)}); your own"
+            " function is path/to/script.py:function"
+        )
+    return None
+
+
+def short_name(name: str) -> str:
+    """Of a reward in names of metrics."""
+    return name.rpartition(":")[2]
+
+
+def rewards_of(
+    samples: Sequence[Sample], rewards: dict[str, RewardConfig]
+) -> dict[str, list[float]]:
+    """Each reward of each sample, without its weight.
+
+    A user's function is called with the keywords question, answer and completion (texts).
+
+    Raises:
+        UserError: a user's function is not there, or returns no finite number.
+    """
+    return {name: _each(name, config, samples) for name, config in rewards.items()}
+
+
+def _each(name: str, config: RewardConfig, samples: Sequence[Sample]) -> list[float]:
+    if name != "format" and config.pattern is not None:
+        samples = [_cut(sample, config.pattern) for sample in samples]
+    if name == "tests":
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(lambda sample: tests(sample, config), samples))
+    if name in REWARDS:
+        return [REWARDS[name](sample, config) for sample in samples]
+    judge = loader.load(name)
+    return [_checked(name, judge(**vars(sample))) for sample in samples]
+
+
+def _cut(sample: Sample, pattern: str) -> Sample:
+    found = re.search(pattern, sample.completion, re.DOTALL)
+    text = (found.group(1) or "") if found else ""
+    return Sample(sample.question, sample.answer, text)
+
+
+def _checked(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"reward {name}: must return a finite number, got {value!r}")
+    return number

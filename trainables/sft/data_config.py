@@ -1,0 +1,121 @@
+"""Settings of the rows that a model is fine-tuned on; no torch."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainables.causal_lm.data_config import SPLITS, Globs, Splits
+from trainables.sft.generated import GENERATED
+from trainables.sft.rows import Row, read_rows
+
+GENERATED_HELP = (
+    "arithmetic: sums; countdown: a number to be made from others; sorting: numbers to be put in"
+    " order; format: sums whose result stands between tags. They are made on the spot, as a Parquet"
+    " file. files: `paths`"
+)
+
+
+class RowsConfig(BaseModel):
+    """Rows of files, or rows that are made; split 90/5/5 into train, selection and test."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    made_columns: ClassVar[dict[str, str]]
+    """The fields that name columns → the columns of rows that are made."""
+
+    source: str
+    difficulty: int | None = Field(
+        None,
+        gt=0,
+        description="arithmetic and format: digits of a number (null: 2); countdown and sorting:"
+        " how many numbers (null: 3 and 4)",
+    )
+    paths: Globs = Field(
+        default_factory=list,
+        description="files: a glob or a list of globs of .parquet and .jsonl files",
+    )
+    question: str = Field("question", description="column of the questions")
+    split_by: str | None = Field(
+        None,
+        description="column whose equal values stay in one split; null: the question (of a"
+        " conversation: all before the first answer; of docstrings: the module)",
+    )
+    splits: Splits = Field("digest", description=f"files: {SPLITS}")
+    max_rows: int | None = Field(
+        None, gt=0, description="rows to use at most; null: 6,000 that are made, all of files"
+    )
+
+    @model_validator(mode="after")
+    def _paths_belong_to_files(self) -> Self:
+        if self.source == "files" and not self.paths:
+            raise ValueError("source 'files' needs paths, for example paths: answers/*.parquet")
+        if self.source != "files" and (self.paths or self.split_by or not self._is_plain()):
+            raise ValueError("paths, messages and split_by have an effect only with source: files")
+        if self.difficulty is not None and self.source not in GENERATED:
+            raise ValueError(f"difficulty has an effect only with source: {', '.join(GENERATED)}")
+        return self
+
+    def _is_plain(self) -> bool:
+        """Whether rows have questions, and not conversations."""
+        return True
+
+    @property
+    def most_answers(self) -> int | None:
+        """Answers to use at most; None: all."""
+        return self.max_rows
+
+    @property
+    def skips_bad(self) -> bool:
+        """Whether rows that cannot be used are left out."""
+        return False
+
+    def rows(self, files: list[Path]) -> Iterator[Row]:
+        """The rows of files, in order."""
+        raise NotImplementedError
+
+    def files(self) -> list[Path]:
+        """The files that match, in a fixed order."""
+        every = (glob.glob(str(Path(p).expanduser()), recursive=True) for p in self.paths)
+        return sorted({Path(file) for found in every for file in found if os.path.isfile(file)})
+
+
+class AnswersConfig(RowsConfig):
+    """Questions with answers, or conversations; split 90/5/5 into train, selection and test."""
+
+    made_columns: ClassVar[dict[str, str]] = {"question": "question", "answer": "answer"}
+
+    source: Literal["docstrings", "arithmetic", "countdown", "sorting", "format", "files"] = Field(
+        "docstrings",
+        description="docstrings: what functions, classes and modules of this machine's Python"
+        f" standard library do; {GENERATED_HELP}",
+    )
+    answer: str = Field("answer", description="column of the answers")
+    messages: str | None = Field(
+        None,
+        description="column of conversations, lists of {role, content}, in place of question and"
+        " answer; every message of the assistant is an answer",
+    )
+    on_bad_data: Literal["fail", "skip"] = Field(
+        "fail",
+        description="reaction to a row that cannot be read, has an empty answer or more than"
+        " sequence_length tokens; skip lists them in the log and in the cache's meta.json",
+    )
+
+    def _is_plain(self) -> bool:
+        return self.messages is None
+
+    @property
+    def skips_bad(self) -> bool:
+        """Whether rows that cannot be used are left out."""
+        return self.on_bad_data == "skip"
+
+    def rows(self, files: list[Path]) -> Iterator[Row]:
+        """The rows of files, in order."""
+        wanted = [self.messages] if self.messages else [self.question, self.answer]
+        split_by = [self.split_by] if self.split_by else []
+        return read_rows(files, [*wanted, *split_by], self.messages)
