@@ -13,7 +13,8 @@ PACKAGES = ("search_spaces", "results", "trainables", "tuning")
 
 def test_every_package_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    kinds = ("*.py", "*.yaml")  # a folder may have data alone
+    files = [file for p in PACKAGES for kind in kinds for file in (ROOT / p).rglob(kind)]
     there = {".".join(file.parent.relative_to(ROOT).parts) for file in files}
     assert (
         set(find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"]))

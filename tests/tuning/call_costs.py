@@ -29,13 +29,20 @@ class Cost:
 
 
 _watching: list[Cost] = []
+_by_opener: list[object] = []
+"""What `open` opens now: if it has an opener, that raises the event again, with no mode."""
 _hooked: list[bool] = []
 
 
 def _audit(event: str, given: Any) -> None:
-    if _watching and event == "open" and given[1] is not None:  # None: the same file's opener
+    if not _watching or event != "open":
+        return
+    file, mode, _ = given
+    again = mode is None and _by_opener == [file]
+    _by_opener[:] = [] if mode is None else [file]
+    if not again:
         _watching[-1].opened += 1
-        _watching[-1].names[str(given[0])] += 1
+        _watching[-1].names[str(file)] += 1
 
 
 @contextmanager
