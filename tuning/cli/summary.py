@@ -18,7 +18,6 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.errors import UserError, first_few
 from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import resolve_for
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import TrialsTable, trials_table
 from tuning.controller.resources.budget import total_cost
@@ -151,8 +150,16 @@ def warning_lines(paths: SweepPaths, records: Iterable[TrialRecord]) -> Iterator
         yield Text(f"warning: attempt {names} {text}", style="yellow")
 
 
+def count_remedies(records: Iterable[TrialRecord]) -> dict[str, int]:
+    """Number of failures with each remedy in a sweep, the most frequent first."""
+    remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
+    return dict(remedies.most_common())
+
+
 def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str]:
     """The next commands to try: only those that work on this sweep."""
+    from trainables.registry import resolve_for  # `tune show` imports no trainable
+
     name, spec = sweep_argument(run.paths), run.spec
     yield from (f"folder {run.paths.root}", "")
     if run.interrupted:

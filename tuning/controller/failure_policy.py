@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,12 +142,6 @@ class FailurePolicy:
         same = [a for a in attempts if a.cause is failure.cause and a.remedy is not Remedy.SHRINK]
         limit = _limit(self._spec.failure, failure.cause)
         return None if limit is None or len(same) <= limit else _too_many(failure, same)
-
-
-def count_remedies(records: Iterable[TrialRecord]) -> dict[str, int]:
-    """Number of failures with each remedy in a sweep, the most frequent first."""
-    remedies = Counter(str(a.remedy) for r in records for a in r.attempts if a.remedy is not None)
-    return dict(remedies.most_common())
 
 
 def _is_of_code(attempt: Attempt, error: str) -> bool:

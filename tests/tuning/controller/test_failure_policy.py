@@ -12,7 +12,7 @@ from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
 from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
-from tuning.controller.failure_policy import count_remedies
+from tuning.cli.summary import count_remedies
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
 

@@ -90,9 +90,8 @@ def _watch(paths: SweepPaths, trial: str | None, console: Any) -> None:
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import rank_trials, summarize
     from tuning.cli.look.family_tree import family_tree
-    from tuning.cli.summary import failure_lines, leaderboard_table, leaders
+    from tuning.cli.summary import count_remedies, failure_lines, leaderboard_table, leaders
     from tuning.controller.attempts import end_silent_attempt
-    from tuning.controller.failure_policy import count_remedies
 
     paths, trials = found.readable, list(found.trials())
     metric, mode = spec.metric, spec.mode  # each computed at every use
