@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -74,9 +75,9 @@ class RowsConfig(BaseModel):
         """Whether rows that cannot be used are left out."""
         return False
 
+    @abstractmethod
     def rows(self, files: list[Path]) -> Iterator[Row]:
         """The rows of files, in order."""
-        raise NotImplementedError
 
     def files(self) -> list[Path]:
         """The files that match, in a fixed order."""

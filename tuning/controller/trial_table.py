@@ -128,7 +128,9 @@ class TrialTable:
 
     @contextmanager
     def batched(self) -> Iterator[None]:
-        """Write the changes of the block together: when it ends, and every second before."""
+        """Write the changes of the block together: when it ends, and with a record that changes a
+        second or more after the last write.
+        """
         if self._batch is not None:
             yield
             return

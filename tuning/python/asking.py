@@ -91,9 +91,9 @@ class Asking(ABC):
     def batched(self) -> Iterator[None]:
         """Write what the block asks and tells in one go: many times as fast for many trials.
 
-        It is durable when the block ends, each record with one write. A longer block is written
-        once a second. A process that is killed in it loses what was not yet written: such trials
-        are asked for again.
+        It is durable when the block ends, each record with one write. In a longer block, an ask or
+        a tell that comes a second after the last write writes, too. A process that is killed in it
+        loses what was not yet written: such trials are asked for again.
 
         >>> import tempfile, tuning
         >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=100)
