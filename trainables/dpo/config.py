@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
-from trainables.sft.config import SFTConfig, bad_rows
+from trainables.sft.config import TunedConfig, bad_rows
 from trainables.sft.data_config import GENERATED_HELP, AnswersConfig, RowsConfig
 from trainables.sft.rows import BadRow, Row, read_rows
-from trainables.sft.start import StartConfig
 
 
 class PairsConfig(RowsConfig):
@@ -64,18 +62,11 @@ def _same(row: Row) -> str:
     return f"{row.place}: the preferred and the rejected answer are the same"
 
 
-class DPOConfig(StartConfig):
+class DPOConfig(TunedConfig):
     """Hyperparameters of direct preference optimisation."""
 
     task: ClassVar[str] = "trainables.dpo.task:open_task"
-    start_key: ClassVar[str] = "sft"
-    start_kind: ClassVar[type[CausalLMConfig]] = SFTConfig
 
-    sft: dict[str, Any] | None = Field(
-        None,
-        description="in place of model_name_or_path: hyperparameters of sft, with which the first"
-        " trial trains the model that all trials start from, on the preferred answers",
-    )
     data: PairsConfig = Field(  # type: ignore[assignment]
         default_factory=lambda: PairsConfig(), description="the pairs of answers"
     )
@@ -98,18 +89,12 @@ class DPOConfig(StartConfig):
         256, ge=2, description="tokens of a question and an answer; longer ones are bad data"
     )
     learning_rate: float = Field(1e-4, gt=0, description="peak step size; see causal_lm")
-    weight_decay: float = Field(0.0, ge=0, description="decay of matrices, per step and lr")
     eval_sequences: int = Field(
         128, gt=0, description="pairs evaluated at each report, spread over the split"
-    )
-    packing: Literal["none"] = Field(  # type: ignore[assignment]
-        "none", description="a sequence has one answer"
     )
 
     @model_validator(mode="after")
     def _complete(self) -> DPOConfig:
-        if self.model_name_or_path is None and self.sft is None:
-            raise ValueError("dpo changes a model: set model_name_or_path, or sft")
         if self.label_smoothing and self.loss != "sigmoid":
             raise ValueError("label_smoothing has an effect only with loss: sigmoid")
         return self

@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
-from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem, path_in
 from trainables.grpo.rewards import RewardConfig, problem_of
-from trainables.sft.config import SFTConfig, bad_rows
+from trainables.sft.config import TunedConfig, bad_rows
 from trainables.sft.data_config import GENERATED_HELP, AnswersConfig
-from trainables.sft.start import StartConfig
 from trainables.user_code import loader
 
 
@@ -30,18 +28,11 @@ class QuestionsConfig(AnswersConfig):
     )
 
 
-class GRPOConfig(StartConfig):
+class GRPOConfig(TunedConfig):
     """Hyperparameters of reinforcement learning by group-relative advantages."""
 
     task: ClassVar[str] = "trainables.grpo.task:open_task"
-    start_key: ClassVar[str] = "sft"
-    start_kind: ClassVar[type[CausalLMConfig]] = SFTConfig
 
-    sft: dict[str, Any] | None = Field(
-        None,
-        description="in place of model_name_or_path: hyperparameters of sft, with which the first"
-        " trial trains the model that all trials start from, on the answers of the same data",
-    )
     data: QuestionsConfig = Field(  # type: ignore[assignment]
         default_factory=lambda: QuestionsConfig(), description="the questions"
     )
@@ -100,7 +91,6 @@ class GRPOConfig(StartConfig):
         " held in memory",
     )
     learning_rate: float = Field(1e-3, gt=0, description="peak step size; see causal_lm")
-    weight_decay: float = Field(0.0, ge=0, description="decay of matrices, per step and lr")
     max_steps: int = Field(
         60, gt=0, description="steps of a whole trial: each samples completions and learns of them"
     )
@@ -109,17 +99,9 @@ class GRPOConfig(StartConfig):
         64, gt=0, description="questions answered at each report, spread over the split"
     )
     eval_samples: int = Field(4, gt=0, description="k: sampled completions of each for pass_at_k")
-    packing: Literal["none"] = Field(  # type: ignore[assignment]
-        "none", description="a sequence has one question"
-    )
 
     @model_validator(mode="after")
     def _complete(self) -> GRPOConfig:
-        if self.model_name_or_path is None and self.sft is None:
-            raise ValueError(
-                "a model that never answers right learns nothing: set model_name_or_path to a"
-                " fine-tuned one, or sft"
-            )
         if self.max_new_tokens >= self.sequence_length:
             raise ValueError(
                 f"max_new_tokens {self.max_new_tokens} leaves no room for a question in"

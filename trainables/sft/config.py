@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
 from trainables.sft.data_config import AnswersConfig, RowsConfig
 from trainables.sft.rows import problem_of
@@ -62,6 +63,32 @@ class SFTConfig(StartConfig):
         """Missing files and models, a model with too few positions, and rows that are no data."""
         found = super().missing_files()
         return found or bad_rows(self, self.data)
+
+
+class TunedConfig(StartConfig):
+    """Hyperparameters of a training that changes a model which answers already."""
+
+    start_key: ClassVar[str] = "sft"
+    start_kind: ClassVar[type[CausalLMConfig]] = SFTConfig
+
+    sft: dict[str, Any] | None = Field(
+        None,
+        description="in place of model_name_or_path: hyperparameters of sft, with which the first"
+        " trial trains the model that all trials start from, on the answers of the same data (of"
+        " dpo: the preferred ones)",
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decay of matrices, per step and lr")
+    packing: Literal["none"] = Field(  # type: ignore[assignment]
+        "none", description="a sequence has one question"
+    )
+
+    @model_validator(mode="after")
+    def _has_start(self) -> TunedConfig:
+        if self.model_name_or_path is None and self.sft is None:
+            raise ValueError(
+                "it changes a model that answers: set model_name_or_path to a fine-tuned one, or sft"
+            )
+        return self
 
 
 _CHECKED: dict[str, list[str]] = {}

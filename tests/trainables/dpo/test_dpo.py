@@ -100,7 +100,7 @@ def test_bad_pairs_are_named_by_their_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sft": None}, "set model_name_or_path, or sft"),
+        ({"sft": None}, "set model_name_or_path to a fine-tuned one, or sft"),
         ({"loss": "ipo", "label_smoothing": 0.1}, "only with loss: sigmoid"),
         ({"data": {"source": "docstrings"}}, "arithmetic"),
     ],
