@@ -86,7 +86,8 @@ class TunedConfig(StartConfig):
     def _has_start(self) -> TunedConfig:
         if self.model_name_or_path is None and self.sft is None:
             raise ValueError(
-                "it changes a model that answers: set model_name_or_path to a fine-tuned one, or sft"
+                "it changes a model that answers: set model_name_or_path to a fine-tuned one, or"
+                " sft"
             )
         return self
 
