@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: quickstart setup test unit ray user-code check bench chaos cluster gpu clean
+# Each test process, and each of Ray's workers, would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: quickstart setup test unit ray user-code layouts check bench chaos cluster gpu clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -25,7 +28,7 @@ test: unit ray
 # Each process has half of the files, and who is done takes from the other: both end together. One
 # thread each, as a worker has: threads that wait for a busy processor take several times as long.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts"
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
@@ -34,6 +37,10 @@ ray: setup
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
 	$(BIN)/python -m pytest -m scripts
+
+# Every layout of 2 and 4 ranks, resumed on every other, compared with one process: minutes.
+layouts: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m layouts
 
 check: setup
 	$(BIN)/ruff check .

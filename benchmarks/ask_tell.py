@@ -3,13 +3,15 @@
     python -m benchmarks.ask_tell --trials 500 --before 4500
 
 Both have the same space and searcher, and write to the same disk. `Sweep` also writes each trial's
-record and reports. Optuna's study begins empty. The median of the repetitions is printed, with the
-seconds of the processor that a trial takes, which the load of the machine changes less.
+record and reports. Optuna's study begins empty. The row of files creates as many as `Sweep`, and
+nothing else. The median of the repetitions is printed, with the time of the processor for a trial,
+which the load of the machine changes less.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 import warnings
@@ -23,6 +25,8 @@ import tuning
 from benchmarks.machine import machine
 
 SEARCHERS = ("random", "sobol", "tpe")
+Run = Callable[[Path], tuple[float, float]]
+"""Seconds, and seconds of the processor, for all trials; gets a new folder."""
 
 
 def ours(searcher: str, trials: int, batch: int, before: int, folder: Path) -> tuple[float, float]:
@@ -80,42 +84,66 @@ def optunas(searcher: str, trials: int, folder: Path) -> tuple[float, float]:
     return _timed(run)
 
 
+def files(trials: int, folder: Path) -> tuple[float, float]:
+    """The same of what `Sweep` does with the disk for a batch: a folder and two files per trial."""
+
+    def run() -> None:
+        for number in range(trials):
+            trial = folder / str(number)
+            trial.mkdir()
+            (trial / "reports.jsonl").write_bytes(b"x" * 120)
+            (trial / ".trial.json").write_bytes(b"x" * 700)
+            os.replace(trial / ".trial.json", trial / "trial.json")
+        os.sync()
+
+    return _timed(run)
+
+
 def _timed(run: Callable[[], None]) -> tuple[float, float]:
     wall, processor = time.perf_counter(), time.process_time()
     run()
     return time.perf_counter() - wall, time.process_time() - processor
 
 
-def measure(run: Callable[[Path], tuple[float, float]], trials: int, rounds: int) -> str:
+def measure(run: Run, trials: int, rounds: int, folder: Path) -> str:
     """The cells of a row: trials per second, and milliseconds of the processor per trial."""
     spent = []
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory(prefix="ask_tell.") as folder:
-            spent.append(run(Path(folder)))
+        spent.append(run(Path(tempfile.mkdtemp(prefix="run.", dir=folder))))
     wall, processor = (median(column) for column in zip(*spent, strict=True))
     return f"{trials / wall:,.0f} | {processor / trials * 1e3:.1f}"
+
+
+def rows(searcher: str, trials: int, batch: int, before: int) -> dict[str, Run]:
+    """What is measured of a searcher, by the title of its row."""
+    return {
+        f"{searcher}, `ask()`, `tell`": partial(ours, searcher, trials, 1, before),
+        f"{searcher}, `ask({batch})`, `batched`": partial(ours, searcher, trials, batch, before),
+        f"{searcher}, Optuna's `ask`, `tell`": partial(optunas, searcher, trials),
+    }
 
 
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=500, help="trials of each kind")
+    parser.add_argument("--batch", type=int, default=100, help="trials that are asked for at once")
     parser.add_argument("--before", type=int, default=20, help="trials that are told before these")
     parser.add_argument("--searchers", nargs="*", default=SEARCHERS, choices=SEARCHERS)
     parser.add_argument("--rounds", type=int, default=3, help="repetitions, whose median counts")
+    parser.add_argument("--folder", type=Path, help="of the files; default: the temporary one")
     args = parser.parse_args()
-    n, before = args.trials, args.before
-    warnings.filterwarnings("ignore", module="optuna")
+    warnings.filterwarnings("ignore", message=".*is experimental")
     print(machine())
     print("\n| | trials per second | ms of the processor per trial |\n| --- | ---: | ---: |")
+    measured: dict[str, Run] = {"the files alone": partial(files, args.trials)}
     for name in args.searchers:
-        rows = {
-            "`ask()`, `tell`": partial(ours, name, n, 1, before),
-            f"`ask({n})`, `batched`": partial(ours, name, n, n, before),
-            "Optuna's `ask`, `tell`": partial(optunas, name, n),
-        }
-        for title, run in rows.items():
-            print(f"| {name}, {title} | {measure(run, n, args.rounds)} |", flush=True)
+        measured |= rows(name, args.trials, args.batch, args.before)
+    with tempfile.TemporaryDirectory(prefix="ask_tell.", dir=args.folder) as made:
+        # ext4 creates files slowly for a while after it has removed some: all stay until the end
+        for title, run in measured.items():
+            cells = measure(run, args.trials, args.rounds, Path(made))
+            print(f"| {title} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

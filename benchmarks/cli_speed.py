@@ -92,6 +92,8 @@ def _write_trial(
 
 def measure(args: tuple[str, ...], storage: Path, runs: int) -> list[float]:
     """Seconds of each of `runs` processes, after a warm-up of the file system's cache."""
+    # where it is set, each command compiles the modules again, which an installed package does not
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     env = {**os.environ, "TUNE_STORAGE": str(storage), "PYTHONPATH": str(ROOT)}
     seconds = []
     for _ in range(runs + 1):

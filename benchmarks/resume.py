@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
-NAMES = ("tune run", "tune resume", "tune run, after tune up")
+NAMES = ("tune run", "tune resume", "tune run, after tune up", "tune run, directly after that")
 REPORTS = 100_000
 """More than a trial makes before the run is ended."""
 
@@ -42,9 +42,12 @@ def write_sweep(folder: Path, workers: int) -> Path:
 
 
 def first_report(
-    command: Sequence[str], folder: Path, timeout_s: float, name: str = "first"
+    command: Sequence[str], folder: Path, timeout_s: float, name: str = "first", stay_s: float = 0
 ) -> float:
-    """Seconds from the start of a command to the sweep's next report; then the command is ended."""
+    """Seconds from the start of a command to the sweep's next report.
+
+    The command is ended `stay_s` seconds after that report.
+    """
     file = folder / name / "trials" / "t0000" / "reports.jsonl"
     before = _size(file)
     with started(command, folder / "output.log", {}) as process:
@@ -54,6 +57,7 @@ def first_report(
                 raise SystemExit(f"no report; see {folder / 'output.log'}")
             time.sleep(0.01)
         seconds = time.monotonic() - start
+        time.sleep(stay_s)
         return seconds  # leaving the block sends Ctrl-C to the command
 
 
@@ -61,8 +65,10 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def measure(workers: int, timeout_s: float) -> tuple[float, float, float]:
-    """Seconds to the first report of a run, of its resume, and of one after `tune up`."""
+def measure(workers: int, timeout_s: float, stay_s: float) -> tuple[float, ...]:
+    """Seconds to the first report of a run, of its resume, of one after `tune up`, which goes on
+    for `stay_s` seconds, and of one directly after that.
+    """
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as name:
         folder = Path(name)
         tune = [sys.executable, "-m", "tuning"]
@@ -74,8 +80,9 @@ def measure(workers: int, timeout_s: float) -> tuple[float, float, float]:
             if up.wait(timeout_s):
                 raise SystemExit(output.read_text())
         try:
-            warm = [*run, "--name", "warm"]
-            return *cold, first_report(warm, folder, timeout_s, "warm")
+            warm, again = ([*run, "--name", name] for name in ("warm", "again"))
+            first = first_report(warm, folder, timeout_s, "warm", stay_s)
+            return *cold, first, first_report(again, folder, timeout_s, "again")
         finally:
             with started([*tune, "down"], output, {}) as down:
                 down.wait(timeout_s)
@@ -87,9 +94,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs and resumes")
     parser.add_argument("--workers", type=int, default=2, help="DDP workers of the trial")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each")
+    parser.add_argument("--stay", type=float, default=40, help="seconds of the run after tune up")
     given = parser.parse_args()
     load = os.getloadavg()[0]
-    seconds = [measure(given.workers, given.timeout) for _ in range(given.repeats)]
+    seconds = [measure(given.workers, given.timeout, given.stay) for _ in range(given.repeats)]
     print("| command | first report after, median | fastest | slowest |\n|---|---:|---:|---:|")
     for name, values in zip(NAMES, zip(*seconds, strict=True), strict=True):
         low, middle, high = min(values), statistics.median(values), max(values)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 LINEAGE = "lineage.json"
@@ -57,7 +58,7 @@ class TrialPaths:
         return sorted(int(m.group(1)) for m in found if m)
 
     def model(self, step: int) -> Path:
-        """Folder with the tensors of a checkpoint whose format is its user code's own."""
+        """Folder with the whole model of a checkpoint in shards, or in user code's own format."""
         return self.root / "models" / f"step_{step:08d}"
 
     def answers(self, step: int) -> Path:
@@ -82,6 +83,10 @@ class TrialPaths:
         newest = max(self.logs.glob("attempt_*/"), key=lambda folder: folder.name, default=None)
         logs = newest.glob("rank_*.log") if newest else ()
         return sorted((int(log.stem.removeprefix("rank_")), log) for log in logs)
+
+    def processes(self, attempt: int) -> Path:
+        """Lock of one attempt, which each of its processes holds until it ends."""
+        return self.attempt(attempt) / "processes.lock"
 
     def environment(self, attempt: int) -> Path:
         """Code, data, versions and hardware of one attempt."""
@@ -224,7 +229,7 @@ class SweepPaths:
         """Folder of training code that is stored by value: a function of a notebook."""
         return self.root / "code"
 
-    @property
+    @cached_property
     def trials(self) -> Path:
         """Folder of the trials."""
         return self.root / "trials"

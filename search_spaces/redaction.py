@@ -165,7 +165,7 @@ def redact_file(file: Path) -> None:
 
 
 def redacted(values: Mapping[str, object]) -> dict[str, object]:
-    """A copy of a mapping with the secrets in its values hidden; numbers stay unchanged."""
+    """A copy of plain data with the secrets in its values hidden; numbers stay unchanged."""
     return {key: _redacted(key, value) for key, value in values.items()}
 
 
@@ -179,4 +179,8 @@ def holds_secret(key: str, value: object) -> bool:
 def _redacted(key: str, value: object) -> Any:
     if isinstance(value, str):
         return HIDDEN if looks_secret(key) and value else redact(value)
+    if isinstance(value, Mapping):
+        return {name: _redacted(str(name), one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(key, one) for one in value]
     return value if isinstance(value, int | float | None) else redact(str(value))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from trainables.client import Rows as Rows
     from trainables.common.data_sampler import Sampler as Sampler
     from trainables.common.data_sampler import shares as shares
+    from trainables.common.data_sampler import shares_in_step as shares_in_step
+    from trainables.common.sharded_model import copy_model as copy_model
     from trainables.common.training import backward as backward
     from trainables.common.training import copy_progress as copy_progress
     from trainables.common.training import data_parallel as data_parallel
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from trainables.job import Answer as Answer
     from trainables.job import Channel as Channel
     from trainables.job import TrialJob as TrialJob
+    from trainables.parallel.fsdp import gathered as gathered
+    from trainables.parallel.fsdp import shard as shard
+    from trainables.parallel.sharded_state import load_weights as load_weights
     from trainables.registry import resolve as resolve
     from trainables.runtime.preemption import Preempted as Preempted
     from trainables.runtime.seeding import isolated_rng as isolated_rng
@@ -45,11 +50,14 @@ _NAMES = {
     "checkpointing.tensor_file": "write_tensors",
     "checkpointing.training_state": "copy_tree copy_weights load_tree save_tree",
     "client": "Client Rows",
-    "common.data_sampler": "Sampler shares",
+    "common.data_sampler": "Sampler shares shares_in_step",
+    "common.sharded_model": "copy_model",
     "common.training": "backward copy_progress data_parallel load_progress read_lineage"
     " weights_digest",
     "config": "TrainableConfig",
     "job": "Answer Channel TrialJob",
+    "parallel.fsdp": "gathered shard",
+    "parallel.sharded_state": "load_weights",
     "registry": "resolve",
     "runtime.preemption": "Preempted",
     "runtime.seeding": "isolated_rng seed_everything",

@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from results.checkpoints.commit import Checkpoint, CheckpointError, verify_all
+from results.checkpoints.commit import Checkpoint, CheckpointError
+from results.checkpoints.whole_model import whole_models
 from results.export.exportable import Exportable
 from results.paths import TrialPaths
+from search_spaces.spec.layout import AXES, Layout
 from search_spaces.spec.sweep import SweepSpec
 from search_spaces.spec.user_code import UserCodeSpec
 from trainables.client import Client
@@ -60,6 +62,8 @@ class Trainable(Generic[C]):
     elastic: ClassVar[bool] = False
     """Whether a trial that resumes with another number of workers trains on the same samples in the
     same batches, as `resources.workers: {min: 1, max: 4}` needs it."""
+    axes: ClassVar[tuple[str, ...]] = ("dp_replicate",)
+    """The axes of `resources.layout` that the training code follows, by `worker.mesh`."""
     can_pause: ClassVar[bool] = True
     """Whether a checkpoint can be saved at any report, so that a scheduler may pause the trial."""
     can_evaluate: bool = True
@@ -122,6 +126,20 @@ class Trainable(Generic[C]):
         found = checked.validate_workers(workers)
         return [] if found is None else [((found[0],), found[1])]
 
+    def layout_problems(self, config: Mapping[str, Any], layout: Layout) -> list[Problem]:
+        """Reasons why a trial cannot have this layout; paths as of `worker_problems`."""
+        if unknown := [
+            name for name in AXES if getattr(layout, name) > 1 and name not in self.axes
+        ]:
+            followed = ", ".join(self.axes)
+            return [((), f"{self.name} follows {followed} only, got {unknown[0]}")]
+        try:
+            checked = self.Config.model_validate(dict(config))
+        except ValidationError:
+            return []
+        found = checked.validate_layout(layout)
+        return [] if found is None else [((found[0],), found[1])]
+
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
         """All mistakes in a configuration, of which `Config` knows most.
 
@@ -169,7 +187,7 @@ class Trainable(Generic[C]):
 
     def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
         """A trial's checkpoints as folders with `model.safetensors`, verified, newest first."""
-        return verify_all(paths)
+        return whole_models(paths)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """A configuration to train again under another seed, with other initial weights.

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from search_spaces.errors import suggest
 from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
+from search_spaces.spec.layout import Layout
 from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 
 Problem = tuple[tuple[str, ...], str]
@@ -117,6 +118,14 @@ class TrainableConfig(BaseModel):
             f"is of all workers together and must divide by their number, {uneven}, got {batch}"
         )
         return "batch_size", problem
+
+    def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
+        """Check that a layout fits the model; by default it does.
+
+        Returns:
+            The name of a field that prevents it, and its mistake; or None.
+        """
+        return None
 
 
 _RULES: dict[str, str] = {

@@ -13,6 +13,7 @@ from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import Report, read_reports
 from search_spaces.spec.command import ReportFromSpec
+from search_spaces.spec.layout import DDP, LayoutSpec
 
 
 class Answer(StrEnum):
@@ -36,6 +37,7 @@ class TrialJob:
         attempt: number of this launch, from 1.
         cache: folder for prepared data that trials share.
         workers: ranks of this attempt.
+        layout: how they share the model.
         avoid: ids of machines on which no rank may run.
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written in the background.
@@ -60,6 +62,7 @@ class TrialJob:
     cache: str
     checkpoint_every: int
     workers: int = 1
+    layout: LayoutSpec = DDP
     avoid: tuple[str, ...] = ()
     checkpoint_async: bool = True
     retention: Retention = field(default_factory=Retention)

@@ -119,6 +119,13 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_TrainingResultState": (
         "(*, version=0, checkpoint_dir_name, metrics)"
     ),
+    # parallel/ asks models for their blocks, and DTensors for the place of their part. It clears
+    # what torch remembers of a trial's process groups.
+    "transformers:PreTrainedModel._no_split_modules": "attribute",
+    "torch.distributed.tensor._utils:compute_local_shape_and_global_offset": (
+        "(global_shape, mesh, placements, skip_offset=False)"
+    ),
+    "torch.distributed.tensor.debug:_clear_sharding_prop_cache": "()",
     # launch/process_group.py lets the store of a process group listen on one address.
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
 from results.checkpoints.commit import Checkpoint, verify
 from results.records.reports import Report, ReportWriter
+from search_spaces.spec.layout import Layout
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob, as_number
+from trainables.parallel.mesh import Mesh
 from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.preemption import Preempted, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
@@ -36,6 +38,7 @@ class Worker:
         channel: receives reports; used by rank 0 only.
         device: the device of this rank.
         rank, world_size, local_rank: as in torch.distributed.
+        mesh: the place of this rank in the trial's layout.
         saver: saves this rank's checkpoints.
         times: where this rank's time goes; `with worker.times.of("data"):` counts a block.
     """
@@ -46,6 +49,7 @@ class Worker:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    mesh: Mesh = field(init=False)
     saver: Saver = field(init=False)
     _last_step: int = field(default=-1, init=False)
     _schedule: CheckpointSchedule = field(init=False)
@@ -56,6 +60,8 @@ class Worker:
     _watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
+        layout = self.job.layout.resolve(self.world_size) if self.world_size > 1 else Layout()
+        self.mesh = Mesh(layout, self.rank, self.device)
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
         self._reports = ReportWriter(self.job.paths, self.job.attempt)
@@ -173,6 +179,7 @@ class Worker:
         """Finish the checkpoint in progress; the trial is over on this rank."""
         self._watchdog.suspend()
         self.saver.close()
+        self.mesh.close()
         self._sampler.sample(max(0, self._last_step), last=True)
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -1,5 +1,5 @@
 """`python -m tuning` runs `tune`, also if Ray's script of the same name comes first in PATH."""
 
-from tuning.cli import main
+from tuning.cli import program
 
-main()
+program()

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import cores
 from benchmarks.training.case import Case, Result, write_text
 
 GPU = (
@@ -63,11 +64,12 @@ def measure(name: str, case: Case, folder: Path, workers: int, timeout_s: float)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     started = []
+    threads = str(max(1, cores() // workers))  # as Ray and torchrun set it: more only wait
     for rank in range(workers):
         ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "MASTER_PORT": port}
-        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
-        if workers == 1:
-            env = {**os.environ}
+        env = {**os.environ, "OMP_NUM_THREADS": threads}
+        if workers > 1:
+            env |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
         out = (folder / f"{name}.{rank}.log").open("w+")
         started.append(
             (subprocess.Popen([*command, str(folder)], stdout=out, stderr=out, env=env), out)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from results.paths import SweepPaths
-from results.records.trial import TrialRecord, TrialState, read_reports
+from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
 from search_spaces.formulas.outcomes import violations
 
 
 def with_violations(
-    record: TrialRecord, paths: SweepPaths, constraints: Sequence[str]
+    record: TrialRecord, constraints: Sequence[str], reports: Callable[[], Iterable[Report]]
 ) -> TrialRecord:
     """The record of an inactive trial with its violations, which are added to its reason.
 
-    Returns the record unchanged if the trial failed or the sweep has no outcome constraints.
+    Args:
+        record: of the trial.
+        constraints: of the sweep.
+        reports: reads the trial's reports, oldest first.
+
+    Returns:
+        The record unchanged if the trial failed or the sweep has no outcome constraints.
     """
     if not constraints or record.state is TrialState.FAILED:
         return record
     newest: dict[str, float] = {}
-    for report in read_reports(paths.trial(record.id), record.end_step):
+    for report in reports():
         newest |= report.metrics
     amounts = violations(constraints, newest)
     broken = [_describe(text, newest) for text, amount in amounts.items() if amount > 0]

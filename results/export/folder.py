@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.checkpoints.commit import MANIFEST, CheckpointError, staged, verify
-from results.checkpoints.streaming_hash import hash_file
 from results.export.exportable import ModelSource
 from results.export.format import Format, make_format
+from results.export.model_card import ModelCard, write_card
 from results.export.verify import Verification, verify_export, write_report
 from search_spaces.errors import UserError
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """Content of the model card.
-
-    Attributes:
-        value: the model's own value of the metric; None when it was not measured.
-        parents: ids of the trials whose weights are in the model.
-        params: of the first parent, flat; the parameters that varied in the sweep.
-        data: lines about the training data, and why the model was chosen.
-        where: the data on which `value` was measured.
-    """
-
-    sweep: str
-    metric: str
-    value: float | None
-    parents: tuple[str, ...]
-    params: Mapping[str, object] = field(default_factory=dict)
-    data: tuple[str, ...] = ()
-    where: str = ""
 
 
 def export_model(
@@ -69,11 +45,12 @@ def export_model(
         verify(source)
     except CheckpointError as e:
         raise UserError(f"{e}; it cannot be exported") from e
-    _check_target(target, force)
+    check_target(target, force)
     with staged(target) as folder:
         form.write(model, folder)
-        (folder / "README.md").write_text(_readme(folder, card, name, form))
-        return _verify(folder, name, form, model) if check else ()
+        checks = _verify(folder, name, form, model) if check else ()
+        write_card(folder, card, name, form, checks)
+        return checks
 
 
 def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[Verification, ...]:
@@ -89,36 +66,15 @@ def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[
     return tuple(found)
 
 
-def _check_target(target: Path, force: bool) -> None:
+def check_target(target: Path, force: bool) -> None:
+    """Pass if an export may be written to a folder.
+
+    Raises:
+        UserError: it exists, and is not replaced; or it is not an earlier export.
+    """
     if not target.exists():
         return
     if not force:
         raise UserError(f"{target}: exists already; replace it with --force")
     if not (target / MANIFEST).is_file():
         raise UserError(f"{target}: is not an earlier export, so --force does not replace it")
-
-
-def _readme(folder: Path, card: ModelCard, name: str, form: Format) -> str:
-    value = "not measured" if card.value is None else f"{card.value:.6g} {card.where}".rstrip()
-    files = sorted(p for p in folder.iterdir() if p.suffix in form.weights)
-    weights = [f"- `{p.name}`: `{hash_file(p).sha256}`" for p in files]
-    params = [f"- `{key}`: `{json.dumps(v, default=str)}`" for key, v in card.params.items()]
-    lines = [
-        *(["---", "library_name: transformers", "---", ""] if name == "hf" else []),
-        f"# {card.sweep}: {' + '.join(card.parents)}",
-        "",
-        f"- sweep: `{card.sweep}`",
-        f"- trials: {', '.join(f'`{p}`' for p in card.parents)}",
-        f"- `{card.metric}`: {value}",
-        *(f"- {line}" for line in card.data),
-        f"- load: `{form.load_line(folder).format(folder='.')}`",
-        "",
-        f"## Hyperparameters of `{card.parents[0]}`",
-        "",
-        *(params or ["None varied."]),
-        "",
-        "## SHA-256 of the weights",
-        "",
-        *weights,
-    ]
-    return "\n".join(lines) + "\n"

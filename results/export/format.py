@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 FORMATS: dict[str, str] = {
     "hf": "results.export.formats.hf:HuggingFace",
     "onnx": "results.export.formats.torch_export:Onnx",
+    "onnx-int8": "results.export.formats.torch_export:OnnxInt8",
     "pt2": "results.export.formats.torch_export:TorchExport",
     "gguf": "results.export.formats.gguf:Gguf",
+    "gguf-q8_0": "results.export.formats.gguf:GgufQ8",
     "safetensors": "results.export.formats.safetensors:Safetensors",
 }
 """Name after `--to` → `module:Class`. A new format is one line here.
 
-`mlflow` is made of `onnx`: see `results.tracking.model_registry`.
+`gguf-q8_0` is what `--to gguf --quant q8_0` writes. `mlflow` is made of `onnx`: see
+`results.tracking.model_registry`.
 """
 
 EXTRA = "tune-platform[export]"
@@ -42,12 +45,15 @@ class Runtime:
             if that is smaller).
         comparable: maps the original's output to what the script returns.
         needs: module that not every installation has; without it the runtime is skipped.
+        most_lost: of a format that rounds the weights, the largest mean divergence of the copy's
+            predictions from the original's (nats); None: of one that does not.
     """
 
     script: str
     tolerance: float
     comparable: Callable[[torch.Tensor], torch.Tensor] = lambda output: output
     needs: str | None = None
+    most_lost: float | None = None
 
     @property
     def installed(self) -> bool:
@@ -90,6 +96,20 @@ class Format(ABC):
             raise UserError(
                 f"--to {name}: needs {', '.join(missing)}; install with: pip install '{EXTRA}'"
             )
+
+
+def quantized(name: str, quant: str | None) -> str:
+    """The name of a format whose weights are quantized; without `quant` the same name.
+
+    Raises:
+        UserError: the format has no such form; says which formats have which.
+    """
+    if quant is None:
+        return name
+    if f"{name}-{quant}" not in FORMATS:
+        forms = [" takes ".join(known.split("-")) for known in FORMATS if "-" in known]
+        raise UserError(f"--quant {quant}: not for --to {name}; {', '.join(forms)}")
+    return f"{name}-{quant}"
 
 
 def make_format(name: str) -> Format:

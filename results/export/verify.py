@@ -24,11 +24,18 @@ _MESSAGE_CHARS = 2000
 
 @dataclass(frozen=True)
 class Case:
-    """One input: its shape, and the distance of the copy's output from the original's."""
+    """One input: its shape, and the distance of the copy's output from the original's.
+
+    Attributes:
+        divergence: mean Kullback-Leibler divergence of the copy's probabilities from the
+            original's, in nats for each prediction: the loss that quantization adds, if the
+            original is right. None unless weights are rounded and the outputs are logits.
+    """
 
     shape: tuple[int, ...]
     max_abs_error: float
     max_abs_output: float
+    divergence: float | None = None
 
     @property
     def error(self) -> float:
@@ -45,6 +52,7 @@ class Verification:
         cases: one for each example input.
         tokens_equal: whether the copy's tokenizer gives the same ids; None without a tokenizer.
         problem: why the runtime gave no output; None if it gave one.
+        most_lost: the largest divergence allowed; None if none was measured.
     """
 
     runtime: str
@@ -52,12 +60,15 @@ class Verification:
     cases: tuple[Case, ...] = ()
     tokens_equal: bool | None = None
     problem: str | None = None
+    most_lost: float | None = None
 
     @property
     def passed(self) -> bool:
         """Whether the copy's outputs and token ids are those of the original."""
         close = all(case.error <= self.tolerance for case in self.cases)  # false for NaN
-        return bool(self.cases) and close and self.tokens_equal is not False
+        lost = [case.divergence for case in self.cases if case.divergence is not None]
+        little = self.most_lost is None or all(one <= self.most_lost for one in lost)
+        return bool(self.cases) and close and little and self.tokens_equal is not False
 
     @property
     def summary(self) -> str:
@@ -67,9 +78,12 @@ class Verification:
         worst = max(case.error for case in self.cases)
         shapes = ", ".join("x".join(map(str, case.shape)) for case in self.cases)
         tokens = {None: "", True: ", same token ids", False: ", OTHER TOKEN IDS"}
+        lost = [case.divergence for case in self.cases if case.divergence is not None]
+        allowed = f"(allowed {self.most_lost:.0e})" if self.most_lost is not None else ""
+        added = f", adds {max(lost):.1e} nats to the loss {allowed}" if lost else ""
         return (
             f"{self.runtime}, inputs {shapes}: largest error {worst:.1e}"
-            f" (allowed {self.tolerance:.0e}){tokens[self.tokens_equal]}"
+            f" (allowed {self.tolerance:.0e}){added}{tokens[self.tokens_equal]}"
         )
 
 
@@ -139,9 +153,22 @@ def _compare(runtime: Runtime, model: Exportable, found: dict[str, object]) -> V
         with torch.no_grad():
             expected = runtime.comparable(model.module(example)).double().numpy()
         got = np.asarray(found[str(i)], dtype=np.float64)
-        error = np.abs(got - expected).max() if got.shape == expected.shape else np.inf
-        cases.append(Case(tuple(example.shape), float(error), float(np.abs(expected).max())))
+        same_shape = got.shape == expected.shape
+        error = float(np.abs(got - expected).max()) if same_shape else np.inf
+        is_logits = model.classes or model.tokens is not None
+        is_measured = runtime.most_lost is not None and is_logits and same_shape
+        lost = _divergence(expected, got) if is_measured else None
+        cases.append(Case(tuple(example.shape), error, float(np.abs(expected).max()), lost))
     same = None
     if model.tokens is not None and "tokens" in found:
         same = tuple(np.asarray(found["tokens"]).tolist()) == model.tokens.ids
-    return Verification(str(found["runtime"]), runtime.tolerance, tuple(cases), same)
+    name = str(found["runtime"])
+    return Verification(name, runtime.tolerance, tuple(cases), same, most_lost=runtime.most_lost)
+
+
+def _divergence(expected: Any, got: Any) -> float:
+    """Mean of KL(expected || got) over the predictions; arrays of logits, classes last."""
+    import torch
+
+    p, q = (torch.from_numpy(logits).log_softmax(-1) for logits in (expected, got))
+    return float((p.exp() * (p - q)).sum(-1).mean())

@@ -5,6 +5,7 @@ Every command that ranks or reports asks here first: without a trial's reports a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,11 +47,20 @@ class Integrity:
         for _, (record, chain) in sorted(self.read.items()):
             yield record, chain.reports(record.end_step)
 
-    def last_reports(self, metrics: Collection[str]) -> Iterator[tuple[TrialRecord, list[Report]]]:
-        """Every trial that was kept, and its last report if it has these metrics, else all."""
+    def last_reports(
+        self, metrics: Collection[str], *, in_all: bool = False
+    ) -> Iterator[tuple[TrialRecord, list[Report]]]:
+        """Every trial that was kept, and its last report if it has these metrics, else all.
+
+        Args:
+            in_all: whether all reports of a trial must have them, or all are returned.
+        """
+        keys = [json.dumps(name).encode() + b":" for name in metrics]
         for _, (record, chain) in sorted(self.read.items()):
             last = chain.last_report(record.end_step)
             has_all = bool(last) and last[0].metrics.keys() >= set(metrics)
+            if has_all and in_all:
+                has_all = all(key in line for line in chain.lines for key in keys)
             yield record, last if has_all else chain.reports(record.end_step)
 
     @property

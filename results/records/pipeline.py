@@ -42,6 +42,16 @@ class PipelinePaths:
         return self.root / "owner.lock"
 
     @property
+    def log(self) -> Path:
+        """`driver.log`: output of detached sessions."""
+        return self.root / "driver.log"
+
+    @property
+    def report(self) -> Path:
+        """`report.html`, the default path of the report."""
+        return self.root / "report.html"
+
+    @property
     def stages(self) -> Storage:
         """The folder of the stages, a storage of sweeps."""
         return Storage(self.root / "stages")
@@ -62,6 +72,18 @@ class PipelinePaths:
     def earlier(self, name: str, key: str) -> Path:
         """The folder of a stage as it was with another key."""
         return self.stages.root / f"{name}@{key[:12]}"
+
+
+def pipeline_of(folder: Path) -> PipelinePaths | None:
+    """The pipeline of which a folder is a stage; None if it is none."""
+    found = PipelinePaths(folder.parent.parent)
+    return found if found.is_pipeline and folder.parent == found.stages.root else None
+
+
+def outer_storage(paths: SweepPaths) -> Storage:
+    """The storage of a sweep; of a stage, that of its pipeline."""
+    pipeline = pipeline_of(paths.root)
+    return Storage(pipeline.root.parent) if pipeline else paths.storage
 
 
 def pipelines_in(storage: Storage) -> Iterator[PipelinePaths]:
@@ -89,6 +111,20 @@ class StageRecord:
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
+def stage_state(record: StageRecord | None, *, driven: bool) -> str:
+    """`to run`, `complete`, `running` or `interrupted`.
+
+    Args:
+        record: None if the stage has not begun.
+        driven: whether a driver runs the pipeline now.
+    """
+    if record is None:
+        return "to run"
+    if record.done:
+        return "complete"
+    return "running" if driven else "interrupted"
+
+
 @dataclass(frozen=True)
 class StageRecords:
     """The content of `stages.json`.
@@ -97,11 +133,13 @@ class StageRecords:
         stages: the newest record of each stage, by name.
         earlier: records of stages as they were before a change, by folder name.
         signed: signatures for the present `pipeline.yaml` and the one before.
+        identity: of the pipeline, also after its folder was moved or renamed.
     """
 
     stages: Mapping[str, StageRecord] = field(default_factory=dict)
     earlier: Mapping[str, StageRecord] = field(default_factory=dict)
     signed: tuple[str, ...] = ()
+    identity: str = ""
 
 
 def read_stages(paths: PipelinePaths) -> StageRecords:
@@ -116,7 +154,8 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
             raise ValueError("does not match its checksum")
         raw = parse_json(data)
         signed = tuple(map(str, raw.get("signed", ())))
-        return StageRecords(_records(raw["stages"]), _records(raw["earlier"]), signed)
+        records = (_records(raw["stages"]), _records(raw["earlier"]))
+        return StageRecords(*records, signed, raw.get("identity", ""))
     except FileNotFoundError:
         return StageRecords()
     except (OSError, ValueError, KeyError, TypeError) as e:

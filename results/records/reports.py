@@ -50,12 +50,12 @@ _REPORTS = TypeAdapter(list[Report])
 class ReportWriter:
     """Appends the reports of one attempt, of which it is the only writer.
 
-    It reads the file once, at its first report.
+    It reads the file once, at its first report, unless the trial is `new`: then there is none.
     """
 
-    def __init__(self, paths: TrialPaths, attempt: int) -> None:
+    def __init__(self, paths: TrialPaths, attempt: int, *, new: bool = False) -> None:
         self._paths, self._attempt = paths, attempt
-        self._last: str | None = None
+        self._last = FIRST if new else None
 
     def append(self, report: Report) -> None:
         """Append one report durably (fsync)."""
@@ -150,13 +150,14 @@ class ReportChain:
         return [r for r in last if r.step == end_step]
 
 
-def read_chain(paths: TrialPaths, unwritten: str = "") -> ReportChain:
-    """Check the lines of a trial's `reports.jsonl`, and some that are to be appended.
+def read_chain(paths: TrialPaths, unwritten: str = "", *, new: bool = False) -> ReportChain:
+    """Check the lines of a trial's `reports.jsonl`, and some that are to be appended; of a `new`
+    trial, which has no such file, only these.
 
     A line may be torn, because its writer was killed, and may be there twice, because its write was
     repeated.
     """
-    data = _content(paths)
+    data = b"" if new else _content(paths)
     if unwritten:
         torn = data and not data.endswith(b"\n")
         data += b"\n" * bool(torn) + f"{unwritten}\n".encode()

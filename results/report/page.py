@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary
 from results.records.trial import TrialState
 from results.report import figures
@@ -48,11 +49,23 @@ def write_page(
     lead: Sequence[str],
     winner: Sequence[str],
     sections: Sequence[PageSection],
+    *,
+    plotly: bool = True,
 ) -> None:
-    """Write a page atomically; it contains plotly's code, and loads nothing."""
+    """Write a page atomically; it loads nothing.
+
+    Args:
+        target: the file.
+        title, lead, winner, sections: what it shows, from top to bottom.
+        plotly: contains plotly's code, for the plots of `plot`.
+    """
     environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
     html = environment.get_template("page.html").render(
-        title=title, lead=lead, winner=winner, sections=sections, plotly=Markup(get_plotlyjs())
+        title=title,
+        lead=lead,
+        winner=winner,
+        sections=sections,
+        plotly=Markup(get_plotlyjs()) if plotly else "",
     )
     write_atomic(target, html.encode())
 
@@ -77,6 +90,7 @@ def _lead(data: SweepData) -> list[str]:
     goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
     lines.append(f"{spec.trainable}: {goals}, by {spec.search.name}")
     lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}")
+    lines.append(f"spent {cost_shares((e.record for e in data.summaries), spec.prices)}")
     return lines
 
 

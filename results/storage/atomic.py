@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
@@ -104,12 +104,14 @@ def write_temporary(path: Path, data: bytes, *, sync: bool) -> None:
     """Write what a file is to have to its `temporary`."""
     tmp = temporary(path)
     try:
-        with _opened(tmp, "wb") as f:
-            f.write(data)
-            f.flush()
+        file = _opened(tmp, os.O_WRONLY | os.O_TRUNC)
+        try:
+            _write_all(file, data)
             fault_point(f"{path.name}:written")
             if sync:
-                os.fsync(f.fileno())
+                os.fsync(file)
+        finally:
+            os.close(file)
     except OSError:
         with suppress(OSError):
             os.unlink(tmp)
@@ -132,31 +134,36 @@ def append_line(path: Path, line: str) -> None:
 
 def append(path: Path, line: str, *, sync: bool) -> None:
     """Append a line as `append_line` does; durably only if it is synced."""
-    with _opened(path, "a+b") as f:
-        end = f.seek(0, os.SEEK_END)
-        torn = False
-        if end:
-            f.seek(end - 1)
-            torn = f.read(1) != b"\n"
-        f.write(b"\n" * torn + line.encode() + b"\n")
-        f.flush()
+    file = _opened(path, os.O_RDWR | os.O_APPEND)
+    try:
+        end = os.fstat(file).st_size
+        torn = end > 0 and os.pread(file, 1, end - 1) != b"\n"
+        data = b"\n" * torn + line.encode() + b"\n"
+        _write_all(file, data)
         try:
             fault_point(f"{path.name}:written")
             if sync:
-                os.fsync(f.fileno())
+                os.fsync(file)
         except OSError:
-            if f.tell() == os.fstat(f.fileno()).st_size:  # a retry would write it again
-                f.truncate(end)
+            if os.fstat(file).st_size == end + len(data):  # a retry would write it again
+                os.ftruncate(file, end)
             raise
+    finally:
+        os.close(file)
 
 
-def _opened(path: Path | str, mode: str) -> IO[bytes]:
+def _opened(path: Path | str, flags: int) -> int:
     """Open a file privately; its folder is made if it is not there, which is rare."""
     try:
-        return open(path, mode, opener=open_private)
+        return open_private(path, flags | os.O_CREAT)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
-        return open(path, mode, opener=open_private)
+        return open_private(path, flags | os.O_CREAT)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
 
 
 def free_bytes(folder: Path) -> int:
@@ -185,6 +192,6 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def open_private(path: str, flags: int) -> int:
+def open_private(path: Path | str, flags: int) -> int:
     """For `open(…, opener=open_private)`: create files with mode 0600, and follow no link."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 
 from results.storage.atomic import (
@@ -36,16 +37,18 @@ def write_together(lines: Mapping[Path, str], contents: Mapping[Path, bytes]) ->
     Raises:
         UserError: an error of the storage that persists; see `ADVICE`.
     """
+    files = (*lines, *contents)
     try:
         for path, text in lines.items():
             _append(path, text)
         for path, data in contents.items():
             _write(path, data)
-        _sync([*lines, *map(temporary, contents)])
+        _sync(lines, map(temporary, contents), many=len(files) > _MANY)
         for path in contents:
             os.replace(temporary(path), path)
             fault_point(f"{path.name}:renamed")
-        _sync({os.path.dirname(path) for path in (*lines, *contents)})
+        folders = dict.fromkeys(map(os.path.dirname, files))
+        _sync(folders, many=len(folders) > _MANY)
     except (OSError, UserError) as e:
         for path in contents:
             with suppress(OSError):
@@ -65,10 +68,10 @@ def _write(path: Path, data: bytes) -> None:
     write_temporary(path, data, sync=False)
 
 
-def _sync(paths: Collection[str | Path]) -> None:
+def _sync(*paths: Iterable[str | Path], many: bool) -> None:
     """Make files or the entries of folders durable; many at once by their file system."""
-    whole = len(paths) > _MANY and sys.platform == "linux"
-    for path in list(paths)[:1] if whole else paths:
+    whole = many and sys.platform == "linux"
+    for path in islice(chain(*paths), 1 if whole else None):
         fd = os.open(path, os.O_RDONLY)
         try:
             _sync_file_system(fd) if whole else os.fsync(fd)

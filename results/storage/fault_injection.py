@@ -18,7 +18,10 @@ from search_spaces.errors import UserError, suggest
 
 VARIABLE = "TUNE_CRASH_AT"
 
-_REPLACED = ("trial.json", "manifest.json", "state.json", "owner.lock", "sweep.yaml")
+_REPLACED = (
+    *("trial.json", "manifest.json", "state.json", "owner.lock", "sweep.yaml"),
+    "stages.json",
+)
 _APPENDED = ("reports.jsonl", "records.jsonl")
 POINTS: frozenset[str] = frozenset(
     [

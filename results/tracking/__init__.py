@@ -4,6 +4,7 @@ This is the only package that talks to MLflow. The sweep folder is the record: w
 delivered yet is delivered later, once.
 """
 
+from results.tracking.client import import_mlflow
 from results.tracking.delivery import Delivery, mlflow_tracker
 from results.tracking.pages import (
     comparison_url,
@@ -12,17 +13,19 @@ from results.tracking.pages import (
     ui_command,
     ui_environment,
 )
-from results.tracking.tracker import Ending, NullTracker, SweepFacts, Tracker
+from results.tracking.tracker import Ending, NullTracker, PipelineFacts, SweepFacts, Tracker
 
 __all__ = [
     "Delivery",
     "Ending",
     "NullTracker",
+    "PipelineFacts",
     "SweepFacts",
     "Tracker",
     "comparison_url",
     "curves_url",
     "experiment_url",
+    "import_mlflow",
     "mlflow_tracker",
     "ui_command",
     "ui_environment",

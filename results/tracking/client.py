@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
+PIPELINE_TAG, STAGE_TAG = "tune.pipeline", "tune.stage"
+"""Identity of a pipeline; name and key of one of its stages that is no sweep."""
 AVERAGE_TAG = "tune.average"
 """Digest of the average that a run shows; see `results.tracking.averages`."""
 
@@ -28,6 +30,13 @@ _SHORT_TIMEOUTS = {  # MLflow's own limits add up to four minutes for one call
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
+
+
+def import_mlflow() -> None:
+    """Import what a connection to any store or server needs, which takes seconds."""
+    for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
+        os.environ.setdefault(name, value)
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 def connect(uri: str) -> MlflowClient:
@@ -82,10 +91,10 @@ def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -
         return str(found.experiment_id)
 
 
-def search(client: MlflowClient, experiments: list[str], sweep_key: str) -> Iterator[Run]:
-    """Every run of a sweep: its own, and those of its trials and averages."""
-    quote = '"' if "'" in sweep_key else "'"
-    query, token = f"tags.`{SWEEP_TAG}` = {quote}{sweep_key}{quote}", None
+def search(client: MlflowClient, experiments: list[str], tag: str, value: str) -> Iterator[Run]:
+    """Every run with a tag: those of a sweep are its own, and of its trials and averages."""
+    quote = '"' if "'" in value else "'"
+    query, token = f"tags.`{tag}` = {quote}{value}{quote}", None
     while True:
         page = client.search_runs(experiments, query, max_results=1000, page_token=token)
         yield from page

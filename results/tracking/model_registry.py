@@ -5,6 +5,7 @@ The model is the verified ONNX file, so that neither writing nor loading it uses
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from results.export.exportable import Exportable
 from results.export.format import Runtime
+from results.export.model_card import CARD
 from results.export.quiet import quiet_exporters
 from results.export.verify import Verification, verify_export
 from results.tracking.client import connect, experiment_id
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 CANDIDATE, CHAMPION = "candidate", "champion"
 RUNTIME = Runtime("run_mlflow.py", 1e-3)
+_DESCRIPTION = 5000
+"""Characters of a version's description that MLflow stores; the whole card lies with the model."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def register(
     Args:
         artifact_root: folder for the artifacts of a new experiment.
         experiment: for the run that the version belongs to.
-        onnx: folder of the export.
+        onnx: folder of the export, with its model card.
         model: the original, for the signature and the comparison.
         tags: of the run and of the version.
         champion: whether the version gets the alias `champion` too.
@@ -93,12 +97,16 @@ def _create_version(
     with quiet_exporters(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         _save_mlflow_model(onnx, folder, model)
+        shutil.copyfile(onnx / CARD, folder / CARD)
         client.log_artifacts(run.info.run_id, str(folder), "model")
     client.set_terminated(run.info.run_id)
     with suppress(MlflowException):  # it exists
         client.create_registered_model(name)
     source = f"{run.info.artifact_uri}/model"
-    created = client.create_model_version(name, source, run.info.run_id, tags=dict(tags))
+    card = (onnx / CARD).read_text()[:_DESCRIPTION]
+    created = client.create_model_version(
+        name, source, run.info.run_id, tags=dict(tags), description=card
+    )
     return str(created.version)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from results.tracking.client import QUIET, TRIAL_TAG, connect, search
+from results.tracking.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -45,7 +45,14 @@ def _trial_runs(uri: str, sweep_keys: Sequence[str]) -> Iterator[tuple[str, list
         client = connect(uri)
         experiments = [e.experiment_id for e in client.search_experiments()]
         for key in sweep_keys:
-            yield key, [r for r in search(client, experiments, key) if TRIAL_TAG in r.data.tags]
+            yield (
+                key,
+                [
+                    r
+                    for r in search(client, experiments, SWEEP_TAG, key)
+                    if TRIAL_TAG in r.data.tags
+                ],
+            )
 
 
 @contextmanager

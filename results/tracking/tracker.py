@@ -8,6 +8,18 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
+class PipelineFacts:
+    """The pipeline of which a sweep is a stage.
+
+    Attributes:
+        key: identifies it, also after its folder was moved or renamed.
+    """
+
+    key: str
+    name: str
+
+
+@dataclass(frozen=True)
 class SweepFacts:
     """Data of the sweep as a whole for a tracker.
 
@@ -15,6 +27,7 @@ class SweepFacts:
         key: identifies the sweep, also after its folder was moved or renamed.
         tags, params: of the sweep's own run.
         artifacts: file name to text, stored with that run.
+        pipeline: whose run is the parent of that run; None for a sweep of its own.
     """
 
     key: str
@@ -22,6 +35,7 @@ class SweepFacts:
     tags: Mapping[str, str]
     params: Mapping[str, object]
     artifacts: Mapping[str, str] = field(default_factory=dict)
+    pipeline: PipelineFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,9 @@ class Tracker(Protocol):
     def changed(self, trial_id: str, *, reported: bool) -> None:
         """A trial's files have changed; `reported`: a report was added."""
 
+    def closes_soon(self) -> None:
+        """No trial runs any more: what takes long before a delivery may begin."""
+
     def close(self, ending: Ending, timeout: float) -> str | None:
         """The session has ended: deliver the rest, for about `timeout` seconds.
 
@@ -55,6 +72,9 @@ class NullTracker:
     """Does nothing."""
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
+        """See `Tracker`."""
+
+    def closes_soon(self) -> None:
         """See `Tracker`."""
 
     def close(self, ending: Ending, timeout: float) -> None:

@@ -9,6 +9,13 @@ from pydantic import Field, field_validator
 from search_spaces.spec.base import Seconds, Section
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+_SOURCES = {
+    "stories": ("stories",),
+    "sums": ("arithmetic",),
+    "digits": ("arithmetic",),
+    "seed": ("stories", "arithmetic"),
+}
+"""Keys of a data stage → the sources with which they have an effect."""
 
 
 class Stage(Section):
@@ -34,22 +41,33 @@ class Stage(Section):
         return None
 
 
+class TrainedTokenizer(Section):
+    """A byte-level BPE that is trained on the train split."""
+
+    vocab_size: int = Field(ge=257, le=1_000_000, description="Tokens: 256 bytes and more.")
+
+
 class DataStage(Stage):
     """Makes a data set: cleaned text, split in three files."""
 
     kind: Literal["data"]
-    source: Literal["stories", "files"] = Field(
+    source: Literal["stories", "arithmetic", "files"] = Field(
         description="stories: short stories, and instructions about them, made by a small grammar; "
-        "files: `paths`."
+        "arithmetic: sums, as text and as questions; files: `paths`."
     )
     stories: int = Field(
         4000, ge=100, le=10_000_000, description="Number of stories to make (stories)."
     )
-    seed: int = Field(0, ge=0, description="Seed of the stories.")
+    sums: int = Field(
+        6000, ge=100, le=10_000_000, description="Number of different sums to make (sums)."
+    )
+    digits: int = Field(2, ge=1, le=9, description="Digits of the numbers of a sum, at most.")
+    seed: int = Field(0, ge=0, description="Seed of the stories or sums.")
     paths: list[str] = Field(
         default_factory=list,
-        description="Globs of .jsonl, .parquet and text files. A file whose name or folder is "
-        "train, valid, validation, selection or test keeps that split.",
+        description="Globs of .jsonl, .parquet and text files, also of a data set of the hub: "
+        "hf://datasets/OWNER/NAME/**/*.parquet. A file whose name or folder is train, valid, "
+        "validation, selection or test (also train-00000-of-00004) keeps that split.",
     )
     text_field: str = Field("text", description="JSONL key or Parquet column of the text.")
     min_chars: int = Field(1, ge=1, description="Shorter texts are left out (characters).")
@@ -67,9 +85,28 @@ class DataStage(Stage):
         description="script.py:function that returns whether a text is kept, by its language for "
         "example.",
     )
+    tokenizer: TrainedTokenizer | str | None = Field(
+        None,
+        description="{vocab_size: 4000}: a byte-level BPE, trained on the train split; or the "
+        "folder or hub id of one. It is written to tokenizer/.",
+    )
+    pack: int | None = Field(
+        None,
+        ge=2,
+        description="With tokenizer: the sequence_length of the models that read text/*.jsonl, "
+        "whose token files are written to the cache of the pipeline.",
+    )
+
     workers: int | None = Field(
         None, ge=1, description="Processes that read files; null: one per core."
     )
+
+    @field_validator("pack")
+    @classmethod
+    def _of_tokenizer(cls, pack: int | None, info: Any) -> int | None:
+        if pack is not None and info.data.get("tokenizer") is None:
+            raise ValueError("needs a tokenizer, for example tokenizer: {vocab_size: 4000}")
+        return pack
 
     @field_validator("paths")
     @classmethod
@@ -77,6 +114,14 @@ class DataStage(Stage):
         if "source" in info.data and bool(paths) != (info.data["source"] == "files"):
             raise ValueError("has an effect with source: files, which needs it")
         return paths
+
+    @field_validator("stories", "sums", "digits", "seed")
+    @classmethod
+    def _of_its_source(cls, value: int, info: Any) -> int:
+        sources = _SOURCES[info.field_name]
+        if info.data.get("source", sources[0]) not in sources:
+            raise ValueError(f"has an effect only with source: {' or '.join(sources)}")
+        return value
 
 
 class TrainStage(Stage):
@@ -205,6 +250,9 @@ class WholeBudget(Section):
     )
     cpu_hours: float | None = Field(None, gt=0, description="CPU-hours of all stages.")
     gpu_hours: float | None = Field(None, gt=0, description="GPU-hours of all stages.")
+    cost: float | None = Field(
+        None, gt=0, description="Cost of all stages; each has `prices` of one currency."
+    )
 
 
 class PipelineHead(Section):

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from search_spaces.spec.base import Seconds, Section
 
-HARD = ("trials", "time", "cpu_hours", "gpu_hours")
+HARD = ("trials", "time", "cpu_hours", "gpu_hours", "cost")
 """Limits that every sweep reaches; at least one of them is required."""
 ONE_OBJECTIVE = ("target", "patience", "min_improvement")
 """Limits that refer to the best value, which several objectives do not have."""
@@ -26,6 +26,9 @@ class BudgetSpec(Section):
     )
     gpu_hours: float | None = Field(
         None, gt=0, description="GPUs times the hours that trials held them (GPU-hours)."
+    )
+    cost: float | None = Field(
+        None, gt=0, description="Cost of all trials, by `prices` (their currency)."
     )
     target: float | None = Field(
         None, description="The search ends when a trial's metric is this good (metric's unit)."

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from search_spaces.nccl import TIMEOUT, NcclSettings
 from search_spaces.nested import show
 from search_spaces.spec.base import Seconds, Section
+from search_spaces.spec.layout import DDP, LayoutField
 
 MAX_WORKERS = 10_000
 
@@ -66,6 +67,11 @@ class ResourcesSpec(Section):
     workers: Workers = Field(
         1,
         description="Ranks of a trial (processes); {min: 1, max: 4}: as many as fit the cluster.",
+    )
+    layout: LayoutField = Field(
+        DDP,
+        description="How the ranks share the model: ddp (each has a copy), fsdp (they share one), "
+        "or the sizes of the axes.",
     )
     cpus_per_worker: float = Field(1, gt=0, description="CPU cores of one worker (cores).")
     gpus_per_worker: (

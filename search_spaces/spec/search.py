@@ -16,8 +16,8 @@ SEARCHERS: dict[str, str] = {
     "nsga2": "tuning.search.searchers:nsga2",
     "nsga3": "tuning.search.searchers:nsga3",
     "sobol": "tuning.search.sequences:SobolSampler",
-    "random": "tuning.search.searchers:random",
-    "grid": "tuning.search.searchers:grid",
+    "random": "tuning.search.sequences:random",
+    "grid": "tuning.search.sequences:grid",
 }
 """Name to `"module:Class"` (or a function), which `tuning` resolves on demand. The dict lies here
 because its keys are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.

@@ -36,6 +36,7 @@ from search_spaces.spec.objectives import (
     check_pairs,
     objectives,
 )
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.resources import ResourcesSpec
 from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
 from search_spaces.spec.search import SearchSpec
@@ -115,6 +116,9 @@ class SweepSpec(Section):
     )
     search: SearchSpec = Field(default_factory=SearchSpec)
     scheduler: SchedulerSpec
+    prices: PricesSpec | None = Field(
+        None, description="What the machines cost; `budget.cost` needs it."
+    )
     budget: BudgetSpec = Field(default_factory=BudgetSpec)
     resources: ResourcesSpec = Field(default_factory=ResourcesSpec)
     checkpoint: CheckpointSpec = Field(default_factory=CheckpointSpec)
@@ -226,6 +230,8 @@ class SweepSpec(Section):
         if scheduler is not None and scheduler.name in ("pbt", "pb2") and budget.trials is None:
             raise ValueError(f"{scheduler.name} needs trials, the size of its population")
         data, search = info.data, info.data.get("search")
+        if budget.cost is not None and info.data.get("prices", budget) is None:
+            raise ValueError("cost needs prices, like prices: {gpu_hour: 2.5}")
         single = [name for name in ONE_OBJECTIVE if getattr(budget, name) is not None]
         if single and isinstance(data.get("metrics"), list):
             raise ValueError(f"{single[0]} takes one metric, not several")
@@ -234,7 +240,7 @@ class SweepSpec(Section):
             return budget
         space = as_grids(data["space"]) if whole else data["space"]
         if any(domain.kind != "grid_search" for domain in domains_by_name(space).values()):
-            raise ValueError("needs trials, time, cpu_hours or gpu_hours, like trials: 16")
+            raise ValueError("needs trials, time, cpu_hours, gpu_hours or cost, like trials: 16")
         constraints, fixed = data.get("constraints", []), data.get("fixed", {})
         if problem := grid_problem([parse(text) for text in constraints], space, fixed):
             raise ValueError(problem)

@@ -20,7 +20,9 @@ class TrackingSpec(Section):
     uri: EnvText | None = Field(
         None, description="Tracking server, ${ENV} allowed; default: a database in storage."
     )
-    experiment: str | None = Field(None, description="Experiment's name; default: the sweep's.")
+    experiment: str | None = Field(
+        None, description="Experiment's name; default: the sweep's, or the pipeline's."
+    )
 
 
 class NotifySpec(Section):

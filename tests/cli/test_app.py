@@ -33,6 +33,18 @@ def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
         assert_light(COMMAND, *args, cwd=tune.cwd)
 
 
+def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
+    tune.sweep("mine")
+    whole = tune.sweep("lost").trial("t0001")
+    tune_program = (sys.executable, "-m", "tuning")
+    shown = run_program(*tune_program, "show", "mine", cwd=tune.cwd)
+    assert (shown.returncode, shown.stdout) == (0, tune("show", "mine").out)
+    whole.reports.unlink()
+    listed = run_program(*tune_program, "ls", cwd=tune.cwd)
+    assert listed.returncode == 3
+    assert "lost: incomplete: t0001/reports.jsonl" in listed.stderr
+
+
 def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
         "init run resume add stop pause up down describe plan doctor trial ls show attach logs "

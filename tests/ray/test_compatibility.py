@@ -41,7 +41,8 @@ def test_folder_of_0_1_0_resumes_averages_and_exports(tune: Tune) -> None:
         ]
         assert curve == [pytest.approx(point, rel=1e-3) for point in expected[trial]]
 
-    assert "reports" in tune("reproduce", SWEEP, "t0003")
+    # one that ran on this processor alone: the first steps of t0003 are those of another one
+    assert "reports" in tune("reproduce", SWEEP, "t0005")
     tune("average", SWEEP, "--trials", "t0001,t0003", "--method", "uniform")
     exported = tune("export", SWEEP, "--trial", "t0003", "--to", "onnx")
     assert "onnx" in exported

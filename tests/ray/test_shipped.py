@@ -17,7 +17,15 @@ OF_TEXT = (
     "scheduler.max_t=4",
     "checkpoint.every=4",
 )
+OF_SUMS = (
+    *OF_TEXT,
+    "fixed.sft={hidden_size: 16, num_layers: 1, vocab_size: 270, batch_size: 16, max_steps: 2}",
+    "fixed.data={difficulty: 1, max_rows: 90}",
+    "fixed.batch_size=4",
+)
 SMALL: dict[str, tuple[str, ...]] = {
+    "grpo": (*OF_SUMS, "fixed.eval_sequences=8", "fixed.eval_samples=1"),
+    "dpo": OF_SUMS,
     "sft": (
         *OF_TEXT,
         "fixed.pretrain={hidden_size: 16, num_layers: 1, vocab_size: 300, max_steps: 2,"
@@ -26,6 +34,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         "fixed.data={max_rows: 200, on_bad_data: skip}",
         "fixed.eval_answers=2",
         "fixed.max_new_tokens=3",
+        "resources.layout=fsdp",
     ),
     "distill": (
         *OF_TEXT,
@@ -38,6 +47,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         "fixed.epochs=2",
         "scheduler.max_t=2",
         "resources.workers=2",
+        "resources.layout=fsdp",
         "checkpoint.every=2",
     ),
 }

@@ -55,14 +55,16 @@ def test_redact_hides_secrets_and_passwords() -> None:
 
 def test_redacted_hides_secret_values() -> None:
     given = {"api_key": "x", "lr": 0.1, "n": 3, "note": CANARY, "none": None, "l": [CANARY], "b": 1}
+    given |= {"nested": {"token": "x", "lr": [0.1]}}
     assert redacted(given) == {
         "api_key": "***",
         "lr": 0.1,
         "n": 3,
         "note": "***",
         "none": None,
-        "l": "['***']",
+        "l": ["***"],
         "b": 1,
+        "nested": {"token": "***", "lr": [0.1]},
     }
 
 

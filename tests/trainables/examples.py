@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from results.averaging.soup.candidates import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -15,12 +17,14 @@ class Example:
         steps: the steps at which it reports.
         learned: a metric that decreases.
         judged: metrics that `evaluate` returns too.
+        weights: the file of a checkpoint that has them.
     """
 
     config: dict[str, Any]
     steps: tuple[int, ...]
     learned: str
     judged: tuple[str, ...]
+    weights: str = WEIGHTS
     inner: str | None = None
     """Key of the hyperparameters of the model and its optimizer."""
     any_workers: dict[str, Any] = field(default_factory=dict)
@@ -188,3 +192,15 @@ EXAMPLES: dict[str, Example] = {
         any_workers={"norm": "group"},
     ),
 }
+"""By trainable; another example of one has a name with a comma."""
+EXAMPLES["sft, LoRA"] = replace(
+    EXAMPLES["sft"],
+    config={**EXAMPLES["sft"].config, "lora": {"rank": 2, "alpha": 8, "dropout": 0.2}},
+    weights="adapter_model.safetensors",
+    any_workers={"lora": {"rank": 2, "alpha": 8}},
+)
+
+
+def trainable_of(example: str) -> str:
+    """The trainable of an example, from the example's name."""
+    return example.partition(",")[0]

@@ -20,7 +20,7 @@ from results.checkpoints.commit import verify
 from results.export.exportable import Exportable
 from results.export.verify import RUNTIMES
 from results.paths import TrialPaths
-from tests.trainables.examples import EXAMPLES, Example
+from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split, Trainable
 from trainables.common.training import read_lineage
@@ -44,7 +44,7 @@ class Case:
 
     @property
     def trainable(self) -> Trainable[Any]:
-        return resolve(self.name)
+        return resolve(trainable_of(self.name))
 
     @property
     def config(self) -> TrainableConfig:
@@ -54,12 +54,24 @@ class Case:
         self, label: str, config: dict[str, Any] | None = None, **options: Any
     ) -> RecordingChannel:
         given = config or self.example.config
-        return run_trial(self.folder / label, self.name, given, cache=self.cache, **options)
+        return run_trial(
+            self.folder / label, trainable_of(self.name), given, cache=self.cache, **options
+        )
 
     def trained(self, **options: Any) -> Path:
         """The last checkpoint of a whole trial."""
         self.train("t", **options)
         return newest_checkpoint(self.folder / "t").folder
+
+    def whole(self, weights: Path) -> Path:
+        """A folder with the weights of a checkpoint only, without an adapter: as for averages."""
+        folder = self.folder / f"{weights.parents[1].name}-whole"
+        folder.mkdir()
+        if self.example.weights == WEIGHTS:
+            shutil.copy(weights / WEIGHTS, folder)
+        else:
+            self.trainable.export_hf(self.config, weights, folder, self.cache)
+        return folder
 
     def evaluate(self, weights: Path, split: Split) -> dict[str, float]:
         return self.trainable.evaluate(self.config, weights, split, self.cache)
@@ -70,7 +82,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture(params=TRAINABLES)
+@pytest.fixture(params=EXAMPLES)
 def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Case:
     return Case(request.param, tmp_path, cache)
 
@@ -85,6 +97,10 @@ def plain_transformers(exported: Path, model: Exportable) -> list[torch.Tensor]:
         runpy.run_path(str(RUNTIMES / "run_transformers.py"))
     with np.load(files[1]) as found:
         return [torch.from_numpy(found[k]) for k in given]
+
+
+def test_every_trainable_has_an_example() -> None:
+    assert {trainable_of(name) for name in EXAMPLES} == set(TRAINABLES)
 
 
 class TestTrainable:
@@ -112,26 +128,25 @@ class TestTrainable:
         assert list(resumed.curve) == rest
         assert {**stopped.curve, **resumed.curve} == whole.curve
         files = [newest_checkpoint(case.folder / n).manifest.files for n in ("whole", "cut")]
-        assert files[0]["model.safetensors"] == files[1]["model.safetensors"]
+        assert files[0][case.example.weights] == files[1][case.example.weights]
 
     def test_checkpoint_evaluates_to_the_reported_metrics(self, case: Case) -> None:
         channel = case.train("t")
         found = newest_checkpoint(case.folder / "t")
         assert found.step == case.example.steps[-1]
-        assert "model.safetensors" in verify(found.folder).files
+        assert case.example.weights in verify(found.folder).files
         scores = case.evaluate(found.folder, Split.SELECTION)
         assert scores == {k: channel.reports[-1].metrics[k] for k in case.example.judged}
-        soup = case.folder / "soup"  # it holds the weights only
-        soup.mkdir()
-        weights = (found.folder / "model.safetensors").read_bytes()
-        (soup / "model.safetensors").write_bytes(weights)
-        assert case.evaluate(soup, Split.SELECTION) == scores
-        test = case.evaluate(soup, Split.TEST)
+        whole = case.whole(found.folder)
+        assert case.evaluate(whole, Split.SELECTION) == pytest.approx(scores, rel=1e-5)
+        test = case.evaluate(whole, Split.TEST)
         assert test.keys() == scores.keys()
         assert test != scores
-        expected = case.config.checkpoint_bytes
-        assert expected is not None
-        assert expected == pytest.approx(3 * len(weights), rel=0.2, abs=1000)  # with a header
+        expected, size = case.config.checkpoint_bytes, (whole / WEIGHTS).stat().st_size
+        if case.example.weights == WEIGHTS:
+            assert expected == pytest.approx(3 * size, rel=0.2, abs=1000)  # with a header
+        else:
+            assert expected is None
 
     def test_mean_of_examples_is_what_evaluate_gives(self, case: Case) -> None:
         weights = case.trained()
@@ -146,7 +161,8 @@ class TestTrainable:
     def test_average_is_exported_and_plain_transformers_computes_the_same(self, case: Case) -> None:
         for rate in (0.01, 0.02):
             case.train(str(rate), case.example.changed(learning_rate=rate))
-        members = [newest_checkpoint(case.folder / str(rate)).folder for rate in (0.01, 0.02)]
+        trained = (newest_checkpoint(case.folder / str(rate)).folder for rate in (0.01, 0.02))
+        members = [case.whole(folder) for folder in trained]
         soup, exported = case.folder / "soup", case.folder / "exported"
         shutil.copytree(members[0], soup)
         exported.mkdir()

@@ -10,7 +10,7 @@ import pytest
 
 from results.paths import TrialPaths
 from results.records.worker_samples import read_samples
-from tests.trainables.examples import EXAMPLES, Example
+from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import ROOT, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.common.training import read_lineage
@@ -65,7 +65,9 @@ class Trained:
         return self.train(folder, config, attempt=3)
 
     def train(self, folder: Path, config: dict[str, Any], **options: Any) -> Curve:
-        return run_trial(folder, self.name, config, cache=self.folder / "cache", **options).curve
+        return run_trial(
+            folder, trainable_of(self.name), config, cache=self.folder / "cache", **options
+        ).curve
 
 
 @pytest.fixture(params=EXAMPLES)
@@ -92,12 +94,15 @@ def test_resumed_curve_is_the_same_and_only_rank_0_reports(two: Trained) -> None
 
 def test_checkpoint_holds_the_generators_of_each_rank(two: Trained) -> None:
     files = newest_checkpoint(two.paths("cut").root).manifest.files
-    assert {"rng_0.json", "rng_1.json", "model.safetensors", "lineage.json"} <= set(files)
+    assert {"rng_0.json", "rng_1.json", two.example.weights, "lineage.json"} <= set(files)
     assert files["rng_0.safetensors"] != files["rng_1.safetensors"]
 
 
 def test_reported_metrics_equal_those_of_one_process(two: Trained) -> None:
-    trainable, weights = resolve(two.name), newest_checkpoint(two.paths("whole").root).folder
+    trainable, weights = (
+        resolve(trainable_of(two.name)),
+        newest_checkpoint(two.paths("whole").root).folder,
+    )
     config = trainable.Config.model_validate(two.example.config)
     scores = trainable.evaluate(config, weights, Split.SELECTION, two.folder / "cache")
     reported = two.curve(0)[two.example.steps[-1]]

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from tests.trainables.examples import EXAMPLES
+from tests.trainables.examples import EXAMPLES, trainable_of
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.job import Answer
 
@@ -29,16 +29,17 @@ def main(rank: int, folder: Path) -> None:
     options = {"rank": rank, "world_size": WORLD, "cache": folder / "cache"}
     curves = {}
     for name, example in EXAMPLES.items():
-        whole = run_trial(folder / f"{name}_whole", name, example.config, **options)
+        trainable = trainable_of(name)
+        whole = run_trial(folder / f"{name}_whole", trainable, example.config, **options)
         cut = RecordingChannel({example.steps[0]: Answer.STOP})
-        run_trial(folder / f"{name}_cut", name, example.config, channel=cut, **options)
-        rest = run_trial(folder / f"{name}_cut", name, example.config, attempt=2, **options)
+        run_trial(folder / f"{name}_cut", trainable, example.config, channel=cut, **options)
+        rest = run_trial(folder / f"{name}_cut", trainable, example.config, attempt=2, **options)
         grown = RecordingChannel({example.steps[0]: Answer.STOP})
         if rank == 0:
             alone = {**options, "world_size": 1}
-            run_trial(folder / f"{name}_grown", name, example.same, channel=grown, **alone)
+            run_trial(folder / f"{name}_grown", trainable, example.same, channel=grown, **alone)
         dist.barrier()
-        more = run_trial(folder / f"{name}_grown", name, example.same, attempt=2, **options)
+        more = run_trial(folder / f"{name}_grown", trainable, example.same, attempt=2, **options)
         curves[name] = [whole.curve, {**cut.curve, **rest.curve}, {**grown.curve, **more.curve}]
     dist.destroy_process_group()
     sys.stdout.write(json.dumps(curves))

@@ -6,13 +6,14 @@ import glob
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from search_spaces.spec.layout import Layout
 from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
-from trainables.config import Problem, explain, path_in
+from trainables.config import Problem, path_in
 
 FROM_SCRATCH = (
     "size",
@@ -22,9 +23,8 @@ FROM_SCRATCH = (
     "intermediate_size",
     "experts",
     "vocab_size",
+    "tokenizer",
 )
-_OF_FOLDERS = ("model_name_or_path", "lora", "communication")
-"""Not of a model that `config_of_other` describes."""
 HEAD_WIDTH = 16
 """Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
 weights do not show it."""
@@ -75,6 +75,11 @@ class CausalLMConfig(DataParallelConfig):
     )
     vocab_size: int = Field(
         512, ge=257, le=1_000_000, description="tokens of the byte-level BPE: 256 bytes and more"
+    )
+    tokenizer: str | None = Field(
+        None,
+        description="of a model from scratch: a folder, or a hub id, whose tokenizer it takes, with"
+        " its vocab_size; null: a BPE of the text",
     )
     model_name_or_path: str | None = Field(
         None,
@@ -150,7 +155,7 @@ class CausalLMConfig(DataParallelConfig):
     compile: Literal["auto", True, False] = Field(
         "auto",
         description="whether torch.compile compiles the training step (about a minute per attempt)."
-        " auto: on a GPU, from 10 million weights on",
+        " auto: on a GPU, from 10 million weights on, unless a layout spreads them",
     )
     activation_checkpointing: bool = Field(
         False,
@@ -171,11 +176,16 @@ class CausalLMConfig(DataParallelConfig):
             raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
         if self.experts is not None and self.optimizer == "muon":
             raise ValueError("optimizer muon takes matrices, and experts are stacks of them")
+        if (
+            self.tokenizer is not None
+            and self.vocab_size != type(self).model_fields["vocab_size"].default
+        ):
+            raise ValueError("vocab_size: no effect with tokenizer, which has its own; remove it")
         if self.model_name_or_path is not None:
             self._refuse_shape("model_name_or_path")
-        elif self.lora is not None:
+        elif self.lora is not None and not self.is_pretrained:
             raise ValueError("lora adapts a pretrained model; set model_name_or_path")
-        elif self.hidden_size % (2 * self.heads):
+        elif not self.is_pretrained and self.hidden_size % (2 * self.heads):
             raise ValueError(
                 f"hidden_size {self.hidden_size} must be a multiple of 2 x num_heads"
                 f" (num_heads is {self.heads}): rotary positions turn pairs of units"
@@ -193,9 +203,14 @@ class CausalLMConfig(DataParallelConfig):
             )
 
     @property
+    def is_pretrained(self) -> bool:
+        """Whether the trials start from a model that has been trained."""
+        return self.model_name_or_path is not None
+
+    @property
     def tokenizer_from(self) -> str | None:
         """Folder or hub id whose tokenizer is taken; None: a BPE of the text."""
-        return self.model_name_or_path
+        return self.tokenizer or self.model_name_or_path
 
     @property
     def heads(self) -> int:
@@ -216,8 +231,8 @@ class CausalLMConfig(DataParallelConfig):
 
     @property
     def num_parameters(self) -> int | None:
-        """Weights of the model; None for a pretrained one, whose files would have to be read."""
-        if self.model_name_or_path is not None:
+        """Weights of the model; None if files would have to be read, of it or its tokenizer."""
+        if self.model_name_or_path is not None or self.tokenizer is not None:
             return None
         mlp = 3 * self.hidden_size * self.mlp_size
         if self.experts is not None:
@@ -247,10 +262,26 @@ class CausalLMConfig(DataParallelConfig):
                 found.append((("data", "paths"), f"no file matches {pattern}"))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
-        name = self.model_name_or_path or ""
-        if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
-            found.append((("model_name_or_path",), f"no such folder: {name} (from {Path.cwd()})"))
+        for key in ("model_name_or_path", "tokenizer"):
+            name = getattr(self, key) or ""
+            if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
+                found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
         return found
+
+    def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
+        """Refuse what does not work on parts of a model."""
+        if layout.dp_shard == 1:
+            return super().validate_layout(layout)
+        refused = {
+            "experts": self.experts is not None,
+            "optimizer": self.optimizer == "muon",
+            "dtype": self.dtype == "float16",
+            "compile": self.compile is True,
+        }
+        if found := next((name for name, given in refused.items() if given), None):
+            value = "" if found == "experts" else f"{getattr(self, found)} "
+            return found, f"{value}does not work with layout dp_shard {layout.dp_shard}"
+        return super().validate_layout(layout)
 
     @classmethod
     def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:
@@ -264,36 +295,8 @@ class CausalLMConfig(DataParallelConfig):
         fixed = dict(config)
         if isinstance(data := config.get("data"), dict):
             fixed["data"] = paths_in(data, folder)
-        name = config.get("model_name_or_path")
-        if isinstance(name, str) and (model := path_in(folder, name)) and Path(model).is_dir():
-            fixed["model_name_or_path"] = model
+        for key in ("model_name_or_path", "tokenizer"):
+            name = config.get(key)
+            if isinstance(name, str) and (path := path_in(folder, name)) and Path(path).is_dir():
+                fixed[key] = path
         return fixed
-
-
-def config_of_other(
-    key: str,
-    given: dict[str, Any],
-    same: dict[str, Any],
-    kind: type[CausalLMConfig] = CausalLMConfig,
-) -> CausalLMConfig:
-    """Hyperparameters of a model that is trained for the trials, such as their teacher.
-
-    Args:
-        key: that holds them, for messages.
-        given: the hyperparameters, of class `kind`; ValueError if they are not valid.
-        same: those that are the trials' own.
-    """
-    for name in given:
-        if name in same:
-            raise ValueError(f"{key}.{name}: it is that of the trials; remove it")
-        if name in _OF_FOLDERS:
-            raise ValueError(
-                f"{key}.{name}: not of a model that is trained here; train it in a sweep of its own"
-                " and give its folder"
-            )
-    try:
-        return kind.model_validate({**given, **same})
-    except ValidationError as e:
-        found = (explain(error, kind) for error in e.errors(include_url=False))
-        problems = (f"{key}.{'.'.join(path)}: {text}" for path, text in found)
-        raise ValueError("; ".join(problems)) from None

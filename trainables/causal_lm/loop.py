@@ -14,11 +14,17 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
+from trainables.causal_lm.model import (
+    load_model,
+    new_model,
+    save_description,
+    save_model,
+    save_tokenizer,
+)
 from trainables.causal_lm.objective import (
     compiles,
-    place,
     recompute_activations,
+    spread_or_place,
     step_flops,
 )
 from trainables.causal_lm.task import DATA_KEY, Task, open_task
@@ -30,6 +36,7 @@ from trainables.common.lora import add_adapter, copy_adapter, write_adapter
 from trainables.common.optimizers import make_optimizer
 from trainables.common.precision import LossScaler, compute_dtype
 from trainables.common.schedules import lr_factor
+from trainables.common.sharded_model import copy_model
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
     backward,
@@ -91,17 +98,18 @@ class _Run:
     def __post_init__(self) -> None:
         config, worker = self.config, self.worker
         self.sampler = Sampler(
-            self.task.size, config.batch_size, worker.seed, worker.rank, worker.world_size
+            self.task.size, config.batch_size, worker.seed, worker.mesh.dp_rank, worker.mesh.dp_size
         )
-        place(self.model, worker.device).train()
+        if config.activation_checkpointing:
+            recompute_activations(self.model)
+        spread_or_place(self.model, config, worker.mesh, worker.device)
+        self.model.train()
         self.optimizer = optimizer_of(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
         self.dtype = compute_dtype(config.dtype, worker.device)
         self.scaler = LossScaler(self.dtype, worker.device)
         loss = self.task.loss(self.model)
-        if config.activation_checkpointing:
-            recompute_activations(self.model)
-        if compiles(config, self.model, worker.device):
+        if not worker.mesh.is_sharded and compiles(config, self.model, worker.device):
             loss.compile(dynamic=False)
         self.ddp = data_parallel(loss, worker, config.communication)
         skipped = self.task.dataset.meta.get("skipped")
@@ -132,7 +140,7 @@ class _Run:
             return mean
 
         def weight(rows: Rows) -> float:
-            return self.worker.world_size * task.num_targets(rows) / targets
+            return self.worker.mesh.dp_size * task.num_targets(rows) / targets
 
         most, scale = self.config.micro_batch_size, self.scaler.scale
         loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
@@ -186,10 +194,17 @@ class _Run:
             self.ddp,
             self.scaler,
         )
+        lora, base = self.config.lora, str(self.config.model_name_or_path)
+        if self.worker.mesh.is_sharded and lora is None:
+            part = copy_model(self.model, folder, self.worker)
+            first = [lambda: self._describe(folder)] * (self.worker.rank == 0)
+            return in_parallel(part, progress, *first)
+        if lora is not None:  # on all ranks: they may have a part each
+            weights = copy_adapter(self.model)
         if self.worker.rank:
             return progress
-        lora, base = self.config.lora, str(self.config.model_name_or_path)
-        weights = copy_weights(self.model) if lora is None else copy_adapter(self.model)
+        if lora is None:
+            weights = copy_weights(self.model)
 
         def write_model() -> None:
             if lora is None:
@@ -200,6 +215,12 @@ class _Run:
             (folder / DATA_KEY).write_text(json.dumps({"key": self.task.dataset.key}))
 
         return in_parallel(write_model, progress)
+
+    def _describe(self, folder: Path) -> None:
+        """Write what a checkpoint has beside a sharded model."""
+        dataset = self.task.dataset
+        save_description(self.model, self.config, dataset, folder)
+        (folder / DATA_KEY).write_text(json.dumps({"key": dataset.key}))
 
 
 def _start(task: Task, worker: Worker) -> _Run:

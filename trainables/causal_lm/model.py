@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import (
     MixtralConfig,
 )
 
+from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
@@ -29,6 +31,7 @@ from trainables.common.lora import (
     saved_lora,
 )
 from trainables.common.training import read_lineage, weights_digest
+from trainables.parallel.sharded_state import load_weights
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
@@ -71,6 +74,8 @@ def load_model(
         return base
     with quiet_transformers():
         architecture = _architecture(config, dataset, _saved_heads(weights))
+        if is_sharded(weights):
+            return _from_shards(architecture, weights)
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(architecture) if alone else None
         auto: Any = AutoModelForCausalLM
@@ -89,6 +94,14 @@ def load_model(
         raise UserError(f"{weights}: its weights are of another model ({wrong})")
     loaded: nn.Module = model
     return loaded
+
+
+def _from_shards(architecture: Any, weights: Path) -> nn.Module:
+    auto: Any = AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
+        model: nn.Module = auto.from_config(architecture, dtype=torch.float32)
+    load_weights(model, weights)
+    return model
 
 
 _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
@@ -114,6 +127,20 @@ def save_model(
     hf: Any = model
     with quiet_transformers():
         hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        save_tokenizer(config, dataset, folder)
+
+
+def save_description(
+    model: nn.Module, config: CausalLMConfig, dataset: Dataset, folder: Path
+) -> None:
+    """Write what `save_model` does, without the weights."""
+    hf: Any = model
+    described = copy(hf.config)
+    described.architectures = [type(model).__name__.removeprefix("FSDP")]
+    with quiet_transformers():
+        described.save_pretrained(folder)
+        if hf.can_generate():
+            hf.generation_config.save_pretrained(folder)
         save_tokenizer(config, dataset, folder)
 
 

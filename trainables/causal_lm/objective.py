@@ -28,6 +28,8 @@ from trainables.common.cross_entropy import (
 from trainables.common.experts import balance_gradient, idle_weights
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import flops_per_token
+from trainables.parallel.fsdp import blocks_of, shard
+from trainables.parallel.mesh import Mesh
 
 CAUSAL = "causal_sdpa"
 """Our attention's name in `transformers`. It has no function for masks there, so none is built."""
@@ -142,12 +144,27 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
+def spread_or_place(
+    model: nn.Module, config: CausalLMConfig, mesh: Mesh, device: torch.device
+) -> None:
+    """Move a model to a device, or, where ranks share it, this rank's part."""
+    if not mesh.is_sharded:
+        place(model, device)
+        return
+    shard(model, blocks_of(model), mesh, compute_dtype(config.dtype, device))
+
+
 def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:
     """Whether to compile the training step."""
     if config.compile != "auto":
         return config.compile
     size = sum(p.numel() for p in model.parameters())
-    return device.type == "cuda" and size >= COMPILED_FROM
+    return may_compile(config, device) and size >= COMPILED_FROM
+
+
+def may_compile(config: CausalLMConfig, device: torch.device) -> bool:
+    """Whether the training step of some model is compiled."""
+    return device.type == "cuda" if config.compile == "auto" else config.compile
 
 
 def recompute_activations(model: nn.Module) -> None:
@@ -258,6 +275,7 @@ def next_token_logits(
     inputs: torch.Tensor,
     config: CausalLMConfig,
     positions: torch.Tensor | None = None,
+    keep: int = 0,
 ) -> torch.Tensor:
     """Scores of every token of the vocabulary, float32 [batch * length, vocabulary].
 
@@ -266,10 +284,11 @@ def next_token_logits(
         inputs: int64 [batch, length].
         config: gives the dtype of the computation.
         positions: as of `NextTokenLoss`.
+        keep: only these last positions of the length have scores; 0: all.
     """
     with autocast(config, inputs.device):
         logits: torch.Tensor = model(
-            input_ids=inputs, use_cache=False, **_documents(positions)
+            input_ids=inputs, use_cache=False, logits_to_keep=keep, **_documents(positions)
         ).logits
     return logits.float().reshape(-1, logits.shape[-1])
 

@@ -26,7 +26,7 @@ from trainables.causal_lm.objective import (
     to_device,
 )
 from trainables.client import Rows
-from trainables.common.data_sampler import shares
+from trainables.common.data_sampler import shares, shares_in_step
 from trainables.worker import Worker
 
 EVAL_BATCH = 16
@@ -245,13 +245,13 @@ def eval_loss(
 
     With a worker, the ranks share the sequences and get the same result.
     """
-    rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     training, device = model.training, _device(model)
     model.eval()
-    parts = shares(len(rows.tokens), EVAL_BATCH, rank, world_size)
+    parts, count = shares_in_step(len(rows.tokens), EVAL_BATCH, worker)
     with torch.no_grad():
         totals = [next_token_loss(model, config, "sum", *rows.inputs(p, device)) for p in parts]
     model.train(training)
+    parts, totals = parts[:count], totals[:count]
     total = sum(torch.stack(totals).tolist()) if totals else 0.0  # waits for the device once
     sums = {"total": total, "count": float(sum(rows.tokens[part, 1:].size for part in parts))}
     if worker is not None:

@@ -108,11 +108,11 @@ def pretrained_encoder(name: str) -> Encoder:
     tokenizer = load_pretrained(name)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise UserError(f"model_name_or_path {name}: its tokenizer has no fast form")
+        raise UserError(f"{name}: its tokenizer has no fast form")
     ends = (tokenizer.eos_token_id, tokenizer.sep_token_id, tokenizer.bos_token_id)
     end = next((token for token in ends if token is not None), None)
     if end is None:
-        raise UserError(f"model_name_or_path {name}: its tokenizer has no token that ends a text")
+        raise UserError(f"{name}: its tokenizer has no token that ends a text")
     backend.no_truncation()
     backend.no_padding()
     return Encoder(backend, int(end))

@@ -32,4 +32,5 @@ class CausalLM(Trainable[CausalLMConfig]):
         *METRIC_NAMES,
     )
     elastic = True
+    axes = ("dp_replicate", "dp_shard")
     runs_on_mps = True

@@ -7,10 +7,15 @@ continues with exactly the samples it has not seen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from trainables.client import Rows
+from trainables.parallel.mesh import ALONE
+
+if TYPE_CHECKING:
+    from trainables.worker import Worker
 
 
 @dataclass
@@ -68,3 +73,20 @@ def shares(size: int, chunk: int, rank: int, world_size: int) -> list[slice]:
     """
     every = [slice(i, min(i + chunk, size)) for i in range(0, size, chunk)]
     return every[rank::world_size]
+
+
+def shares_in_step(size: int, chunk: int, worker: Worker | None) -> tuple[list[slice], int]:
+    """This rank's `shares`, and how many of them count.
+
+    Where the ranks share a model, all of them compute equally often: a rank that has fewer chunks
+    gets one more that does not count.
+
+    Args:
+        size: rows of the split.
+        chunk: rows at a time.
+        worker: this rank; None: there are no others.
+    """
+    mesh = worker.mesh if worker else ALONE
+    mine = shares(size, chunk, mesh.dp_rank, mesh.dp_size)
+    more = len(shares(size, chunk, 0, mesh.dp_size)) - len(mine) if mesh.is_sharded else 0
+    return [*mine, *[slice(0, min(chunk, size))] * more], len(mine)

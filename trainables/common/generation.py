@@ -70,21 +70,23 @@ def decode(
     ends: frozenset[int],
     most: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
+    samples: int = 1,
 ) -> torch.Tensor:
     """Continue prompts together until each has ended, as of `generate`.
 
     Args:
-        choose: returns the next token of each prompt, int64 [prompts], by the logits, float32
-            [prompts, vocabulary].
+        choose: returns the next token of each text, int64 [texts], by the logits, float32
+            [texts, vocabulary].
+        samples: texts of each prompt, one behind the other; the prompt is computed once.
 
     Returns:
-        int64 [prompts, tokens]; what follows a prompt's first end has no meaning.
+        int64 [prompts * samples, tokens]; what follows a text's first end has no meaning.
     """
     device = next(model.parameters()).device
     ids, mask = _left_padded(prompts, device)
     stops = torch.tensor(sorted(ends), device=device)
     added: list[torch.Tensor] = []
-    done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+    done = torch.zeros(len(prompts) * samples, dtype=torch.bool, device=device)
     cache: Any = None
     for _ in range(most):
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
@@ -96,8 +98,11 @@ def decode(
             use_cache=True,
             logits_to_keep=1,
         )
-        cache = found.past_key_values
-        ids = choose(found.logits[:, -1].float())[:, None]
+        cache, logits = found.past_key_values, found.logits[:, -1].float()
+        if samples > 1 and not added:
+            cache.batch_repeat_interleave(samples)
+            logits, mask = (t.repeat_interleave(samples, dim=0) for t in (logits, mask))
+        ids = choose(logits)[:, None]
         mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         added.append(ids)
         done |= torch.isin(ids[:, 0], stops)

@@ -78,11 +78,17 @@ def has_adapter(folder: Path) -> bool:
 
 
 def copy_adapter(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The weights of a model's adapter, copied to the CPU, by their names in `peft`'s files."""
+    """The weights of a model's adapter, copied to the CPU, by their names in `peft`'s files.
+
+    All ranks call it if they have a part of the model each.
+    """
+    from torch.distributed.tensor import DTensor
+
     from trainables.checkpointing.host_buffers import copy_to_host
 
     weights = _weights(model)
-    return dict(zip(weights, copy_to_host(list(weights.values())), strict=True))
+    whole = [t.full_tensor() if isinstance(t, DTensor) else t for t in weights.values()]
+    return dict(zip(weights, copy_to_host(whole), strict=True))
 
 
 def _weights(model: nn.Module) -> dict[str, torch.Tensor]:

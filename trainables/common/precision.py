@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -61,6 +62,8 @@ class LossScaler:
         """
         self._scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(parameters, limit)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
         self._scaler.step(optimizer)
         self._scaler.update()
         if self.is_enabled:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from results.checkpoints.shards import OPTIMIZER
 from results.paths import LINEAGE
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
@@ -28,8 +30,18 @@ from trainables.client import Rows
 from trainables.common.communication.config import EXPOSED, CommunicationConfig
 from trainables.common.communication.exchange import MeasuredDataParallel, exchange, parallel
 from trainables.common.precision import LossScaler
+from trainables.parallel.fsdp import free_gathered
+from trainables.parallel.sharded_state import (
+    Blocks,
+    copy_blocks,
+    join_optimizer,
+    parameter_names,
+    split_optimizer,
+)
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
 from trainables.worker import Worker
+
+log = logging.getLogger(__name__)
 
 
 def data_parallel(
@@ -46,7 +58,7 @@ def data_parallel(
         broadcast_buffers: whether every step begins with rank 0's buffers (statistics of
             BatchNorm). If not, each rank has its own until `mean_buffers`.
     """
-    if worker.world_size == 1:
+    if worker.world_size == 1 or worker.mesh.is_sharded:  # then the model averages them itself
         return model
     devices = [worker.device] if worker.device.type == "cuda" else None
     settings = communication or CommunicationConfig()
@@ -151,10 +163,14 @@ def copy_progress(
     Returns:
         A function that writes the copy. A save function returns it, so that training goes on.
     """
+    if parallel_model is not None:
+        free_gathered(parallel_model)
     generators = copy_tree(rng_state(worker.device))
+    common, spread = split_optimizer(optimizer, _names(optimizer, parallel_model))
+    blocks: Blocks = copy_blocks(spread, worker.rank)
     state: dict[str, Any] = {}
     if worker.rank == 0:
-        state = {"optimizer": optimizer.state_dict()}
+        state = {"optimizer": common, "layout": str(worker.mesh.layout)}
         if scheduler is not None:
             state["scheduler"] = scheduler.state_dict()
         if scaler is not None:
@@ -165,6 +181,7 @@ def copy_progress(
 
     def write() -> None:
         generators.write(folder, f"rng_{worker.rank}")
+        blocks.write(folder, OPTIMIZER, worker.rank)
         if left_out is not None:
             left_out.write(folder, f"communication_{worker.rank}")
         if worker.rank == 0:
@@ -190,7 +207,9 @@ def load_progress(
     """
     state = load_tree(folder, "progress")
     configured = [_settings(group) for group in optimizer.param_groups]
-    optimizer.load_state_dict(state["optimizer"])
+    names = _names(optimizer, parallel_model)
+    optimizer.load_state_dict(join_optimizer(state["optimizer"], optimizer, names, folder))
+    _note_layout(str(state.get("layout", "")), worker)
     if scheduler is not None:
         scheduler.load_state_dict(state["scheduler"])
     if scaler is not None:
@@ -206,6 +225,25 @@ def load_progress(
         set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
     else:  # resumed with more workers than before
         seed_everything(worker.seed + step, worker.rank)
+
+
+def _names(optimizer: torch.optim.Optimizer, parallel_model: nn.Module | None) -> list[str]:
+    """Names of the parameters, the same for each layout."""
+    if isinstance(parallel_model, DistributedDataParallel):
+        return parameter_names(optimizer, parallel_model.module)
+    return parameter_names(optimizer, parallel_model)
+
+
+def _note_layout(before: str, worker: Worker) -> None:
+    """Log that a checkpoint is of another layout; those of older versions do not say theirs."""
+    now = str(worker.mesh.layout)
+    if worker.rank == 0 and before not in ("", now):
+        log.warning(
+            "resumed on another layout: %s, the checkpoint is of %s; the curve goes on up to"
+            " rounding, not bit for bit",
+            now,
+            before,
+        )
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.nested import KeyPath
 from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
+from trainables.data import hub
 
 _NAMES = {
     "train": Split.TRAIN,
@@ -19,33 +21,59 @@ _NAMES = {
     "selection": Split.SELECTION,
     "test": Split.TEST,
 }
-_STORIES = {"text": ("text",), "instructions": ("question", "answer", "words")}
+_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "stories": {"text": ("text",), "instructions": ("question", "answer", "words")},
+    "arithmetic": {"text": ("text",), "questions": ("question", "answer", "rejected")},
+    "files": {"text": ("text",)},
+}
+TOKENIZER = "tokenizer"
+"""Folder of the tokenizer."""
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def outputs(stage: DataStage) -> dict[str, tuple[str, ...]]:
     """The folders that the stage writes, and the columns of the files in each."""
-    return _STORIES if stage.source == "stories" else {"text": ("text",)}
+    texts = _OUTPUTS[stage.source]
+    return texts if stage.tokenizer is None else {**texts, TOKENIZER: ()}
 
 
 def split_of(path: Path) -> Split | None:
     """The split that the name of a file, or of its folder, says."""
-    return _NAMES.get(path.stem.lower()) or _NAMES.get(path.parent.name.lower())
+    return _NAMES.get(_SHARD.sub("", path.stem).lower()) or _NAMES.get(path.parent.name.lower())
 
 
 def input_files(paths: Sequence[str], directory: Path) -> list[Path]:
     """The files of globs, in a fixed order: those to be held out first."""
-    patterns = (str(directory / Path(p).expanduser()) for p in paths)
+    patterns = [_pattern(p, directory) for p in paths]
     found = {Path(f) for p in patterns for f in glob.glob(p, recursive=True)}
     order = {Split.TEST: 0, Split.SELECTION: 1}
     files = sorted(f for f in found if f.is_file())
     return sorted(files, key=lambda file: order.get(split_of(file) or Split.TRAIN, 2))
 
 
+def _pattern(path: str, directory: Path) -> str:
+    if path.startswith(hub.PREFIX):
+        folder, files = hub.data_set(path)
+        return str(folder / files)
+    return str(directory / Path(path).expanduser())
+
+
+def tokenizer_source(name: str, directory: Path) -> str:
+    """The folder of a tokenizer, absolute; or its name on the hub."""
+    folder = directory / Path(name).expanduser()
+    return str(folder) if folder.is_dir() else name
+
+
 def data_problem(stage: DataStage, directory: Path) -> Iterator[tuple[KeyPath, str]]:
     """Globs without a file, files without the column of text, and a filter that is not there."""
     for index, pattern in enumerate(stage.paths):
-        if not input_files([pattern], directory):
-            yield ("paths", index), f"no file matches {pattern} (from {directory})"
+        try:
+            if not input_files([pattern], directory):
+                yield ("paths", index), f"no file matches {pattern} (from {directory})"
+        except UserError as e:
+            yield ("paths", index), e.problems[0]
+            return
+    yield from _tokenizer_problem(stage, directory)
     for file in input_files(stage.paths, directory):
         has = _columns(file)
         if has is not None and stage.text_field not in has:
@@ -57,6 +85,17 @@ def data_problem(stage: DataStage, directory: Path) -> Iterator[tuple[KeyPath, s
             load_filter(stage.keep_if, directory)
         except UserError as e:
             yield ("keep_if",), e.problems[0]
+
+
+def _tokenizer_problem(stage: DataStage, directory: Path) -> Iterator[tuple[KeyPath, str]]:
+    if not isinstance(stage.tokenizer, str):
+        return
+    source = Path(tokenizer_source(stage.tokenizer, directory))
+    if source.is_dir():
+        if not (source / "tokenizer.json").is_file():
+            yield ("tokenizer",), f"{source}: has no tokenizer.json"
+    elif (problem := hub.tokenizer_problem(stage.tokenizer)) is not None:
+        yield ("tokenizer",), problem
 
 
 def load_filter(name: str, directory: Path) -> object:

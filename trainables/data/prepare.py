@@ -1,11 +1,14 @@
 """Makes the data set of a data stage: cleans each part in a process of its own, then merges them.
 
     <folder>/text/{train,selection,test}.jsonl            {"text"}
-    <folder>/instructions/{train,selection,test}.jsonl    {"question", "answer", "words"}
+    <folder>/instructions/{train,selection,test}.jsonl    stories: {"question", "answer", "words"}
+    <folder>/questions/{train,selection,test}.jsonl       sums: {"question", "answer", "rejected"}
+    <folder>/tokenizer/                                   with `tokenizer`, as of transformers
     <folder>/statistics.json
 
-A text, and the instruction that it answers, are in the split of the digest of the text, so that no
-stage trains on what another one is evaluated on. A part that is complete is not made again.
+A text, and the instruction or question that it answers, are in the split of the digest of the text,
+so that no stage trains on what another one is evaluated on. A part that is complete is not made
+again.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from results.checkpoints.streaming_hash import hash_file
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.pipeline.stages import DataStage
@@ -33,8 +38,9 @@ from trainables.causal_lm.data_config import DataConfig
 from trainables.data.duplicates import NearDuplicates, digest, signature
 from trainables.data.files import input_files, load_filter, outputs, split_of
 from trainables.data.stories import make_stories
+from trainables.sft.generated import generate_rows
 
-VERSION = 1
+VERSION = 2
 """Version of the data; raise it with any change of code that changes them."""
 BLOCK = 2000
 """Stories of a part."""
@@ -51,8 +57,16 @@ class Part:
     target: Path
 
 
-def prepare(stage: DataStage, directory: Path, folder: Path) -> dict[str, Any]:
+def prepare(
+    stage: DataStage, directory: Path, folder: Path, cache: Path | None = None
+) -> dict[str, Any]:
     """Make the data set in a folder, or go on with it; returns its statistics.
+
+    Args:
+        stage: of the pipeline.
+        directory: of relative paths.
+        folder: of the data set.
+        cache: of the models that are trained on it; default: beside the folder.
 
     Raises:
         UserError: a file cannot be read, or too little text is left.
@@ -62,15 +76,34 @@ def prepare(stage: DataStage, directory: Path, folder: Path) -> dict[str, Any]:
     todo = list(_parts(stage, directory, parts))
     count = min(stage.workers or os.cpu_count() or 1, len(todo))
     if count > 1:
-        with ProcessPoolExecutor(count, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(count, get_context("spawn"), _end_with_parent) as pool:
             removed = list(pool.map(clean, todo))
     else:
         removed = [clean(part) for part in todo]
     counts = sum(map(Counter, removed), Counter[str]())
     statistics = _merge(stage, todo, folder, counts)
+    if stage.tokenizer is not None:
+        from trainables.data.tokens import tokenize
+
+        tokens = tokenize(stage, directory, folder, cache or folder.with_name("cache"))
+        for name, found in statistics["splits"].items():
+            found["tokens"] = tokens[name]
+    statistics["sha256"] = _digests(stage, todo, folder)
     write_atomic(folder / "statistics.json", json.dumps(statistics, indent=1).encode())
     shutil.rmtree(parts)
     return statistics
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed: it would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None, "called in the processes of a pool"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _parts(stage: DataStage, directory: Path, target: Path) -> Iterator[Part]:
@@ -78,7 +111,8 @@ def _parts(stage: DataStage, directory: Path, target: Path) -> Iterator[Part]:
         for number, file in enumerate(input_files(stage.paths, directory)):
             yield Part(number, file, stage, directory, target / f"{number:05d}")
         return
-    for number in range(-(-stage.stories // BLOCK)):
+    blocks = -(-stage.stories // BLOCK) if stage.source == "stories" else 1
+    for number in range(blocks):
         yield Part(number, None, stage, directory, target / f"{number:05d}")
 
 
@@ -123,12 +157,26 @@ def _reason(part: Part) -> Callable[[str], str | None]:
 
 
 def _rows(part: Part) -> Iterator[dict[str, Any]]:
-    if part.file is None:
-        count = min(BLOCK, part.stage.stories - part.number * BLOCK)
-        for story in make_stories(part.stage.seed, part.number, count):
-            yield {"text": story.text, "question": story.instruction, "words": story.words}
+    stage = part.stage
+    if stage.source == "stories":
+        count = min(BLOCK, stage.stories - part.number * BLOCK)
+        for story in make_stories(stage.seed, part.number, count):
+            words = " ".join(story.words)
+            yield {
+                "text": story.text,
+                "question": story.instruction,
+                "answer": story.text,
+                "words": words,
+            }
         return
-    data = DataConfig(source="files", paths=[str(part.file)], text_field=part.stage.text_field)
+    if stage.source == "arithmetic":
+        for asked, right, wrong in generate_rows(
+            "arithmetic", stage.digits, stage.sums, stage.seed
+        ):
+            yield {"text": asked + right, "question": asked, "answer": right, "rejected": wrong}
+        return
+    assert part.file is not None
+    data = DataConfig(source="files", paths=[str(part.file)], text_field=stage.text_field)
     for text in texts_in(part.file, data, whole=True):
         if isinstance(text, Unreadable):
             raise UserError(text.problem)
@@ -160,12 +208,21 @@ def _merge(
                 continue
             split = _split(part.file, key, named)
             splits[split.value].update(texts=1, characters=len(row["text"]))
-            for kind, content in _content(row):
+            for kind, columns in outputs(stage).items():
+                content = {name: row[name] for name in columns}
                 files[kind, split].write(json.dumps(content, ensure_ascii=False) + "\n")
     for name, found in splits.items():
         if not found["texts"]:
             raise UserError(f"the {name} split has no text; give more, or fewer filters")
     return {"splits": {k: dict(v) for k, v in splits.items()}, "left out": dict(counts)}
+
+
+def _digests(stage: DataStage, parts: list[Part], folder: Path) -> dict[str, str]:
+    """SHA-256 of each file that was read, by its path, and written, by its path in the folder."""
+    files = {str(part.file): part.file for part in parts if part.file}
+    names = (f"{kind}/{split}.jsonl" for kind in outputs(stage) for split in Split)
+    files |= {name: folder / name for name in names}
+    return {name: hash_file(file).sha256 for name, file in files.items()}
 
 
 def _created(path: Path) -> Any:
@@ -179,13 +236,6 @@ def _kept(parts: list[Part]) -> Iterator[tuple[Part, dict[str, Any], Any]]:
         with open(part.target.with_suffix(".jsonl"), encoding="utf-8") as lines:
             for number, line in enumerate(lines):
                 yield part, json.loads(line), marks[number] if len(marks) else None
-
-
-def _content(row: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "text", {"text": row["text"]}
-    if "question" in row:
-        asked = {"question": row["question"], "answer": row["text"], "words": row["words"]}
-        yield "instructions", asked
 
 
 def _split(file: Path | None, key: str, named: set[Split | None]) -> Split:

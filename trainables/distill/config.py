@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from trainables.causal_lm.config import CausalLMConfig, config_of_other
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.other_model import config_of_other
 from trainables.config import Problem, path_in
 from trainables.distill.files import teacher_problems, tokens_of
 
@@ -57,6 +58,8 @@ class DistillConfig(CausalLMConfig):
 
     @model_validator(mode="after")
     def _teacher_fits(self) -> DistillConfig:
+        if self.tokenizer is not None:
+            raise ValueError("tokenizer: the student has that of its teacher; remove it")
         if isinstance(self.teacher, str):
             return self
         if self.model_name_or_path is not None:

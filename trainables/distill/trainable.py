@@ -18,4 +18,5 @@ class Distill(Trainable[DistillConfig]):
     )
     metric_names = CausalLM.metric_names
     elastic = True
+    axes = CausalLM.axes
     runs_on_mps = True

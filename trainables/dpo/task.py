@@ -14,6 +14,7 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.loop import train_task
+from trainables.causal_lm.objective import may_compile
 from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
@@ -140,7 +141,8 @@ class DPOTask(FixedData):
 
     def _inputs(self, split: Split, pairs: Rows, device: torch.device) -> tuple[torch.Tensor, ...]:
         rows = _both(pairs)
-        tokens, counted = self.dataset.inputs(split, rows, device)
+        compiled = may_compile(self.config, device)
+        tokens, counted = self.dataset.inputs(split, rows, device, compiled=compiled)
         return tokens, counted, torch.from_numpy(self.reference[split][rows]).to(device)
 
 

@@ -40,17 +40,12 @@ class Answers:
     dataset: Conversations
 
     def complete(
-        self,
-        model: nn.Module,
-        questions: list[Question],
-        samples: int,
-        numbers: Any,
-        greedy: Any = None,
+        self, model: nn.Module, questions: list[Question], numbers: Any, greedy: Any = None
     ) -> Completions:
-        """So many completions of each question; arguments as of `sample`."""
+        """Completions of each question; arguments as of `sample`."""
         training = model.training
         model.eval()
-        prompts = [q["prompt"] for q in questions for _ in range(samples)]
+        prompts = [q["prompt"] for q in questions]
         with autocast(self.config, _device(model)), masked_attention(model):
             found = sample(
                 model, prompts, self.dataset.end, self.config.temperature, numbers, greedy
@@ -82,7 +77,7 @@ class Answers:
             places, asked = chosen[part].tolist(), [every[i] for i in chosen[part]]
             numbers = noise(EVAL_SEED, 0, places, samples, config.max_new_tokens)
             greedy = np.tile(np.arange(samples) == 0, len(asked))
-            found = self.complete(model, asked, samples, numbers, greedy)
+            found = self.complete(model, asked, numbers, greedy)
             rewards = self.rewards(asked, found, samples)
             if answers is not None and part.start == 0:
                 self._write(answers, asked, found.texts()[::samples], rewards)
@@ -144,7 +139,7 @@ class Answers:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return backend_tokenizer(self.config.model_name_or_path, self.dataset.tokenizer_file)
+        return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
 
 
 def _device(model: nn.Module) -> torch.device:

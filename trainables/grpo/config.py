@@ -40,9 +40,10 @@ class GRPOConfig(TunedConfig):
         default_factory=lambda: {"exact": RewardConfig()},
         min_length=1,
         description="rewards by name: exact (the answer), equation (the answer's numbers and"
-        " value), format (a pattern), length, parses (as Python), tests (run in a process with"
-        " limits), or path/to/script.py:function, which is called with the keywords question,"
-        " answer and completion. The sum is learned",
+        " value), words (the share of the answer's words that are there), format (a pattern),"
+        " length, parses (as Python), tests (run in a process with limits), or"
+        " path/to/script.py:function, which is called with the keywords question, answer and"
+        " completion. The sum is learned",
     )
     solved_by: str | None = Field(
         None,

@@ -108,14 +108,14 @@ class PolicyLoss(nn.Module):
         """A scalar.
 
         Args:
-            tokens: of questions and completions, int64 [completions, length + 1].
-            weights: of each next token in the loss, 0 in questions, float32 [completions, length].
+            tokens: of questions and completions, int64 [completions, tokens].
+            weights: of the last tokens in the loss, 0 in questions, float32 [completions, last].
             advantage: [completions].
-            old: log-probabilities of the sampling, [completions, length]; 0 in questions.
+            old: their log-probabilities in the sampling, of the same shape; 0 in questions.
             reference: those of the first model, or None.
         """
         config = self._config
-        found = token_log_probs(self.model, tokens, config)
+        found = token_log_probs(self.model, tokens, weights.shape[1], config)
         high = config.epsilon if config.epsilon_high is None else config.epsilon_high
         each, parts = policy_loss(
             found, old, reference, advantage[:, None], config.epsilon, high, config.beta
@@ -126,9 +126,11 @@ class PolicyLoss(nn.Module):
         return (each * weights).sum()
 
 
-def token_log_probs(model: nn.Module, tokens: torch.Tensor, config: GRPOConfig) -> torch.Tensor:
-    """Log-probabilities of the next tokens at the temperature, float32 [sequences, length]."""
-    targets = tokens[:, 1:]
-    logits = next_token_logits(model, tokens[:, :-1], config) / config.temperature
+def token_log_probs(
+    model: nn.Module, tokens: torch.Tensor, last: int, config: GRPOConfig
+) -> torch.Tensor:
+    """Log-probabilities of the last tokens at the temperature, float32 [sequences, last]."""
+    targets = tokens[:, -last:]
+    logits = next_token_logits(model, tokens[:, :-1], config, keep=last) / config.temperature
     chosen = logits.gather(-1, targets.reshape(-1, 1))[:, 0] - logits.logsumexp(dim=-1)
     return chosen.reshape(targets.shape)

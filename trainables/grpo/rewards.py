@@ -58,6 +58,12 @@ def equation(sample: Sample, config: RewardConfig) -> float:
     return float(given[1] == expected[1] and math.isclose(given[0], expected[0], abs_tol=1e-6))
 
 
+def words(sample: Sample, config: RewardConfig) -> float:
+    """Share of the answer's words that the completion has."""
+    asked, has = re.findall(r"\w+", sample.answer), set(re.findall(r"\w+", sample.completion))
+    return sum(word in has for word in asked) / max(1, len(asked))
+
+
 _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -108,6 +114,7 @@ def tests(sample: Sample, config: RewardConfig) -> float:
 REWARDS: dict[str, Callable[[Sample, RewardConfig], float]] = {
     "exact": exact,
     "equation": equation,
+    "words": words,
     "format": matches_format,
     "length": length,
     "parses": parses,

@@ -78,9 +78,9 @@ def sample(
         prompts: token ids of each.
         end: the token that ends a completion.
         temperature: divides the logits.
-        numbers: of `noise`, [prompts, tokens]: each picks a token by the inverse of the
+        numbers: of `noise`, [prompts * samples, tokens]: each picks a token by the inverse of the
             distribution function.
-        greedy: the prompts whose most likely tokens are taken, [prompts]; None: no prompt's.
+        greedy: the completions of the most likely tokens, [prompts * samples]; None: there is none.
     """
     device = next(model.parameters()).device
     uniform = torch.from_numpy(numbers.T.copy()).to(device)
@@ -100,7 +100,8 @@ def sample(
         entropies.append(-(chances * every).sum(dim=-1))
         return ids
 
-    ids = decode(model, prompts, frozenset([end]), numbers.shape[1], choose)
+    samples = len(numbers) // len(prompts)
+    ids = decode(model, prompts, frozenset([end]), numbers.shape[1], choose, samples)
     is_end = ids == end
     ended = is_end.any(dim=1)
     lengths = torch.where(ended, is_end.int().argmax(dim=1) + 1, ids.shape[1])

@@ -14,7 +14,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import place
+from trainables.causal_lm.objective import may_compile, spread_or_place
 from trainables.causal_lm.task import EVAL_BATCH
 from trainables.client import Rows
 from trainables.grpo.answers import METRICS, Answers, Question
@@ -22,12 +22,16 @@ from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, token_log_probs, token_weights
 from trainables.grpo.rewards import short_name
 from trainables.grpo.rollout import Completions, noise
+from trainables.parallel.fsdp import free_gathered, gathered
+from trainables.parallel.mesh import ALONE, Mesh
 from trainables.sft.data import Conversations, prepare
 from trainables.sft.task import with_start
 from trainables.worker import Worker
 
+Inputs = tuple[torch.Tensor | None, ...]
+"""Of `PolicyLoss`, for all completions of this rank."""
 WIDTHS = 8
-"""Batches are padded to one of so many widths."""
+"""Compiled batches are padded to one of so many widths."""
 
 
 def train(config: GRPOConfig, worker: Worker) -> None:
@@ -45,17 +49,6 @@ def open_task(config: GRPOConfig, cache: Path, key: str | None = None) -> GRPOTa
     """
     config = with_start(config, cache)
     return GRPOTask(config, prepare(config, config.data, cache, key, train_questions=True))
-
-
-@dataclass(frozen=True)
-class _Rollout:
-    """This rank's completions of a step, as the inputs of `PolicyLoss`."""
-
-    tokens: torch.Tensor
-    weights: torch.Tensor
-    advantage: torch.Tensor
-    old: torch.Tensor
-    reference: torch.Tensor | None
 
 
 @dataclass
@@ -79,15 +72,16 @@ class GRPOTask:
     def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
         """Sample and judge completions of this rank's questions, which `batch` numbers from 0."""
         questions = [self._answers.questions(Split.TRAIN)[i] for i in rows]
-        first = worker.rank * len(rows)  # in the batch of all ranks
+        first = worker.mesh.dp_rank * len(rows)  # in the batch of all ranks
         places = range(first, first + len(rows))
         numbers = noise(
             worker.seed, step, places, self.config.group_size, self.config.max_new_tokens
         )
-        found = self._answers.complete(model, questions, self.config.group_size, numbers)
+        with gathered(model, worker.mesh):
+            found = self._answers.complete(model, questions, numbers)
         with worker.times.of("data"):
             total = self._judged(questions, found)
-        self._rollout = self._prepared(questions, found, total, worker)
+        self._inputs = self._prepared(questions, found, total, worker)
         return [np.arange(len(rows))] * self.config.updates_per_step
 
     def _judged(self, questions: list[Question], found: Completions) -> torch.Tensor:
@@ -114,7 +108,7 @@ class GRPOTask:
 
     def _prepared(
         self, questions: list[Question], found: Completions, total: torch.Tensor, worker: Worker
-    ) -> _Rollout:
+    ) -> Inputs:
         config, device = self.config, found.ids.device
         sums = worker.sum({"tokens": float(found.lengths.sum())})
         count = config.batch_size * config.group_size
@@ -123,48 +117,52 @@ class GRPOTask:
         )
         prompts = [q["prompt"] for q in questions for _ in range(config.group_size)]
         tokens, weights, old = self._padded(prompts, found, per_token)
-        asked = sum(len(prompt) for prompt in prompts) * worker.world_size
+        asked = sum(len(prompt) for prompt in prompts) * worker.mesh.dp_size
         self._tokens = int(sums["tokens"]) + asked
-        reference = None if config.beta == 0 else self._by_reference(tokens)
+        last = old.shape[1]
+        reference = None if config.beta == 0 else self._by_reference(tokens, last, worker.mesh)
         advantage = advantages(total, config.scale_rewards).reshape(-1).to(device)
-        return _Rollout(tokens, weights, advantage, old, reference)
+        return tokens, weights, advantage, old, reference
 
     def _padded(
         self, prompts: list[list[int]], found: Completions, per_token: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens, their weights and log-probabilities; what follows a completion has no weight."""
-        device, lengths = found.ids.device, found.lengths.tolist()
-        most = max(len(p) + n for p, n in zip(prompts, lengths, strict=True))
-        part = -(-self.config.sequence_length // WIDTHS)
-        width = -(-most // part) * part
-        tokens = torch.full((len(prompts), width), self.dataset.end, device=device)
-        weights = torch.zeros(len(prompts), width - 1, device=device)
-        old = torch.zeros(len(prompts), width - 1, device=device)
-        for i, (prompt, size) in enumerate(zip(prompts, lengths, strict=True)):
-            begin, until = len(prompt), len(prompt) + size
-            tokens[i, :begin] = torch.tensor(prompt, device=device)
-            tokens[i, begin:until] = found.ids[i, :size]
-            weights[i, begin - 1 : until - 1] = per_token[i]
-            old[i, begin - 1 : until - 1] = found.log_probs[i, :size]
+        """Tokens; weights and log-probabilities of the last of them, 0 outside of completions."""
+        device, end = found.ids.device, self.dataset.end
+        sizes = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        compiled = may_compile(self.config, device)
+        part = -(-self.config.sequence_length // WIDTHS) if compiled else 1
+        width = -(-int((sizes + found.lengths).max()) // part) * part
+        last = min(width - 1, -(-(width - int(sizes.min())) // part) * part)
+        tokens = torch.full((len(prompts), width), end, device=device)
+        weights, old = torch.zeros(2, len(prompts), last, device=device)
+        for row, prompt in zip(tokens, prompts, strict=True):
+            row[: len(prompt)] = torch.tensor(prompt, device=device)
+        rows, places = found.counted.nonzero(as_tuple=True)
+        columns = sizes[rows] + places
+        tokens[rows, columns] = found.ids[rows, places]
+        weights[rows, columns - width] = per_token[rows]  # counted from the end
+        old[rows, columns - width] = found.log_probs[rows, places]
         return tokens, weights, old
 
     @torch.no_grad()
-    def _by_reference(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities by the model at step 0, of 16 sequences at a time."""
+    def _by_reference(self, tokens: torch.Tensor, last: int, mesh: Mesh) -> torch.Tensor:
+        """Log-probabilities of the last tokens by the model at step 0, 16 sequences at a time."""
         if self._reference is None:
-            self._reference = place(new_model(self.config, self.dataset), tokens.device).eval()
+            self._reference = new_model(self.config, self.dataset).eval()
+            spread_or_place(self._reference, self.config, mesh, tokens.device)
         each = torch.split(tokens, EVAL_BATCH)
-        parts = [token_log_probs(self._reference, t, self.config) for t in each]
+        parts = [token_log_probs(self._reference, t, last, self.config) for t in each]
+        free_gathered(self._reference)
         return torch.cat(parts)
 
     _reference: nn.Module | None = None
 
-    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
+    def batch(self, rows: Rows, device: torch.device) -> Inputs:
         """The inputs of `PolicyLoss` for some of this rank's questions."""
-        size, rollout = self.config.group_size, self._rollout
+        size = self.config.group_size
         index = (torch.from_numpy(rows)[:, None] * size + torch.arange(size)).reshape(-1)
-        every = (rollout.tokens, rollout.weights, rollout.advantage, rollout.old, rollout.reference)
-        return tuple(None if t is None else t[index.to(t.device)] for t in every)
+        return tuple(None if t is None else t[index.to(t.device)] for t in self._inputs)
 
     def loss(self, model: nn.Module) -> nn.Module:
         """The weighted sum of the losses of the completions' tokens."""
@@ -199,8 +197,10 @@ class GRPOTask:
         answers: Path | None = None,
     ) -> dict[str, float]:
         """Share of questions solved greedily and by one of k samples; reward and entropy."""
-        rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
-        each = list(self._answers.scores(model, split, rank, world_size, answers))
+        mesh = worker.mesh if worker else ALONE
+        with gathered(model, mesh):
+            found = self._answers.scores(model, split, mesh.dp_rank, mesh.dp_size, answers)
+            each = list(found)
         sums = {name: sum(e[name] for e in each) for name in METRICS}
         sums["count"] = float(len(each))
         if worker is not None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
 from trainables.base import Split
-from trainables.common.data_sampler import shares
+from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.training import weights_digest
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images, prepare
@@ -85,13 +85,13 @@ def score(
     worker: Worker | None = None,
 ) -> dict[str, float]:
     """Metrics over a split. With a worker, the ranks share it and get the same result."""
-    rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
     count = len(images.labels(split))
     classifier.eval()
     sums = {"accuracy": 0.0, "loss": 0.0, "top5_accuracy": 0.0}
-    for part in shares(count, EVAL_BATCH, rank, world_size):
+    parts, counted = shares_in_step(count, EVAL_BATCH, worker)
+    for index, part in enumerate(parts):
         for name, values in _values(classifier, images, split, part, config).items():
-            sums[name] += float(values.sum())
+            sums[name] += float(values.sum()) * (index < counted)
     classifier.train()
     if worker is not None:
         sums = worker.sum(sums)

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
+from results.checkpoints.shards import has_tensors
 from trainables.base import Split
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
-from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler
 from trainables.common.schedules import lr_factor
+from trainables.common.sharded_model import copy_model
 from trainables.common.throughput import memory_peak, start_memory_peak
 from trainables.common.training import (
     backward,
@@ -38,10 +38,13 @@ from trainables.image_classifier.data import Images, prepare
 from trainables.image_classifier.evaluation import logits, score
 from trainables.image_classifier.model import Classifier, load_classifier, new_classifier
 from trainables.job import Answer
+from trainables.parallel.fsdp import blocks_of, free_gathered, shard
+from trainables.parallel.sharded_state import load_weights
 from trainables.worker import Worker
 
-TRAINED = "trained.safetensors"
-"""Weights that the optimizer changes, where `model.safetensors` has their moving average."""
+TRAINED = "trained"
+"""Begin of the names of files with the weights that the optimizer changes, where
+`model.safetensors` has their moving average."""
 
 
 def train(config: ImageClassifierConfig, worker: Worker) -> None:
@@ -77,14 +80,19 @@ class _Run:
         self.pixels = self.images.pixels(Split.TRAIN)
         self.labels = torch.from_numpy(self.images.labels(Split.TRAIN))
         self.sampler = Sampler(
-            len(self.labels), config.batch_size, worker.seed, worker.rank, worker.world_size
+            len(self.labels),
+            config.batch_size,
+            worker.seed,
+            worker.mesh.dp_rank,
+            worker.mesh.dp_size,
         )
         self.steps = max(1, len(self.labels) // config.batch_size)
-        share = config.batch_size // worker.world_size
-        self.share = slice(worker.rank * share, (worker.rank + 1) * share)
-        place(self.classifier, worker.device)
+        share = config.batch_size // worker.mesh.dp_size
+        first = worker.mesh.dp_rank * share
+        self.share = slice(first, first + share)
         if config.ema_decay is not None:
-            self.averaged = place(self.averaged or deepcopy(self.classifier), worker.device)
+            self.averaged = place(self.averaged or deepcopy(self.classifier), worker)
+        place(self.classifier, worker)
         self.optimizer = make_optimizer(self.classifier, config)
         self.scheduler = lr_schedule(self.optimizer, config, self.steps * config.epochs)
         self.ddp = data_parallel(
@@ -115,6 +123,7 @@ class _Run:
                 mean_buffers(model.model, self.worker)
         with self.worker.times.of("evaluation"):
             scores = score(self.evaluated, self.images, Split.SELECTION, self.config, self.worker)
+            free_gathered(self.evaluated)
         memory = {"peak_memory_gib": memory_peak(device)} if device.type == "cuda" else {}
         self._since = time.perf_counter()
         return {
@@ -130,17 +139,25 @@ class _Run:
         progress = copy_progress(
             folder, self.worker, self.optimizer, self.scheduler, self.lineage, self.ddp
         )
+        if self.worker.mesh.is_sharded:
+            return in_parallel(*self._copy_parts(folder), progress)
         if self.worker.rank:
             return progress
         evaluated, weights = self.evaluated, copy_weights(self.evaluated.model)
         if evaluated is self.classifier:
             return in_parallel(lambda: evaluated.save(folder, weights), progress)
-        trained = copy_weights(self.classifier.model)
-        return in_parallel(
-            lambda: evaluated.save(folder, weights),
-            lambda: write_tensors(folder / TRAINED, trained),
-            progress,
-        )
+        trained = copy_model(self.classifier.model, folder, self.worker, TRAINED)
+        return in_parallel(lambda: evaluated.save(folder, weights), trained, progress)
+
+    def _copy_parts(self, folder: Path) -> list[DeferredWrite]:
+        """Copy this rank's part of sharded models; returns the functions that write it."""
+        evaluated, worker = self.evaluated, self.worker
+        writes = [copy_model(evaluated.model, folder, worker)]
+        if evaluated is not self.classifier:
+            writes.append(copy_model(self.classifier.model, folder, worker, TRAINED))
+        if worker.rank == 0:
+            writes.append(lambda: evaluated.save_description(folder))
+        return writes
 
     def _step(self, step: int) -> torch.Tensor:
         """One optimizer step; returns the mean loss of this rank's images, detached."""
@@ -193,8 +210,8 @@ def _start(config: ImageClassifierConfig, images: Images, worker: Worker) -> _Ru
     classifier, averaged = load_classifier(config, images, found.folder), None
     if config.ema_decay is not None:
         averaged = deepcopy(classifier)
-    if (folder := found.folder / TRAINED).exists():
-        classifier.model.load_state_dict(load_file(folder))
+    if has_tensors(found.folder, TRAINED):
+        load_weights(classifier.model, found.folder, TRAINED)
     lineage = read_lineage(found.folder)
     run = _Run(config, worker, images, classifier, lineage, found.step, averaged)
     load_progress(found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp)
@@ -210,10 +227,12 @@ def _agreed(images: Images, worker: Worker) -> Images:
     return images
 
 
-def place(classifier: Classifier, device: torch.device) -> Classifier:
-    """Move a model to a device, in the memory format that its convolutions are fastest with."""
-    classifier.to(device).train()
-    if device.type == "cuda":
+def place(classifier: Classifier, worker: Worker) -> Classifier:
+    """Move a model, or this rank's part, to its device, in the fastest memory format."""
+    if worker.mesh.is_sharded:
+        shard(classifier.model, blocks_of(classifier.model), worker.mesh)
+    classifier.to(worker.device).train()
+    if worker.device.type == "cuda" and not worker.mesh.is_sharded:
         classifier.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return classifier
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification
 from transformers.utils.hub import cached_file
 
+from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
+from trainables.parallel.sharded_state import load_weights
 
 WEIGHTS = "model.safetensors"
 PROCESSOR = "preprocessor_config.json"
@@ -55,6 +58,17 @@ class Classifier(nn.Module):
         hf: Any = self.model
         with quiet_transformers():
             hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        self._save_processor(folder)
+
+    def save_description(self, folder: Path) -> None:
+        """Write what `save` does, without the weights."""
+        hf: Any = self.model
+        described = copy(hf.config)
+        described.architectures = [type(self.model).__name__.removeprefix("FSDP")]
+        described.save_pretrained(folder)
+        self._save_processor(folder)
+
+    def _save_processor(self, folder: Path) -> None:
         mean, std = self._moments
         processor = {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255}
         processor |= {"do_normalize": True, "do_rescale": True, "do_resize": False}
@@ -91,6 +105,11 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
         UserError: the weights are of another model.
     """
     auto: Any = AutoModelForImageClassification
+    if is_sharded(weights):
+        with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
+            empty = auto.from_config(_architecture(config, images))
+        load_weights(empty, weights)
+        return Classifier(empty, *_moments(config, images))
     with quiet_transformers():
         model, found = auto.from_pretrained(
             weights,

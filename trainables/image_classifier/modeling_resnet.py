@@ -36,6 +36,7 @@ class SmallResNet(PreTrainedModel):  # type: ignore[no-untyped-call]
     """Classifies images (He et al. 2015, section 4.2): stages of `depth` basic blocks."""
 
     config_class = SmallResNetConfig
+    _no_split_modules = ["_Block"]  # noqa: RUF012 - as its base class has it
     main_input_name = "pixel_values"
 
     def __init__(self, config: SmallResNetConfig) -> None:

@@ -28,3 +28,4 @@ class ImageClassifier(Trainable[ImageClassifierConfig]):
     )
     clock = "epoch"
     elastic = True
+    axes = ("dp_replicate", "dp_shard")

@@ -33,6 +33,8 @@ from trainables.launch.events import (
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
+_POLL_S = 0.05
+
 
 class Broker:
     """Lanes by id, attempts by key (`TrialJob.key`).
@@ -173,12 +175,29 @@ class Broker:
         self._exit_reasons[lane_id] = reason
         lane = self._lanes.pop(lane_id, LaneState())
         for number, job in enumerate(lane.jobs):
-            if job is not None and job.key not in lane.ended:
+            if job is not None and number >= lane.num_forgotten and job.key not in lane.ended:
                 began = number < lane.num_taken
                 failed = Failed(reason, began=began, came_up=lane.is_up, machines=lane.machines)
                 await self.post_event(job.key, failed)
         await self._notify_starting_lanes()
         return lane.leak, lane.placement_group
+
+    async def forget_attempts(self, wait_s: float) -> bool:
+        """Driver: forget the attempts of all lanes, once they have ended; False if one does not."""
+
+        def has_ended(lane: LaneState) -> bool:
+            return all(j is None or j.key in lane.ended for j in lane.jobs[lane.num_forgotten :])
+
+        until = time.monotonic() + wait_s
+        while self._attempts or not all(map(has_ended, self._lanes.values())):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_POLL_S)
+        for lane in self._lanes.values():
+            lane.num_forgotten = len(lane.jobs)
+            lane.outcomes.clear()
+            lane.ended.clear()
+        return True
 
     async def begin_attempt(self, key: str) -> None:
         """Driver: accept messages of an attempt from now on."""

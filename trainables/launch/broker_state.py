@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class LaneState:
-    """State of one lane; `num_taken` counts the jobs that its workers have taken."""
+    """State of one lane.
+
+    Attributes:
+        num_taken: jobs that its workers have taken.
+        num_forgotten: jobs of earlier sweeps.
+    """
 
     jobs: list[TrialJob | None] = field(default_factory=list)
     is_up: bool = False
     is_working: bool = False
     num_taken: int = 0
+    num_forgotten: int = 0
     leak: Leak | None = None
     placement_group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)

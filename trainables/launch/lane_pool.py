@@ -11,12 +11,19 @@ from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Leak
 from trainables.launch.lane import Lane
-from trainables.launch.ray_train import WorkerGroupSpec, is_alive, machines_of
+from trainables.launch.ray_train import (
+    WorkerGroupSpec,
+    forget_attempts,
+    is_alive,
+    machines_of,
+)
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 _CLOSE_S = 20.0
+_SETTLE_S = 5.0
+"""Longest wait for trials that were stopped to leave their lanes."""
 
 
 class LanePool:
@@ -120,6 +127,16 @@ class LanePool:
         ended = [lane for lane in self._retired if not lane.is_alive]
         self._retired = [lane for lane in self._retired if lane.is_alive]
         return [lane.leak for lane in ended if lane.leak is not None]
+
+    def hand_over(self) -> bool:
+        """Forget the attempts, which have all ended; False if no lane is left, or one still runs.
+
+        Another sweep follows, whose attempts may have the same keys.
+        """
+        self._drop_dead_lanes()
+        if self._busy or not self._idle or any(lane.is_alive for lane in self._retired):
+            return False
+        return forget_attempts(self._broker, _SETTLE_S)
 
     def close(self) -> None:
         """Retire all lanes, and wait until they have ended."""

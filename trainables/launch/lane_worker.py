@@ -82,8 +82,11 @@ def lane_loop(config: dict[str, Any]) -> None:
     install_sigterm_handler_deferred()
     if task.preload:
         _preload(task.preload)
-    leak_detector = LeakDetector(device, task.max_growth)
+    leak_detector, sweep = LeakDetector(device, task.max_growth), None
     while (job := _take_job(task, number)) is not None:
+        if sweep not in (None, job.paths.sweep):  # another one may hold more from its first trial
+            leak_detector = LeakDetector(device, task.max_growth)
+        sweep = job.paths.sweep
         channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world_size, context.get_local_rank())
         fatal = _is_fatal(error, device)

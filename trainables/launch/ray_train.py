@@ -116,6 +116,17 @@ def machines_of(answer: Any) -> dict[str, list[str]]:
         return {}
 
 
+def forget_attempts(broker: ActorHandle[Broker], wait_s: float) -> bool:
+    """See `Broker.forget_attempts`; False also if the broker has died."""
+    import ray
+
+    forgotten: Any = broker.forget_attempts.remote(wait_s)
+    try:
+        return bool(ray.get(forgotten))
+    except ray.exceptions.RayError:
+        return False
+
+
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:
     """Ray Train's settings of a run: it retries nothing, not even a failed start.
 

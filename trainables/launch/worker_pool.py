@@ -59,6 +59,9 @@ class WorkerPool(Protocol):
     def take_leaks(self) -> list[Leak]:
         """Memory leaks for which processes were replaced since the last call."""
 
+    def hand_over(self) -> bool:
+        """Forget the attempts, which have all ended; False if no process is left for other ones."""
+
     def close(self) -> None:
         """End everything; bounded in time."""
 

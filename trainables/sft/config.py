@@ -117,7 +117,7 @@ def _bad_rows(config: StartConfig, data: RowsConfig) -> list[str]:
             break
         files.append(file)
     times = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
-    tokenizer = Path(config.model_name_or_path or "").expanduser() / "tokenizer.json"
+    tokenizer = Path(config.tokenizer_from or "").expanduser() / "tokenizer.json"
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
     if key not in _CHECKED:

@@ -44,7 +44,7 @@ from trainables.sft.rows import REPAIR, BadRow, Conversation
 from trainables.sft.start import StartConfig
 
 SHAPES = 8
-"""Lengths to which batches of separate conversations are cut: few, as each is compiled."""
+"""Lengths to which compiled batches of separate conversations are cut: each is compiled anew."""
 VERSION = 1
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]
@@ -72,11 +72,15 @@ class Conversations(Dataset):
         return found
 
     def inputs(
-        self, split: Split, rows: Rows, device: torch.device
+        self, split: Split, rows: Rows, device: torch.device, *, compiled: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids and which targets count of sequences, without most of the padding."""
+        """Token ids and which targets count of sequences, without padding that all of them have.
+
+        Args:
+            compiled: whether the length is one of `SHAPES`.
+        """
         counted = self.counted(split)[rows]
-        step = -(-counted.shape[1] // SHAPES)
+        step = -(-counted.shape[1] // SHAPES) if compiled else 1
         most = int(self.lengths(split)[rows].max()) - 1
         width = min(counted.shape[1], -(-most // step) * step)
         tokens = self.sequences(split)[rows][:, : width + 1]
@@ -113,7 +117,7 @@ def prepare(
     if key is not None and (cache / key).is_dir():
         return Conversations(cache / key)
     data, files = _opened(data, cache)
-    chat, name = open_chat(config.model_name_or_path), config.model_name_or_path
+    chat, name = open_chat(config.tokenizer_from), config.tokenizer_from
     encoder = None if name is None else pretrained_encoder(name)
     # Defaults of later versions are left out: keys from before stay valid.
     without = {"difficulty"} if data.difficulty is None else set()

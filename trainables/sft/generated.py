@@ -47,11 +47,11 @@ def write_generated(source: str, difficulty: int | None, target: Path, limit: in
     pq.write_table(pa.Table.from_pylist(rows), target)
 
 
-def generate_rows(source: str, difficulty: int | None, limit: int) -> list[Row]:
+def generate_rows(source: str, difficulty: int | None, limit: int, seed: int = 0) -> list[Row]:
     """At most `limit` rows with different questions."""
     kind = GENERATED[source]
     level, found = difficulty or kind.difficulty, dict[str, Row]()
-    rng = random.Random(f"{source} {level}")
+    rng = random.Random(f"{source} {level}" + (f" {seed}" if seed else ""))
     for _ in range(MAX_TRIES * limit):
         row = kind.make(rng, level)
         found.setdefault(row[0], row)

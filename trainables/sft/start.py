@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from trainables.causal_lm.config import CausalLMConfig, config_of_other
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.other_model import config_of_other
 from trainables.config import Problem
 
 
@@ -31,6 +32,11 @@ class StartConfig(CausalLMConfig):
         return self
 
     @property
+    def is_pretrained(self) -> bool:
+        """Whether the trials start from a model that has been trained, also by the first trial."""
+        return super().is_pretrained or getattr(self, self.start_key) is not None
+
+    @property
     def start(self) -> CausalLMConfig | None:
         """Hyperparameters of the model that is trained for all trials to start from."""
         given = getattr(self, self.start_key)
@@ -49,9 +55,11 @@ class StartConfig(CausalLMConfig):
 
     @property
     def checkpoint_bytes(self) -> int | None:
-        """Size of float32 weights and of the optimizer's averages of their gradients."""
+        """Size of float32 weights and of the optimizer's averages; None for adapters."""
         if self.start is None:
             return super().checkpoint_bytes
+        if self.lora is not None:
+            return None
         return self.start.model_copy(update={"optimizer": self.optimizer}).checkpoint_bytes
 
     def missing_files(self) -> list[Problem]:

@@ -21,14 +21,17 @@ from trainables.causal_lm.objective import (
     NextTokenLoss,
     autocast,
     masked_attention,
+    may_compile,
     next_token_loss,
     to_device,
 )
 from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.causal_lm.tokenizer import backend_tokenizer
 from trainables.client import Rows
-from trainables.common.data_sampler import shares
+from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.generation import generate
+from trainables.parallel.fsdp import gathered
+from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
 from trainables.sft.data import Conversations, prepare
 from trainables.sft.start import StartConfig
@@ -98,7 +101,8 @@ class SFTTask(FixedData):
         if self._positions is not None:
             arrays = self._rows[rows], self._counted[rows], self._positions[rows]
             return tuple(to_device(array, device) for array in arrays)
-        return self.dataset.inputs(Split.TRAIN, rows, device)
+        compiled = may_compile(self.config, device)
+        return self.dataset.inputs(Split.TRAIN, rows, device, compiled=compiled)
 
     def loss(self, model: nn.Module) -> nn.Module:
         """The mean loss of the answers' tokens."""
@@ -120,12 +124,11 @@ class SFTTask(FixedData):
         answers: Path | None = None,
     ) -> dict[str, float]:
         """Mean loss of the answers' tokens (nats), perplexity, and exact matches."""
-        rank, world_size = (worker.rank, worker.world_size) if worker else (0, 1)
         training = model.training
         model.eval()
-        each = self._losses(model, split, rank, world_size)
+        each = self._losses(model, split, worker)
         sums = {"loss": sum(loss for loss, _ in each), "tokens": sum(n for _, n in each)}
-        matches = self._matches(model, split, rank, world_size, answers)
+        matches = self._matches(model, split, worker, answers)
         sums |= {"matches": sum(matches), "asked": len(matches)}
         model.train(training)
         if worker is not None:
@@ -141,7 +144,7 @@ class SFTTask(FixedData):
 
         The perplexity is linear around its mean (the delta method).
         """
-        each = self._losses(model, split, 0, 1)
+        each = self._losses(model, split)
         scale = len(each) / sum(tokens for _, tokens in each)
         losses = [loss * scale for loss, _ in each]
         mean = sum(losses) / len(losses)
@@ -150,30 +153,30 @@ class SFTTask(FixedData):
             "perplexity": [math.exp(min(mean, 700)) * (1 + loss - mean) for loss in losses],
         }
         if self.config.eval_answers:
-            found["exact_match"] = self._matches(model, split, 0, 1)
+            found["exact_match"] = self._matches(model, split)
         return found
 
     def _losses(
-        self, model: nn.Module, split: Split, rank: int, world_size: int
+        self, model: nn.Module, split: Split, worker: Worker | None = None
     ) -> list[tuple[float, int]]:
         """Loss and number of the answers' tokens of each evaluated conversation of this rank."""
         data, config, device = self.dataset, self.config, _device(model)
         chosen = spread(len(data.lengths(split)), config.eval_sequences)
-        found: list[tuple[float, int]] = []
-        for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
+        found: list[list[tuple[float, int]]] = []
+        parts, count = shares_in_step(len(chosen), EVAL_BATCH, worker)
+        for part in parts:
             tokens, counted = data.inputs(split, chosen[part], device)
             with torch.no_grad():
                 losses = next_token_loss(model, config, "none", tokens, counted)
             sums = losses.double().reshape(len(tokens), -1).sum(dim=1).tolist()
-            found += list(zip(sums, counted.sum(dim=1).tolist(), strict=True))
-        return found
+            found.append(list(zip(sums, counted.sum(dim=1).tolist(), strict=True)))
+        return [each for of_part in found[:count] for each in of_part]
 
     def _matches(
         self,
         model: nn.Module,
         split: Split,
-        rank: int,
-        world_size: int,
+        worker: Worker | None = None,
         answers: Path | None = None,
     ) -> list[float]:
         """Whether each answer of this rank is the expected one; rank 0 writes its first ones."""
@@ -181,12 +184,14 @@ class SFTTask(FixedData):
             return []
         questions = self._questions[split]
         found: list[float] = []
-        for part in shares(len(questions), EVAL_BATCH, rank, world_size):
-            lines = self._answered(model, questions[part])
-            found += [float(line["match"]) for line in lines]
-            if answers is not None and part.start == 0:
-                text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-                write_atomic(answers, text.encode())
+        mesh = worker.mesh if worker else ALONE
+        with gathered(model, mesh):
+            for part in shares(len(questions), EVAL_BATCH, mesh.dp_rank, mesh.dp_size):
+                lines = self._answered(model, questions[part])
+                found += [float(line["match"]) for line in lines]
+                if answers is not None and part.start == 0:
+                    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+                    write_atomic(answers, text.encode())
         return found
 
     def _answered(self, model: nn.Module, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -211,7 +216,7 @@ class SFTTask(FixedData):
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return backend_tokenizer(self.config.model_name_or_path, self.dataset.tokenizer_file)
+        return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -21,3 +21,4 @@ class SFT(Trainable[SFTConfig]):
         "exact_match",
     )
     elastic = True
+    axes = CausalLM.axes

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
 from results.paths import TrialPaths
@@ -21,8 +21,46 @@ _PREFIX = "tune-worker-"
 _LOCK = ".lock"
 _MIN_AGE_S = 60.0
 """A younger folder may be one whose owner has not locked it yet."""
+_LONGEST_END_S, _POLL_S = 30.0, 0.05
 _held: list[int] = []
-"""Locks of this process's temporary folders: they end with the process."""
+"""Locks of this process's attempt and of its temporary folder: they end with the process."""
+
+
+def wait_for_earlier_attempts(paths: TrialPaths, attempt: int) -> str | None:
+    """Hold the lock of this attempt, and wait until the processes of earlier ones have ended.
+
+    They share the working directory. Ray ends the workers of a killed attempt a moment after its
+    next attempt may begin, and those of a killed driver only after seconds.
+
+    Returns:
+        What still runs after half a minute, in words: perhaps a server that the code has started.
+    """
+    lock = paths.processes(attempt)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    _held.append(os.open(lock, os.O_CREAT | os.O_RDWR, 0o600))
+    deadline = time.monotonic() + _LONGEST_END_S
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(_held[-1], fcntl.LOCK_SH)
+    earlier = [number for number in range(1, attempt) if paths.processes(number).exists()]
+    while runs := [number for number in earlier if _has_processes(paths.processes(number))]:
+        if time.monotonic() > deadline:
+            return f"processes of attempt {runs[0]} of this trial still run"
+        time.sleep(_POLL_S)
+    return None
+
+
+def _has_processes(lock: Path) -> bool:
+    """Whether a process holds the lock of an attempt."""
+    file = os.open(lock, os.O_RDWR)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(file)
+    return False
 
 
 def enter_private_folders(paths: TrialPaths) -> None:

@@ -1,5 +1,5 @@
 """The `tune` command. Imports no heavy library at module level: `tune --help` is instant."""
 
-from tuning.cli.app import main
+from tuning.cli.app import main, program
 
-__all__ = ["main"]
+__all__ = ["main", "program"]

@@ -80,6 +80,7 @@ def limits(budget: BudgetSpec | WholeBudget) -> str:
         "trials": "{} trials",
         "cpu_hours": "{} CPU-hours",
         "gpu_hours": "{} GPU-hours",
+        "cost": "a cost of {}",
         "target": "a value of {}",
         "patience": "{} trials without a new best",
         "min_improvement": "a possible improvement below {}",

@@ -19,10 +19,13 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 
 
 def sweep_names() -> list[str]:
-    """Names for the shell's completion: the sweeps in the default storage."""
+    """Names for the shell's completion: the sweeps and pipelines in the default storage."""
+    from results.records.pipeline import pipelines_in
     from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
 
-    return [name for name, _ in named_sweeps(resolve_storage(None))]
+    root = resolve_storage(None)
+    pipelines = [paths.name for paths in pipelines_in(root)]
+    return [*pipelines, *(name for name, _ in named_sweeps(root))]
 
 
 def trial_ids(ctx: typer.Context) -> list[str]:
@@ -54,7 +57,7 @@ def set_keys() -> list[str]:
 Sweep = Annotated[
     str,
     typer.Argument(
-        help="The sweep's name in the storage (stories/sft: a stage of a pipeline), or its folder.",
+        help="The sweep's name in the storage, or its folder; stories/sft: a stage of a pipeline.",
         autocompletion=sweep_names,
     ),
 ]
@@ -125,15 +128,43 @@ def ask_for_trust(question: str) -> bool:
     return typer.confirm(shown(question), err=True)
 
 
+def with_results(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
+    """The folder of a sweep, for a command that uses its results.
+
+    The name of a pipeline stands for its last train stage.
+
+    Raises:
+        UserError: there is no such sweep.
+    """
+    from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.pipelines.folder import find_pipeline, last_sweep
+
+    if pipeline := find_pipeline(sweep, storage):
+        sweep = str(last_sweep(pipeline).root)
+    return find_sweep(sweep, storage, writes=writes)
+
+
+def soup_to_use(sweep: str, storage: str | None, trial: str | None, soup: str | None) -> str | None:
+    """The `--soup` of a command; of a pipeline, the average of its last train stage, if it has one.
+
+    Raises:
+        UserError: the pipeline has not come so far.
+    """
+    from tuning.pipelines.folder import find_pipeline, last_soup
+
+    if trial or soup or not (pipeline := find_pipeline(sweep, storage)):
+        return soup
+    return last_soup(pipeline)
+
+
 def trusted_sweep(sweep: str, storage: str | None, trust: bool) -> SweepPaths:
-    """The folder of a sweep, for a command that runs its code, contacts its addresses, or writes.
+    """As `with_results`, for a command that runs its code, contacts its addresses, or writes.
 
     Raises:
         UserError: there is no such sweep, or another user made it and it is not trusted.
     """
-    from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.controller.sweep_dir.trust import require_trust
 
-    paths = find_sweep(sweep, storage, writes=True)
+    paths = with_results(sweep, storage, writes=True)
     require_trust(paths, trust or ask_for_trust)
     return paths

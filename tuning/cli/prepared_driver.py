@@ -91,10 +91,13 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
     from trainables.registry import resolve_for
     from trainables.user_code.loader import canonical
     from tuning.api import load
+    from tuning.controller.tracking.tracking_client import prepare_process
 
     try:
-        if file:
-            spec = load(file).spec
+        spec = load(file).spec if file else None
+        if spec is None or spec.tracking.name != "none":
+            prepare_process()
+        if spec is not None:
             name, trainable = spec.trainable, resolve_for(spec)
             for module in trainable.implementation:
                 import_module(module)

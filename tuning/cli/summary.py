@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import Trial, rank_candidates, select_winner
@@ -20,7 +21,6 @@ from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import TrialsTable, trials_table
-from tuning.controller.resources.budget import total_cost
 from tuning.controller.sweep_dir.folder import sweep_argument
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
         yield f"stopped early: {counts}"
     yield from failure_lines(run.paths, board)
     if not run.interrupted and (limit := run.limit):
-        cost = total_cost(run.records.values())
+        cost = cost_shares(run.records.values(), run.spec.prices)
         yield f"ended by {limit.summary}; spent {cost}"
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:

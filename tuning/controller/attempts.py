@@ -78,7 +78,12 @@ def end_attempt(
 
 
 def count_reports(
-    record: TrialRecord, before: TrialRecord | None, paths: TrialPaths, unwritten: str = ""
+    record: TrialRecord,
+    before: TrialRecord | None,
+    paths: TrialPaths,
+    unwritten: str = "",
+    *,
+    new: bool = False,
 ) -> TrialRecord:
     """The record with the number of reports of its newest attempt, if that has just ended.
 
@@ -87,6 +92,7 @@ def count_reports(
         before: the trial's record on disk.
         paths: of the trial.
         unwritten: lines that are to be appended to `reports.jsonl`.
+        new: whether there is no such file yet.
     """
     if before is None or not record.attempts or record.attempts[-1].ended is None:
         return record
@@ -96,7 +102,7 @@ def count_reports(
     if known.ended is not None:
         kept = {n: getattr(known, n) for n in ("reports", "last_report", "all_reports")}
         return _with_counts(record, **kept)
-    chain = read_chain(paths, unwritten)
+    chain = read_chain(paths, unwritten, new=new)
     links = chain.links.get(last.number, [])
     counted = _with_counts(record, reports=len(links), last_report="".join(links[-1:]))
     if any(report_problems(paths, counted, chain)):

@@ -61,6 +61,7 @@ def preflight(
             *_notify_problems(spec),
             *_population_problems(spec),
             *_worker_problems(spec, sampled, configs),
+            *_layout_problems(spec, sampled, configs),
             *_config_problems(spec, sampled, configs, files),
             *_code_problems(spec, configs),
             *(() if begun else resolve(spec.trainable).setting_problems(spec, configs)),
@@ -171,6 +172,32 @@ def _worker_problems(
         for path, problem in trainable.worker_problems(config, counts):
             place = _locate(spec, path, params)[0] if path else ("resources", "workers")
             seen.setdefault(place, problem)
+    return list(seen.items())
+
+
+def _layout_problems(
+    spec: SweepSpec, sampled: list[dict[str, Any]], configs: list[dict[str, Any]]
+) -> list[tuple[KeyPath, str]]:
+    """Layouts that the workers do not make, or that a configuration does not fit."""
+    resources, seen = spec.resources, dict[KeyPath, str]()
+    if resources.layout.is_default:
+        return []
+    place: KeyPath = ("resources", "layout")
+    if resources.max_workers == 1:
+        return [(place, "has no effect with one worker; set workers, or leave it out")]
+    counts, trainable = (
+        range(resources.min_workers, resources.max_workers + 1),
+        resolve(spec.trainable),
+    )
+    try:
+        layouts = [resources.layout.resolve(count) for count in counts]
+    except ValueError as e:
+        return [(place, str(e))]
+    for params, config in zip(sampled, configs, strict=True):
+        for layout in layouts:
+            for path, problem in trainable.layout_problems(config, layout):
+                found = _locate(spec, path, params)[0] if path else place
+                seen.setdefault(found, problem)
     return list(seen.items())
 
 

@@ -21,7 +21,7 @@ class SchedulerAdapter:
     """
 
     def __init__(self, spec: SweepSpec) -> None:
-        self._spec = spec
+        self._spec, self._objectives = spec, spec.objectives
         self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
         self.rungs = self._scheduler.rungs
         self.curves: dict[int, dict[int, float]] = {}
@@ -32,9 +32,9 @@ class SchedulerAdapter:
     def divergence(self, report: Report) -> str | None:
         """A few words if a report shows that the model diverged; else None."""
         limit = self._spec.failure.diverged_above
-        for name in (o.metric for o in self._spec.objectives):
+        for name in (o.metric for o in self._objectives):
             value = report.metrics.get(name, 0.0)
-            beyond = limit is not None and name == self._spec.metric and value > limit
+            beyond = limit is not None and name == self._objectives[0].metric and value > limit
             if beyond or not math.isfinite(value):
                 return f"{name} is {value}"
         return None
@@ -45,7 +45,7 @@ class SchedulerAdapter:
         if values is None:
             return Decision.CONTINUE
         self._finals[record.id] = values
-        signs = [1.0 if o.mode == "max" else -1.0 for o in self._spec.objectives]
+        signs = [1.0 if o.mode == "max" else -1.0 for o in self._objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
         return self._decide_jointly(record, clock, scores)
@@ -108,7 +108,7 @@ class SchedulerAdapter:
         return self._finals.get(trial_id)
 
     def _values(self, report: Report) -> list[float] | None:
-        names = [o.metric for o in self._spec.objectives]
+        names = [o.metric for o in self._objectives]
         if not all(name in report.metrics for name in names):
             return None
         return [report.metrics[name] for name in names]

@@ -71,7 +71,7 @@ def run_session(
             commands.begin()
             with _placed(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
-                with afterwards(lambda: endings.extend(_end_trials(run, watchdog))):
+                with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
                     if placement is not None and not interrupt.requested:
                         _run_trials(run, placement, commands)
         if tracking.undelivered:
@@ -224,8 +224,8 @@ def _report_changes(run: SweepController) -> None:
 def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Join or start a Ray cluster while the block runs; None if no trial is to run."""
     from tuning.controller.ray_tune.messages import ray_messages_to
-    from tuning.controller.ray_tune.prepared import session_cluster
     from tuning.controller.ray_tune.runner import import_in_background
+    from tuning.controller.ray_tune.shared import session_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import (
         compute_placement,
@@ -276,7 +276,9 @@ def _run_trials(run: SweepController, placement: Placement, between: Callable[[]
     run_trials(run, placement, between)
 
 
-def _end_trials(run: SweepController, watchdog: Watchdog) -> list[Ending]:
+def _end_trials(
+    run: SweepController, watchdog: Watchdog, tracking: TrackerObserver
+) -> list[Ending]:
     """Record that no trial runs any more, and write the results, which may take any time.
 
     After an error of a record's write the records stay as they are, as after a kill.
@@ -285,6 +287,7 @@ def _end_trials(run: SweepController, watchdog: Watchdog) -> list[Ending]:
     if run.error is not None:
         return []
     run.release()
+    tracking.closes_soon()
     run.observers.message("writing results")
     return [_write_results(run)]
 

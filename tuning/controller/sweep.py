@@ -141,9 +141,11 @@ class SweepController:
         return None
 
     @contextmanager
-    def batched(self) -> Iterator[None]:
-        """Write what the block changes in one go when it ends."""
-        with self.study.batched(), self.table.batched():
+    def batched(self, *, records_later: bool = False) -> Iterator[None]:
+        """Write what the block changes in one go when it ends; the records perhaps with the next
+        write: if the driver is killed before, the study still has the proposals.
+        """
+        with self.study.batched(), self.table.batched(later=records_later):
             yield
 
     def on_report(self, trial_id: str, report: Report) -> Decision:

@@ -24,7 +24,8 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     request = spec.resources
     elastic = [request.min_workers, request.max_workers]
     workers = elastic if request.elastic else request.max_workers
-    return identity(resolve(spec.trainable).source(), full, seed, workers, *clock)
+    layout = () if request.layout.is_default else (request.layout.model_dump(),)
+    return identity(resolve(spec.trainable).source(), full, seed, workers, *clock, *layout)
 
 
 def make_job(
@@ -57,6 +58,7 @@ def make_job(
         seed=seed,
         attempt=attempt,
         cache=cache,
+        layout=spec.resources.layout,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=_retention(spec),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from results.analysis.outcome_constraints import with_violations
 from results.analysis.replicates import Curve, combined_record, mean_curve, mean_values
 from results.records.failures import Cause, Failure, Remedy
@@ -178,7 +180,8 @@ class TrialLifecycle:
     def _save_end(self, trial_id: str, update: dict[str, object]) -> None:
         table = self._table
         record = end_attempt(table.records[trial_id]).model_copy(update=update)
-        table.save(with_violations(record, table.paths, table.spec.outcome_constraints))
+        reports = partial(table.reports, trial_id, record.end_step)
+        table.save(with_violations(record, table.spec.outcome_constraints, reports))
 
     def _notify_ended(self, trial_id: str) -> None:
         self.observers.trial_ended(self._table.records[trial_id])

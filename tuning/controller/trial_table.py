@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from results.analysis.replicates import Curve, ReplicateGroups
 from results.paths import SweepPaths
 from results.records.record_log import write_logged_together
-from results.records.reports import ReportWriter
+from results.records.reports import ReportWriter, read_chain
 from results.records.trial import (
     Report,
     TrialRecord,
@@ -38,12 +38,17 @@ class _Batch:
     Attributes:
         before: by id of each trial whose record changes, the one in which its newest attempt ran;
             else the one on disk, if any.
+        new: ids of those that were not on disk before; they have no files.
         lines: of reports, by id.
     """
 
     before: dict[str, TrialRecord | None] = field(default_factory=dict)
+    new: set[str] = field(default_factory=set)
     lines: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     begun: float = field(default_factory=time.monotonic)
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.lines)
 
 
 class TrialTable:
@@ -57,14 +62,15 @@ class TrialTable:
     """
 
     def __init__(self, spec: SweepSpec, paths: SweepPaths, fence: Fence | None = None) -> None:
-        self.spec, self.paths = spec, paths
+        self.spec, self.paths, self._metric = spec, paths, spec.metric
         self.records: dict[str, TrialRecord] = {}
         self.replicates = ReplicateGroups(spec.replicates)
-        self.budget = BudgetTracker(spec.budget, spec.mode)
+        self.budget = BudgetTracker(spec.budget, spec.mode, spec.prices)
         self.fence: Fence = fence or NullFence()
         self._curves: dict[str, Curve] = {}
         self._metrics: dict[str, set[str]] = {}
         self._batch: _Batch | None = None
+        self._later: _Batch | None = None
 
     def read_back(self) -> dict[str, list[Report]]:
         """Fill the table from the sweep folder.
@@ -103,11 +109,14 @@ class TrialTable:
         self._curves.setdefault(record.id, [])
         before = self.records.get(record.id)
         if self._batch is not None:
+            if before is None:
+                self._batch.new.add(record.id)
             if record.id not in self._batch.before or (before and before.state.active):
                 self._batch.before[record.id] = before
             self._add(record)
             self._write_if_due()
             return
+        self.flush()
         paths = self.paths.trial(record.id)
         record = count_reports(record, before, paths)
         self._add(record)
@@ -122,24 +131,40 @@ class TrialTable:
     def write_report(self, trial_id: str, writer: ReportWriter, report: Report) -> None:
         """Append a report to the file of a trial that has no workers which do."""
         if self._batch is None:
+            self.flush()
             writer.append(report)
         else:
             self._batch.lines[trial_id].append(writer.next_line(report))
 
     @contextmanager
-    def batched(self) -> Iterator[None]:
+    def batched(self, *, later: bool = False) -> Iterator[None]:
         """Write the changes of the block together: when it ends, and with a record that changes a
         second or more after the last write.
+
+        Args:
+            later: with the next write, or at `flush`, in place of the block's end.
         """
         if self._batch is not None:
             yield
             return
-        self._batch = _Batch()
+        self._batch, self._later = self._later or _Batch(), None
         try:
             yield
         finally:
-            held, self._batch = self._batch, None
-            self._write(held)
+            self._later, self._batch = self._batch, None
+            if not later:
+                self.flush()
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether a batch has left changes for later."""
+        return self._later is not None and bool(self._later)
+
+    def flush(self) -> None:
+        """Write what a batch has left for later; if that fails, it is still left."""
+        if self._later is not None:
+            self._write(self._later)
+            self._later = None
 
     def _write_if_due(self) -> None:
         if self._batch is not None and time.monotonic() - self._batch.begun > LONGEST_S:
@@ -148,24 +173,30 @@ class TrialTable:
 
     def _write(self, batch: _Batch) -> None:
         """Write a batch: each record once."""
-        if not batch.before and not batch.lines:
+        if not batch:
             return
         self.fence.check()
         lines = {i: "\n".join(found) for i, found in batch.lines.items()}
         contents = {}
         for trial_id, before in batch.before.items():
             paths, record = self.paths.trial(trial_id), self.records[trial_id]
-            counted = count_reports(record, before, paths, lines.get(trial_id, ""))
+            unwritten, new = lines.get(trial_id, ""), trial_id in batch.new
+            counted = count_reports(record, before, paths, unwritten, new=new)
             if counted is not record:
                 self._add(counted)
             contents[paths.record] = dump_trial(counted)
         files = {self.paths.trial(i).reports: text for i, text in lines.items()}
         write_logged_together(self.paths, files, contents)
 
+    def reports(self, trial_id: str, end_step: int | None) -> list[Report]:
+        """A trial's reports up to a step, with those that the batch will write."""
+        unwritten = self._batch.lines.get(trial_id, ()) if self._batch is not None else ()
+        return read_chain(self.paths.trial(trial_id), "\n".join(unwritten)).reports(end_step)
+
     def add_report(self, trial_id: str, report: Report) -> None:
         """Add a report to a trial's curve; it is in the trial's folder already."""
         self._metrics.setdefault(trial_id, set()).update(report.metrics)
-        value = report.metrics.get(self.spec.metric)
+        value = report.metrics.get(self._metric)
         if value is None or not math.isfinite(value):
             return
         curve = self._curves[trial_id]

@@ -142,6 +142,11 @@ class WorkerManager:
         self._starts.poll(running, self._pool.machines)
         self._record_leaks()
 
+    def hand_over(self) -> bool:
+        """Leave the workers to another sweep; False if they cannot take its trials."""
+        self._record_leaks()
+        return not self.broker_lost and self._pool.hand_over()
+
     def close(self) -> None:
         """End all workers; bounded in time."""
         self._pool.close()

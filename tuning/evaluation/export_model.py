@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from results.export import FORMATS, ModelSource, Verification, export_model, make_format
+from results.export import FORMATS, ModelSource, Verification, export_model, make_format, quantized
+from results.export.classic import write_classic
+from results.lineage import ancestors
+from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
 
 
-def check_formats(to: str) -> list[str]:
+def check_formats(to: str, quant: str | None = None) -> list[str]:
     """The formats in a text like `hf,onnx`, without duplicates.
 
+    Args:
+        to: the text.
+        quant: kind of 8-bit weights, for all of them.
+
     Raises:
-        UserError: unknown format, or its packages are missing.
+        UserError: unknown format, one without this kind of weights, or its packages are missing.
     """
     known = [*FORMATS, "mlflow"]
     names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
@@ -23,7 +31,7 @@ def check_formats(to: str) -> list[str]:
         if name not in known:
             raise UserError(f"--to {name}: no such format{suggest(name, known)}")
         make_format("onnx" if name == "mlflow" else name).check_installed(name)
-    return names
+    return [quantized(name, quant) for name in names]
 
 
 def model_source(picked: SelectedModel) -> ModelSource:
@@ -45,11 +53,41 @@ def export_selected(
         UserError: the trainable does not have this format, or the copy differs.
     """
     target = picked.paths.exports / f"{picked.name}-{name}"
-    model = model_source(picked)
-    try:
-        checks = export_model(
-            picked.source, target, name, model, picked.card, check=verify, force=force
+    return target, _export_to(target, picked, name, verify, force)
+
+
+def export_classic(
+    picked: SelectedModel, name: str, verify: bool, force: bool
+) -> tuple[Path, tuple[Verification, ...]]:
+    """As `export_selected`, in the layout of `results.export.classic`.
+
+    Raises:
+        UserError: the model is an average, which has no training log.
+    """
+    if picked.name not in picked.paths.trial_ids():
+        raise UserError(
+            f"--layout classic: {picked.name} is an average, which has no training log; choose one "
+            "of its trials with --trial"
         )
+    files = picked.paths.trial(picked.name)
+    record, target = read_trial(files), picked.paths.exports / f"{picked.name}-classic"
+    checks = write_classic(
+        target,
+        lambda final: _export_to(final, picked, name, verify, force=False),
+        picked.spec.trainable,
+        record,
+        read_reports(files, record.end_step),
+        force=force,
+    )
+    return target, checks
+
+
+def _export_to(
+    target: Path, picked: SelectedModel, name: str, verify: bool, force: bool
+) -> tuple[Verification, ...]:
+    model = model_source(picked)
+    card = replace(picked.card, lineage=ancestors(picked.paths, picked.name))
+    try:
+        return export_model(picked.source, target, name, model, card, check=verify, force=force)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
-    return target, checks

@@ -11,8 +11,8 @@ from results.analysis.selection import select_winner
 from results.averaging.soup import read_soup
 from results.checkpoints.commit import newest_intact
 from results.export import ModelCard
+from results.lineage import data_fingerprint, title_of
 from results.paths import SweepPaths
-from results.records import environment
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
 from search_spaces.errors import UserError, suggest
@@ -112,12 +112,12 @@ def _select_trial(
     if found is None:
         raise UserError(f"{paths.name}: trial {record.id} has no intact checkpoint")
     card = ModelCard(
-        spec.name,
+        title_of(paths.root),
         spec.metric,
         entry.value,
         (record.id,),
         record.params,
-        (*_data_fingerprint(paths, record), *notes),
+        (*_data(paths, record), *notes),
         "on the selection split, by which the search chose",
     )
     config = config_of(spec, trainable, record)
@@ -140,12 +140,12 @@ def _select_soup(
     record = read_trial(paths.trial(soup.trial_id))
     method = f"average of weights: {soup.method}, {soup.options or 'no options'}"
     card = ModelCard(
-        spec.name,
+        title_of(paths.root),
         spec.metric,
         soup.scores[soup.method].mean,
         soup.members,
         record.params,
-        (*_data_fingerprint(paths, record), method),
+        (*_data(paths, record), method),
         "on the test split, which the search did not see",
     )
     config = config_of(spec, trainable, record)
@@ -153,8 +153,7 @@ def _select_soup(
     return SelectedModel(paths, spec, trainable, name, folder, config, card, soup.promoted, reason)
 
 
-def _data_fingerprint(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
-    """The fingerprint of a trial's training data; empty if its last attempt has none."""
-    last = record.attempts[-1].number if record.attempts else 0
-    found = environment.read(paths.trial(record.id), last)
-    return (f"data: fingerprint `{found.data}`",) if found and found.data else ()
+def _data(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:
+    """A line with the fingerprint of a trial's training data, if it is recorded."""
+    found = data_fingerprint(paths, record)
+    return (f"data: fingerprint `{found}`",) if found else ()

@@ -33,6 +33,10 @@ KINDS: dict[str, str] = {
 the stage put out, as plain data. A function that is killed is called again."""
 
 
+CONFIRMS = "of"
+"""In the result of a stage that decides the winner of a sweep: the stage of that sweep."""
+
+
 class StageStopped(Exception):
     """A stage ended before it was complete.
 

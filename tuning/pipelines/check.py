@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import UserError, first_few, suggest
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, flattened
 from search_spaces.pipeline.graph import dependencies
@@ -62,9 +62,22 @@ def check_pipeline(pipeline: LoadedPipeline) -> Samples:
     if whole is not None and sum(trials) > whole:
         text = f"{whole} is less than the {sum(trials)} trials of the stages"
         lines.append(pipeline.source.problem(("budget", "trials"), text).message)
+    if problem := _price_problem(pipeline):
+        lines.append(pipeline.source.problem(("budget", "cost"), problem).message)
     if lines:
         raise UserError(*lines)
     return samples
+
+
+def _price_problem(pipeline: LoadedPipeline) -> str | None:
+    """Why the costs of the stages cannot be added, if the whole budget limits them."""
+    if pipeline.head.budget.cost is None:
+        return None
+    prices = {name: one.spec.prices for name, one in pipeline.sweeps.items()}
+    if without := [name for name, price in prices.items() if price is None]:
+        return f"needs prices of stage {first_few(without)}, like prices: {{gpu_hour: 2.5}}"
+    currencies = sorted({price.currency for price in prices.values() if price})
+    return f"the stages have prices in {' and '.join(currencies)}" if currencies[1:] else None
 
 
 def _sampled(
@@ -141,10 +154,12 @@ def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
     if model is None or model.role != "top":
         return
     per_token = [o.metric for o in spec.objectives if o.metric in _PER_TOKEN]
-    if per_token and "vocab_size" in pipeline.sweeps[model.stage].spec.domains():
+    searched = {"vocab_size", "tokenizer"} & pipeline.sweeps[model.stage].spec.domains().keys()
+    if per_token and searched:
+        key = min(searched)
         yield (
             ("init",),
-            f"the models of {model.stage} have different tokenizers (it searches vocab_size), so "
+            f"the models of {model.stage} have different tokenizers (it searches {key}), so "
             f"{per_token[0]} per token does not compare them; use metric: bits_per_byte, or "
             f"{model.stage}.winner",
         )

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages, write_stages
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
+from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
+from search_spaces.pipeline.stages import AverageStage
 from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.identity import identity, is_signed, sign
 from tuning.controller.sweep_dir.trust import Trust
@@ -24,15 +30,69 @@ def find_pipeline(name: str, storage: str | None) -> PipelinePaths | None:
     return found if Path(name).name == name and found.is_pipeline else None
 
 
+def last_sweep(paths: PipelinePaths) -> SweepPaths:
+    """The sweep that the name of a pipeline stands for: that of the train stage that runs last.
+
+    Raises:
+        UserError: there is no such stage, or it has not begun.
+    """
+    pipeline = load_pipeline(paths.spec)
+    names = [name for name in pipeline.order if name in pipeline.sweeps]
+    if not names:
+        raise UserError(f"{paths.name}: has no train stage, so it has no model")
+    sweep = paths.sweep(names[-1])
+    if not sweep.is_sweep:
+        begun = [f"{paths.name}/{name}" for name in names if paths.sweep(name).is_sweep]
+        instead = f"; name another stage: {', '.join(begun)}" if begun else ""
+        raise UserError(f"{paths.name}: its last train stage, {names[-1]}, has not begun{instead}")
+    return sweep
+
+
+def last_soup(paths: PipelinePaths) -> str | None:
+    """The average of the models of the last train stage; None if no stage makes one.
+
+    Raises:
+        UserError: that stage is not complete.
+    """
+    sweep, records = last_sweep(paths), read_stages(paths).stages
+    results = {name: record.result for name, record in records.items() if record.done}
+    pipeline = load_pipeline(paths.spec)
+    if missing := [one for one in averages_of(sweep.name, pipeline) if one not in results]:
+        raise UserError(
+            f"{paths.name}: its stage {missing[0]} is not complete; continue with tune resume "
+            f"{paths.name}, or use {paths.name}/{sweep.name}"
+        )
+    return soup_of(sweep.name, pipeline, results)
+
+
+def averages_of(train: str, pipeline: LoadedPipeline) -> list[str]:
+    """The stages that average the models of a train stage."""
+    found = (one for one in pipeline.stages.values() if isinstance(one, AverageStage))
+    return [one.name for one in found if one.of == train]
+
+
+def soup_of(
+    train: str, pipeline: LoadedPipeline, results: Mapping[str, Mapping[str, Any]]
+) -> str | None:
+    """The name of the last average of a train stage; None if no stage averages it.
+
+    Args:
+        results: what the stages put out, by name.
+    """
+    names = averages_of(train, pipeline)
+    return str(results[names[-1]]["soup"]) if names else None
+
+
 def sign_pipeline(paths: PipelinePaths, spec: bytes) -> None:
-    """Sign a content of `pipeline.yaml` before it is written.
+    """Sign a content of `pipeline.yaml` before it is written; a new pipeline gets its identity.
 
     The signature for the content before stays, so a driver that is killed in between stays the
     owner.
     """
     records = read_stages(paths)
     signed = (sign(identity(_KEY, spec)), *records.signed[:1])
-    write_stages(paths, replace(records, signed=signed))
+    own = records.identity or uuid.uuid4().hex
+    write_stages(paths, replace(records, signed=signed, identity=own))
 
 
 def require_own(paths: PipelinePaths, trust: Trust) -> None:

@@ -8,46 +8,68 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
-from search_spaces.pipeline.references import model_reference
+from search_spaces.pipeline.references import folder_references, model_reference
 from search_spaces.pipeline.stages import DataStage, Stage, TrainStage
-from trainables.data.files import input_files
+from trainables.causal_lm.corpus import content_digest
+from trainables.data.files import input_files, tokenizer_source
 from trainables.data.prepare import VERSION
 from trainables.registry import resolve_for
 
 _NOT_IN_KEY = {"name", "after", "choose_by", "overrides", "sweep", "directory", "workers"}
-_OF_STORAGE = {"name", "description", "storage", "tracking", "notify", "redact"}
+_OF_STORAGE = {"name", "description", "storage", "tracking", "notify", "redact", "prices"}
 """Keys of a sweep that do not change its models."""
 
 
-def stage_keys(pipeline: LoadedPipeline) -> dict[str, str]:
-    """The key of each stage, SHA-256 in hex; stages of one key put out the same."""
+def stage_keys(pipeline: LoadedPipeline, cache: Path) -> dict[str, str]:
+    """The key of each stage, SHA-256 in hex; stages of one key put out the same.
+
+    Args:
+        pipeline: the file.
+        cache: keeps the digests of large files, by their names, sizes and times.
+    """
     keys: dict[str, str] = {}
     for name in pipeline.order:
         stage = pipeline.stages[name]
         inputs = {other: keys[other] for other in dependencies(name, pipeline.stages)}
         content = {"kind": stage.kind, "inputs": inputs, "code": _code(stage, pipeline)}
-        content |= {"configuration": _configuration(stage, pipeline)}
+        content |= {"configuration": _configuration(stage, pipeline, cache)}
         text = json.dumps(content, sort_keys=True, default=str)
         keys[name] = hashlib.sha256(text.encode()).hexdigest()
     return keys
 
 
-def _configuration(stage: Stage, pipeline: LoadedPipeline) -> dict[str, Any]:
+def _configuration(stage: Stage, pipeline: LoadedPipeline, cache: Path) -> dict[str, Any]:
     found = stage.model_dump(mode="json", by_alias=False, exclude=_NOT_IN_KEY)
     if isinstance(stage, TrainStage):
         spec = pipeline.sweeps[stage.name].spec
         found["sweep"] = spec.model_dump(mode="json", exclude=_OF_STORAGE)
+        if files := _own_files(pipeline.sweeps[stage.name]):
+            found["files"] = [content_digest(file, cache) for file in files]
     for key in stage.models:
         model = model_reference(getattr(stage, key))
         owner = pipeline.stages[model.stage] if model else None
         if model and model.role == "winner" and isinstance(owner, TrainStage):
             found["chosen_by"] = owner.choose_by
     if isinstance(stage, DataStage):
-        found["files"] = [_digest(file) for file in input_files(stage.paths, pipeline.directory)]
+        files = input_files(stage.paths, pipeline.directory)
+        found["files"] = [content_digest(file, cache) for file in files]
         found["filter"] = _filter_digest(stage, pipeline.directory)
+        if isinstance(stage.tokenizer, str):
+            folder = Path(tokenizer_source(stage.tokenizer, pipeline.directory))
+            found["tokenizer"] = _digest(folder / "tokenizer.json") if folder.is_dir() else None
     return found
+
+
+def _own_files(sweep: LoadedSweep) -> list[Path]:
+    """The data that a sweep names itself: those of `data.paths` that are of no other stage."""
+    data = sweep.spec.fixed.get("data")
+    given = data.get("paths") if isinstance(data, dict) else None
+    globs = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    plain = [g for g in globs if isinstance(g, str) and not list(folder_references([g]))]
+    return input_files(plain, sweep.path.absolute().parent)
 
 
 def _code(stage: Stage, pipeline: LoadedPipeline) -> Mapping[str, str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.selection import rank_candidates, select_winner
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths
+from results.records.pipeline import PipelinePaths, read_stages
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
+from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.references import (
     MetricReference,
     ModelReference,
@@ -25,10 +27,35 @@ from search_spaces.spec.select import SelectSpec
 from tuning.evaluation.export_model import export_selected
 from tuning.evaluation.load_model import SelectedModel, select_model
 from tuning.pipelines.base import Surroundings
+from tuning.pipelines.folder import soup_of
 
 ORIGIN = "model_name_or_path"
 """The parameter of a trainable that names the model to begin with."""
 _HF = "-hf"
+
+
+@dataclass(frozen=True)
+class ChosenWinner:
+    """The winner of a train stage, by the metric of a later stage."""
+
+    trial: str
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.trial} by {self.by}"
+
+
+def winners_by_later_stages(
+    pipeline: LoadedPipeline, paths: PipelinePaths
+) -> dict[str, ChosenWinner]:
+    """The winners by `choose_by`, of the stages for which the later stage is complete."""
+    found, records = {}, read_stages(paths).stages
+    for name, stage in pipeline.stages.items():
+        if isinstance(stage, TrainStage) and stage.choose_by is not None:
+            judge = records.get(metric_reference(stage.choose_by).stage)
+            if judge is not None and judge.done:
+                found[name] = ChosenWinner(winner_of(stage, paths), stage.choose_by)
+    return found
 
 
 def winner_of(stage: TrainStage, pipeline: PipelinePaths) -> str:
@@ -63,12 +90,8 @@ def selected(model: ModelReference, around: Surroundings) -> SelectedModel:
     stage, paths = around.pipeline.stages[model.stage], around.paths.sweep(model.stage)
     assert isinstance(stage, TrainStage), "checked when the file is read"
     if model.role == "soup":
-        soups = [
-            str(around.results[one.name]["soup"])
-            for one in around.pipeline.stages.values()
-            if one.kind == "average" and getattr(one, "of", None) == stage.name
-        ]
-        return select_model(paths, None, soups[-1], "export")
+        soup = soup_of(stage.name, around.pipeline, around.results)
+        return select_model(paths, None, soup, "export")
     if stage.choose_by is None:  # with what the card says of a winner
         return select_model(paths, None, None, "export")
     return select_model(paths, winner_of(stage, around.paths), None, "export")

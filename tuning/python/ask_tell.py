@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.user_code.metrics import flat_numbers
+from tuning.controller import trial_table
 from tuning.controller.session import asked_session
 from tuning.controller.sweep_dir.commands import CommandHandler
 from tuning.search.schedulers import Decision
@@ -51,11 +53,14 @@ class AskTell:
     def __init__(self, paths: SweepPaths, spec: SweepSpec) -> None:
         self._stack = ExitStack()
         self._run = self._stack.enter_context(asked_session(paths, spec))
+        self._before = frozenset(self._run.records)
         self._commands = CommandHandler(self._run)
         self._commands.begin()
         self._reports: dict[str, ReportWriter] = {}
         self._told: dict[str, int] = {}
         self._batches = 0
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
 
     @property
     def finished(self) -> bool:
@@ -63,25 +68,49 @@ class AskTell:
         return not self._batches and self._run.finished
 
     @contextmanager
-    def batched(self) -> Iterator[None]:
-        """See `Sweep.batched`."""
-        self._batches += 1
+    def batched(self, *, records_later: bool = False) -> Iterator[None]:
+        """See `Sweep.batched` and `SweepController.batched`."""
+        held = ExitStack()
+        with self._lock:
+            held.enter_context(self._run.batched(records_later=records_later))
+            self._batches += 1
         try:
-            with self._run.batched():
-                yield
+            yield
         finally:
-            self._batches -= 1
+            with self._lock:
+                self._batches -= 1
+                held.close()
 
     def ask(self, count: int) -> list[Trial]:
-        """At most so many trials; fewer if the budget or the scheduler allows no more now."""
-        self._commands()
-        with self.batched():
-            jobs = [job for _ in range(count) if (job := self._run.next_trial()) is not None]
-        return [self._trial(job) for job in jobs]
+        """At most so many trials; fewer if the budget or the scheduler allows no more now.
+
+        The study has them when this returns. Their records are written with the next write, or by
+        a timer.
+        """
+        with self._lock:
+            self._commands()
+            with self.batched(records_later=True):
+                jobs = [job for _ in range(count) if (job := self._run.next_trial()) is not None]
+            self._write_records_later()
+            return [self._trial(job) for job in jobs]
+
+    def _write_records_later(self) -> None:
+        if self._timer is None and self._run.table.has_unwritten:
+            self._timer = threading.Timer(trial_table.LONGEST_S, self._write_records)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _write_records(self) -> None:
+        """Write the records of trials that were asked for; the next write repeats an error."""
+        with self._lock, suppress(OSError, UserError):
+            if self._timer is not None:
+                self._timer = None
+                self._run.table.flush()
 
     def _trial(self, job: TrialJob) -> Trial:
         record = self._run.records[job.trial_id]
-        self._reports[record.id] = ReportWriter(job.paths, job.attempt)
+        new = record.id not in self._before
+        self._reports[record.id] = ReportWriter(job.paths, job.attempt, new=new)
         self._told[record.id] = 0
         before = read_chain(job.paths).last_step if job.attempt > 1 else None
         return Trial(record.id, record.params, job.config, job.seed, before or 0)
@@ -94,19 +123,21 @@ class AskTell:
         error: str | None,
     ) -> bool:
         """See `Sweep.tell`."""
-        self._commands()
         run = self._run
-        if trial not in run.records:
-            raise UserError(f"{run.paths.name}: no trial '{trial}'{suggest(trial, run.records)}")
-        if not run.queue.is_running(trial):
-            return False
-        if metrics is not None and not self._report(trial, metrics, step):
-            return False
-        if error is not None:
-            run.on_failed(trial, error)
-        elif step is None:
-            run.on_ended(trial)
-        return error is None and step is not None
+        with self._lock, self.batched():
+            self._commands()
+            if trial not in run.records:
+                hint = suggest(trial, run.records)
+                raise UserError(f"{run.paths.name}: no trial '{trial}'{hint}")
+            if not run.queue.is_running(trial):
+                return False
+            if metrics is not None and not self._report(trial, metrics, step):
+                return False
+            if error is not None:
+                run.on_failed(trial, error)
+            elif step is None:
+                run.on_ended(trial)
+            return error is None and step is not None
 
     def _report(self, trial: str, metrics: Mapping[str, Any], step: int | None) -> bool:
         """Record a report; returns whether the trial goes on."""
@@ -123,4 +154,8 @@ class AskTell:
 
     def close(self) -> None:
         """Write the results and give the folder back; trials that run are asked for again."""
-        self._stack.close()
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._stack.close()

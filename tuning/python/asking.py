@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ class Asking(ABC):
     """A sweep whose trials the caller runs."""
 
     _asked: AskTell | None = None
+    _opening = threading.RLock()
 
     @abstractmethod
     def _created(self) -> tuple[SweepPaths, SweepSpec]:
@@ -34,7 +36,7 @@ class Asking(ABC):
 
         The first call creates the folder if the sweep is new, and owns it until the sweep is
         finished, `close` is called or the process ends. Trials that a process before did not finish
-        come first. Trackers get the sweep by `tune sync`.
+        come first. Trackers get the sweep by `tune sync`. Threads may ask and tell at once.
 
         >>> import tempfile, tuning
         >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=3)
@@ -46,8 +48,9 @@ class Asking(ABC):
         (3, True)
 
         Args:
-            count: at most so many trials, as a list; they are durable when it returns, with one
-                write of the study's journal.
+            count: at most so many trials, as a list. The study has them when it returns, with one
+                write of its journal. Their records are written together with what is told, or
+                after a second.
 
         Returns:
             None, or fewer than `count`, if the budget or the scheduler allows no more now.
@@ -112,18 +115,21 @@ class Asking(ABC):
 
     def close(self) -> None:
         """Write the results, and give the folder back after `ask`; unfinished trials come again."""
-        if self._asked is not None:
-            self._asked.close()
-            self._asked = None
+        with self._opening:
+            asked, self._asked = self._asked, None
+            if asked is not None:
+                asked.close()
 
     def _session(self) -> AskTell:
         from tuning.python.ask_tell import AskTell
 
-        if self._asked is None:
-            self._asked = AskTell(*self._created())
-            weakref.finalize(self, self._asked.close)
-        return self._asked
+        with self._opening:
+            if self._asked is None:
+                self._asked = AskTell(*self._created())
+                weakref.finalize(self, self._asked.close)
+            return self._asked
 
     def _close_if_finished(self) -> None:
-        if self._asked is not None and self._asked.finished:
+        asked = self._asked
+        if asked is not None and asked.finished:
             self.close()

@@ -6,9 +6,9 @@ syncs per trial, during which the driver cannot respond.
 
 from __future__ import annotations
 
+import json
 import os
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ class Journal(JournalFileBackend):
         _drop_torn_line(path)
         path.with_name(path.name + ".lock").unlink(missing_ok=True)
         super().__init__(str(path), lock_obj=JournalFileOpenLock(str(path)))
+        self._path = path
         self._pending: list[dict[str, Any]] | None = None
         self._first: int | None = None
+        self._read = 0
 
     @contextmanager
     def batched(self) -> Iterator[None]:
@@ -48,14 +50,17 @@ class Journal(JournalFileBackend):
             held, self._pending = self._pending, None
             if held:
                 self._write(held)
-            if held and self._first is not None:  # the next reader then starts at this offset
-                deque(super().read_logs(self._first), maxlen=0)
-                self._forget_offsets(self._first)
+            if held and self._first is not None:
+                self._begin_reads_at(self._read, held[self._read - self._first :])
 
-    def _forget_offsets(self, read: int) -> None:
-        """Drop the offsets of entries that were read; Optuna keeps them, but never uses them."""
-        for number in [n for n in self.offsets if 0 < n < read]:
-            del self.offsets[number]
+    def _begin_reads_at(self, number: int, unread: Iterable[dict[str, Any]]) -> None:
+        """Remember where the first entry is that was not read, and forget the others.
+
+        Optuna keeps the offsets of all entries, but never uses them.
+        """
+        rest = sum(len(json.dumps(entry, separators=(",", ":"))) + 1 for entry in unread)
+        self.offsets.clear()
+        self.offsets.update({0: 0, number: os.path.getsize(self._path) - rest})
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -74,13 +79,16 @@ class Journal(JournalFileBackend):
         fault_point("study.journal:written")
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Yield the entries from a number on; inside a batch, only those of the batch are new."""
+        """Yield the entries from a number on. A batch reads the file once: it stays as it is."""
         if self._pending is None:
             yield from super().read_logs(log_number_from)
             return
-        if self._first is None:
-            self._first = log_number_from
-        yield from self._pending[log_number_from - self._first :]
+        if self._first is None:  # the file may have entries that nobody has read
+            known = list(super().read_logs(log_number_from))
+            self._first = log_number_from + len(known)
+            yield from known
+        self._read = self._first + len(self._pending)
+        yield from self._pending[max(0, log_number_from - self._first) :]
 
 
 def _drop_torn_line(path: Path) -> None:

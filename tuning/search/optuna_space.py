@@ -7,6 +7,7 @@ quantile, which is uniform for every sampler and model.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +35,8 @@ proposals that repeat an earlier one, after which a repeated one is taken.
 """
 _GIVEN = "fixed_params"
 """System attribute of a trial in which Optuna keeps the values that it was enqueued with."""
-_Sampled = dict[str, tuple[Any, BaseDistribution]]
+Sampled = dict[str, tuple[Any, BaseDistribution]]
+"""Value and distribution of each parameter, by Optuna's name."""
 
 
 def distribution(domain: Domain) -> BaseDistribution:
@@ -112,6 +114,7 @@ class OptunaSpace:
         self._spec = spec
         self._keys: dict[tuple[str, str], str] = {}
         self._texts: dict[int, tuple[Domain, str]] = {}  # by id: the text of a domain takes long
+        self._blank = create_trial(state=TrialState.RUNNING)
         known = spec.domains()
         for leaf in parameters(spec.space):
             if isinstance(leaf.leaf, Domain):
@@ -152,7 +155,7 @@ class OptunaSpace:
         for name, leaf, value in walk_active(self._spec.space, lambda name, _: params.get(name)):
             if isinstance(leaf, Domain) and name in params and leaf.contains(value):
                 key = self.key(name, leaf)
-                values[key], distributions[key] = encode(leaf, value), distribution(leaf)
+                values[key], distributions[key] = encode(leaf, value), self.distributions[key]
         return values, distributions
 
     def agrees(self, sampled: Mapping[str, Any], params: Mapping[str, Any]) -> bool:
@@ -195,9 +198,9 @@ class OptunaSpace:
                 study._storage.set_trial_param(trial._trial_id, key, internal, dist)
         return params
 
-    def new_trial(
+    def sample(
         self, study: Study, number: int, given: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], FrozenTrial]:
+    ) -> tuple[dict[str, Any], Sampled]:
         """Sample a configuration as `propose` does, for a trial that is not yet in the study.
 
         Args:
@@ -206,24 +209,21 @@ class OptunaSpace:
             given: parameters of it.
 
         Returns:
-            The configuration, and the trial.
+            The configuration, and Optuna's value and distribution of each parameter.
 
         Raises:
             UserError: no such configuration was found.
         """
-        empty = create_trial(state=TrialState.RUNNING, system_attrs={_GIVEN: given})
-        empty.number = number
-        params, sampled = self._sample(study, empty)
-        values, distributions = ({k: pair[i] for k, pair in sampled.items()} for i in (0, 1))
-        made = create_trial(state=TrialState.RUNNING, params=values, distributions=distributions)
-        return params, made
+        blank = copy.copy(self._blank)
+        blank.number, blank.system_attrs = number, {_GIVEN: given}
+        return self._sample(study, blank)
 
     def _sample(
         self,
         study: Study,
         frozen: FrozenTrial,
         repeats: Callable[[Mapping[str, Any]], bool] = lambda params: False,
-    ) -> tuple[dict[str, Any], _Sampled]:
+    ) -> tuple[dict[str, Any], Sampled]:
         given = frozen.system_attrs.get(_GIVEN, {})
         repeated = 0
         for attempt in _drafts(study, frozen, given):
@@ -240,7 +240,8 @@ class OptunaSpace:
         )
 
     def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:
-        return decode(domain, attempt.suggest(self.key(name, domain), domain))
+        key = self.key(name, domain)
+        return decode(domain, attempt.suggest(key, domain, self.distributions[key]))
 
 
 def _drafts(study: Study, frozen: FrozenTrial, given: Mapping[str, Any]) -> Iterator[_Draft]:
@@ -269,11 +270,10 @@ class _Draft:
         relative: Mapping[str, Any],
     ) -> None:
         self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
-        self.sampled: _Sampled = {}
+        self.sampled: Sampled = {}
 
-    def suggest(self, key: str, domain: Domain) -> Any:
+    def suggest(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
         """Optuna's value for a parameter."""
-        dist = distribution(domain)
         value = self._given[key] if key in self._given else self._sample(key, domain, dist)
         self.sampled[key] = value, dist
         return value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
+from collections.abc import Callable
+from functools import lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,7 @@ from search_spaces.spec.search import SEARCHERS, SearchSpec
 from tuning.search.evidence import Evidence
 
 if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler, RandomSampler
-
-_thread = threading.local()
+    from optuna.samplers import BaseSampler
 
 UNIQUE = ("mfgp",)
 """Searchers that propose no configuration twice, neither by their model nor at random."""
@@ -27,9 +26,13 @@ def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) 
     """A new sampler. Each proposal gets a new one, so that it depends only on seed, study and
     evidence, and a resumed search proposes the same as an uninterrupted one.
     """
-    make = resolve_name(SEARCHERS[spec.name])
-    sampler: BaseSampler = make(spec, seed, evidence or Evidence())
-    return sampler
+    return _maker(spec.name)(spec, seed, evidence or Evidence())
+
+
+@lru_cache
+def _maker(name: str) -> Callable[[SearchSpec, int, Evidence], BaseSampler]:
+    found: Callable[[SearchSpec, int, Evidence], BaseSampler] = resolve_name(SEARCHERS[name])
+    return found
 
 
 def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
@@ -88,27 +91,6 @@ def nsga3(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
 
     with _experimental():
         return NSGAIIISampler(seed=seed, population_size=spec.population)
-
-
-def random(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """Independent random values."""
-    return seeded_random(seed)
-
-
-def seeded_random(seed: int) -> RandomSampler:
-    """Optuna's random sampler: one for each thread, because a new one takes 0.1 ms for entropy."""
-    from optuna.samplers import RandomSampler
-
-    if not hasattr(_thread, "sampler"):
-        _thread.sampler = RandomSampler(seed=seed)
-    sampler: RandomSampler = _thread.sampler
-    sampler._rng.rng.seed(seed)
-    return sampler
-
-
-def grid(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
-    """Every combination in order: `SweepSpec.grid_points` sets every parameter."""
-    return random(spec, seed, evidence)
 
 
 def _experimental() -> warnings.catch_warnings[None]:

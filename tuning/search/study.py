@@ -26,18 +26,15 @@ from tuning.search.journal import Journal
 from tuning.search.listed_points import ListedPoints
 from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
+from tuning.search.outcomes import STATES, Outcomes
 from tuning.search.proposed import Proposed
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
 from tuning.search.transfer.warm_cmaes import REBUILT
+from tuning.search.unread_trials import UnreadTrials
 
-_OUTCOME = {
-    TrialState.COMPLETED: OptunaState.COMPLETE,
-    TrialState.STOPPED: OptunaState.PRUNED,
-    TrialState.FAILED: OptunaState.FAIL,
-}
 _TAG = "command"
 
 
@@ -49,7 +46,7 @@ class SweepStudy:
         self._journal = Journal(path)
         self._spec = spec
         self._space = OptunaSpace(spec)
-        self._search = resolve_search(spec)
+        self._search, self._outcomes = resolve_search(spec), Outcomes(len(spec.objectives) > 1)
         self._listed = ListedPoints(spec, self._space)
         self._proposed = Proposed(self._space)
         self._curves: Mapping[int, ScoreCurve] = {}
@@ -63,6 +60,7 @@ class SweepStudy:
         self.regret_bound = RegretBound(self._study, spec.seed)
         self._informed = InformedStudy(name, storage)
         self._study_id = storage.get_study_id_from_name(name)
+        self._unread = UnreadTrials(self._journal, storage, self._study_id)
         self._waiting: deque[int] = deque()
         self._count, self._proposed_here = 0, set[int]()
         for trial in self.trials:
@@ -114,9 +112,9 @@ class SweepStudy:
         number, point = self._count, self._listed.next()
         self._prepare(number)
         if self._search.name in BLIND:  # one entry of the journal in place of one per parameter
-            params, made = self._space.new_trial(self._informed, number, point)
-            self._study.add_trial(made)
-            self._listed.add(made.params)
+            params, sampled = self._space.sample(self._informed, number, point)
+            self._unread.add(number, sampled)
+            self._listed.add({key: value for key, (value, _) in sampled.items()})
             self._count += 1
             return number, params
         if point:
@@ -155,51 +153,29 @@ class SweepStudy:
         if not known and compatible_params(self._spec, record) is None:  # of an earlier space
             return
         with self._journal.batched():
-            frozen = self._trial(record.number)
-            if not frozen.state.is_finished():  # by a driver that was killed right after
-                self._tell(record, frozen, curve, finals)
+            self._tell(record, curve, finals)
 
-    def _tell(
-        self,
-        record: TrialRecord,
-        frozen: FrozenTrial,
-        curve: Curve,
-        finals: Sequence[float] | None,
-    ) -> None:
+    def _tell(self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None) -> None:
         if record.state is TrialState.COMPLETED:
             self.regret_bound.forget()
-        storage, trial_id = self._storage, frozen._trial_id
-        if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
-            storage.set_trial_state_values(trial_id, OptunaState.PRUNED)
+        number, storage = record.number, self._storage
+        reported, state, values = self._outcomes.told(record, curve, finals)
+        if self._unread.take(number) and not record.violations:
+            self._unread.end(number, reported, state, values)
+            return
+        frozen = self._trial(number)
+        if frozen.state.is_finished():  # by a driver that was killed right after
             return
         for text, amount in record.violations.items():
-            Trial(self._study, trial_id).set_constraint(text, amount)
-        reported = [] if self._multi_objective else curve  # Optuna stores none of several
+            Trial(self._study, frozen._trial_id).set_constraint(text, amount)
         for step, value in reported:
             if step not in frozen.intermediate_values:
-                storage.set_trial_intermediate_value(trial_id, step, value)
-        state, values = self._outcome(record, curve, finals)
-        if state is OptunaState.PRUNED and reported:  # as Optuna's `tell` has it
-            values = [reported[-1][1]]
-        storage.set_trial_state_values(trial_id, state, values)
+                storage.set_trial_intermediate_value(frozen._trial_id, step, value)
+        storage.set_trial_state_values(frozen._trial_id, state, values)
 
     def _trial(self, number: int) -> FrozenTrial:
         found = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
         return self._storage.get_trial(found)
-
-    @property
-    def _multi_objective(self) -> bool:
-        return len(self._spec.objectives) > 1
-
-    def _outcome(
-        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
-    ) -> tuple[OptunaState, list[float] | None]:
-        """State and values for Optuna; FAIL if an objective has no value, or reports are lost."""
-        state = _OUTCOME.get(record.state, OptunaState.RUNNING)
-        if state is not OptunaState.COMPLETE:
-            return state, None
-        values = list(finals or ()) if self._multi_objective else [value for _, value in curve[-1:]]
-        return (state, values) if values else (OptunaState.FAIL, None)
 
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
         """Every unfinished proposal, as `ask` returned it, whose number is not in `known`."""
@@ -240,7 +216,7 @@ class SweepStudy:
         params = self._space.params(trials[number].params) if number < len(trials) else None
         if params is None:
             return None
-        states = {known: ours for ours, known in _OUTCOME.items()}
+        states = {known: ours for ours, known in STATES.items()}
         state = states.get(trials[number].state, TrialState.PENDING)
         return params, state, trials[number].last_step if state.finished else None
 
@@ -264,7 +240,7 @@ class SweepStudy:
             base_seed=self._spec.seed,
             repeats=self._proposed.holds_sample,
         )
-        if self._search.name in READS_VALUES and not self._multi_objective:
+        if self._search.name in READS_VALUES and not self._outcomes.several:
             self._informed.show_comparable(trials, evidence)
         self._informed.sampler = sampler = make_sampler(self._search, seed, evidence)
         if isinstance(sampler, BaseGASampler):
@@ -297,7 +273,7 @@ class SweepStudy:
             return create_trial(state=OptunaState.FAIL)
         if record.lineage:  # as proposed, before it copied another trial's weights
             params = record.lineage[0].before
-        state, values = self._outcome(record, curve, finals)
+        state, values = self._outcomes.of(record, curve, finals)
         if record.config_failed:
             state, curve = OptunaState.PRUNED, []
         sampled, distributions = self._space.encoded(params)
@@ -306,7 +282,7 @@ class SweepStudy:
             values=values,
             params=sampled,
             distributions=distributions,
-            intermediate_values={} if self._multi_objective else dict(curve),
+            intermediate_values={} if self._outcomes.several else dict(curve),
             constraints=record.violations,
             system_attrs={REBUILT: True},
         )

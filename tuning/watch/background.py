@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from results.paths import SweepPaths
+from results.records.pipeline import PipelinePaths
 from results.storage.atomic import open_private
 from tuning.controller.sweep_dir.lock import current_driver
 
@@ -16,11 +17,12 @@ _POLL_S = 0.1
 
 
 class BackgroundSession:
-    """A `tune resume` of a sweep in a process of its own, whose output goes to `driver.log`.
+    """A `tune resume` of a sweep or pipeline in another process; its output goes to `driver.log`.
 
     Args:
-        paths: of the sweep.
+        paths: of the sweep, or of the pipeline.
         address, insecure, accept_damage: see `tuning.api.resume`.
+        more: options of `tune resume`.
 
     Attributes:
         process: the driver's.
@@ -28,13 +30,14 @@ class BackgroundSession:
 
     def __init__(
         self,
-        paths: SweepPaths,
+        paths: SweepPaths | PipelinePaths,
         address: str | None = None,
         insecure: bool = False,
         accept_damage: bool = False,
+        more: Sequence[str] = (),
     ) -> None:
         options = [*(["--address", address] if address else []), *["--insecure"] * insecure]
-        options += ["--accept-damage"] * accept_damage
+        options += [*["--accept-damage"] * accept_damage, *more]
         self._paths = paths
         self.process, self._said = _start(paths, options)
 
@@ -55,7 +58,9 @@ class BackgroundSession:
         return _text_from(self._paths.log, self._said)
 
 
-def _start(paths: SweepPaths, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
+def _start(
+    paths: SweepPaths | PipelinePaths, options: Sequence[str]
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start the process; returns it, and the size of the log before."""
     with open(paths.log, "ab", opener=open_private) as log:
         said = log.tell()

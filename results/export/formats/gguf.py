@@ -1,15 +1,16 @@
 """GGUF, the format of llama.cpp, for the one architecture that is trained here: Llama.
 
 Names, the order of the rotary pairs and the tokenizer's fields follow llama.cpp's own converter
-(`convert_hf_to_gguf.py`); weights stay float32.
+(`convert_hf_to_gguf.py`); weights stay float32, or become 8-bit blocks (Q8_0).
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from results.export.exportable import ModelSource
 from results.export.format import Format, Runtime
@@ -40,42 +41,63 @@ def last_token(logits: torch.Tensor) -> torch.Tensor:
     return logits[:, -2].double().log_softmax(-1)
 
 
+LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp")
+_BLOCK_SIZE = 32
+"""Weights of a row that share a scale in Q8_0."""
+
+
 class Gguf(Format):
     """`model.gguf`, written from the `transformers` folder of the model."""
 
     weights = (".gguf",)
-    runtimes = (TRANSFORMERS, Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp"))
+    runtimes: ClassVar[tuple[Runtime, ...]] = (TRANSFORMERS, LLAMA_CPP)
     needs = ("gguf", "accelerate")
+    quantize: ClassVar[bool] = False
 
     def write(self, model: ModelSource, folder: Path) -> None:
         """See the base class.
 
         Raises:
-            UserError: the model is not a Llama, or its tokenizer is not byte-level BPE.
+            UserError: the model is not a Llama, its tokenizer is not byte-level BPE, or its rows
+                cannot be quantized.
         """
         with tempfile.TemporaryDirectory() as scratch:
             model.write_hf(Path(scratch))
-            _convert(Path(scratch), folder / "model.gguf")
+            _convert(Path(scratch), folder / "model.gguf", self.quantize)
 
     def load_line(self, folder: Path) -> str:
         """See the base class."""
         return 'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")'
 
 
-def _convert(hf: Path, target: Path) -> None:
-    from gguf import GGUFWriter
+class GgufQ8(Gguf):
+    """`model.gguf` with matrices of 8-bit integers, a scale for every 32; vectors stay float32.
+
+    llama.cpp also rounds the activations to 8 bits before it multiplies.
+    """
+
+    runtimes = tuple(replace(one, tolerance=1e-1, most_lost=2e-2) for one in Gguf.runtimes)
+    quantize = True
+
+
+def _convert(hf: Path, target: Path, quantize: bool) -> None:
+    from gguf import GGUFWriter, LlamaFileType
     from safetensors.numpy import load_file
 
     config = json.loads((hf / "config.json").read_text())
     if config.get("architectures") != ["LlamaForCausalLM"]:
         found = ", ".join(config.get("architectures") or ["an unknown architecture"])
         raise UserError(f"--to gguf: supports LlamaForCausalLM, not {found}")
+    if quantize and config["hidden_size"] % _BLOCK_SIZE:
+        size = config["hidden_size"]
+        raise UserError(f"--quant q8_0: needs a hidden_size of a multiple of 32, not {size}")
     writer = GGUFWriter(target, "llama")
     try:
         _settings(writer, config)
+        writer.add_file_type(LlamaFileType.MOSTLY_Q8_0 if quantize else LlamaFileType.ALL_F32)
         _vocabulary(writer, json.loads((hf / "tokenizer.json").read_text()), config)
         for name, tensor in load_file(hf / "model.safetensors").items():
-            writer.add_tensor(_renamed(name), _reordered(name, tensor, config))
+            _add(writer, _renamed(name), _reordered(name, tensor, config), quantize)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -96,7 +118,17 @@ def _settings(writer: Any, config: dict[str, Any]) -> None:
     writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // heads)
     writer.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_file_type(0)  # float32
+
+
+def _add(writer: Any, name: str, tensor: npt.NDArray[np.float32], quantize: bool) -> None:
+    """Add a tensor; a row that is no multiple of the block size stays float32, as in llama.cpp."""
+    from gguf import GGMLQuantizationType, quants
+
+    if quantize and tensor.ndim > 1 and tensor.shape[-1] % _BLOCK_SIZE == 0:
+        kind = GGMLQuantizationType.Q8_0
+        writer.add_tensor(name, quants.quantize(tensor, kind), raw_dtype=kind)
+    else:
+        writer.add_tensor(name, tensor)
 
 
 def _vocabulary(writer: Any, tokenizer: dict[str, Any], config: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,40 @@ class Onnx(Format):
     def load_line(self, folder: Path) -> str:
         """See the base class."""
         return 'onnxruntime.InferenceSession("{folder}/model.onnx")'
+
+
+_LARGEST = 2**31 - 1
+"""Bytes of a file in the format of ONNX; the weights of a larger model lie beside it."""
+
+
+class OnnxInt8(Onnx):
+    """`model.onnx` with 8-bit weights; activations are quantized while it runs.
+
+    Weights are unsigned: products with signed ones saturate on processors without VNNI.
+    """
+
+    runtimes = (replace(Onnx.runtimes[0], tolerance=2e-1, most_lost=5e-2),)
+
+    def write(self, model: ModelSource, folder: Path) -> None:
+        """See the base class."""
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        with tempfile.TemporaryDirectory() as scratch, quiet_exporters():
+            made, prepared = Path(scratch, "model.onnx"), Path(scratch, "prepared.onnx")
+            super().write(model, Path(scratch))
+            large = sum(file.stat().st_size for file in Path(scratch).iterdir()) > _LARGEST
+            quant_pre_process(made, prepared, skip_symbolic_shape=True, save_as_external_data=large)
+            whole = onnx.load(prepared)
+            # The quantizer transposes weights, and would then refuse their old shapes.
+            del whole.graph.value_info[:]
+            quantize_dynamic(
+                whole,
+                folder / "model.onnx",
+                weight_type=QuantType.QUInt8,
+                use_external_data_format=large,
+            )
 
 
 class TorchExport(Format):

@@ -9,7 +9,8 @@ import pytest
 
 from results.records.failures import Remedy
 from results.records.machines import Machine
-from results.records.trial import Attempt, read_trial, write_trial
+from results.records.reports import Report, append_report, read_chain
+from results.records.trial import Attempt, TrialState, read_trial, write_trial
 from results.records.worker_samples import sample_line
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.tuning.simulate import train
@@ -178,3 +179,31 @@ def test_clock_of_a_dead_driver_stands_still(tune: Tune) -> None:
     with acquire_lock(paths.lock):  # a driver runs it
         [row] = [words for words in tune("show", "mine").lines if words[:1] == ["t0000"]]
         assert row[2] == "running"
+
+
+def test_show_counts_the_reports_that_lack_the_metric_before_the_last(tune: Tune) -> None:
+    paths, _ = tune.unfinished()
+    files = paths.trial("t0000")
+    chain, record = read_chain(files), read_trial(files)
+    last = chain.last_step or 0
+    for step, metrics in ((last + 1, {"other": 1.0}), (last + 2, {"loss": 0.5})):
+        append_report(files, Report(step=step, metrics=metrics, attempt=1, time=1.0))
+    finished = {"state": TrialState.COMPLETED, "end_step": last + 2}
+    write_trial(files, record.model_copy(update=finished))
+    output = tune("show", "mine")
+    assert f"1 of {len(chain.lines) + 2} reports of t0000 lack the metric" in output.out
+    assert "0.5" in output.lines[2]
+
+
+def test_costs_are_in_ls_show_and_of_each_trial(tune: Tune) -> None:
+    paths = tune.sweep("mine", prices={"cpu_hour": 3600.0, "currency": "EUR"})
+    for number, trial in enumerate(paths.trial_ids()):
+        files, ended = paths.trial(trial), 12.0 if number < 2 else 10.0
+        state = TrialState.COMPLETED if number else TrialState.STOPPED
+        attempts = (Attempt(number=1, started=10, ended=ended, cpus=1.5),)
+        update = {"attempts": attempts, "state": state}
+        write_trial(files, read_trial(files).model_copy(update=update))
+    spent = "spent 0.0017 CPU-hours, 6.00 EUR, of which 3.00 EUR stopped early"
+    assert spent in tune("show", "mine").out
+    assert "spent 0.00083 CPU-hours, 3.00 EUR\n" in tune("show", "mine", "t0001").out
+    assert tune("ls").out.rstrip().endswith("0.00 CPU, 6.00 EUR")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from results.export.format import Runtime
+from results.paths import TrialPaths
+from results.records.trial import read_reports
 from results.tracking import model_registry
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
@@ -120,10 +123,41 @@ def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
         expected = single if name == "champion" else average
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5, err_msg=name)
     assert not np.allclose(average, single, rtol=1e-2)
+    check_cards(exports, own)
+
+
+def check_cards(exports: Path, storage: Path) -> None:
+    """The card of the average, in its folder and in MLflow's registry."""
+    from mlflow import MlflowClient
+
     card = Path(f"{exports}-hf", "README.md").read_text()
     assert "on the test split, which the search did not see" in card
     assert "- data: fingerprint `" in card
+    version = MlflowClient(f"sqlite:///{storage}/mlflow.db").get_model_version("digits", "2")
+    onnx = Path(f"{exports}-onnx", "README.md").read_text()
+    assert version.description == onnx[:5000]
+    assert Path(version.source.removeprefix("file://"), "README.md").read_text() == onnx
     assert 'AutoModelForImageClassification.from_pretrained(".", trust_remote_code=True)' in card
+
+
+def test_classic_layout_has_the_logs_and_the_model(tune: Tune, own: Path) -> None:
+    out = tune("export", "digits", "--trial", "t0001", "--layout", "classic").out
+    folder = own / "digits" / "results" / "exports" / "t0001-classic"
+    assert f'from_pretrained("{folder}/final"' in out
+    reports = read_reports(TrialPaths(own / "digits" / "trials" / "t0001"))
+    log = json.loads((folder / "training_log.json").read_text())
+    assert [(row["step"], row["loss"]) for row in log] == [
+        (report.step, report.metrics["loss"]) for report in reports
+    ]
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    assert [float(row["loss"]) for row in rows] == [row["loss"] for row in log]
+    assert (folder / "metrics.csv").read_text() == tune("show", "digits", "t0001", "--csv").out
+    settings = json.loads((folder / "training_config.json").read_text())
+    assert settings["config"]["learning_rate"] == 1e-5
+    state = json.loads((folder / "final" / "training_state.json").read_text())
+    assert (state["trial"], state["step"]) == ("t0001", log[-1]["step"])
+    assert {"config.json", "model.safetensors"} <= {p.name for p in (folder / "final").iterdir()}
+    assert "--force" in tune.refused("export", "digits", "--trial", "t0001", "--layout", "classic")
 
 
 def test_copy_that_differs_is_not_registered(
@@ -190,6 +224,15 @@ def test_export_refuses_unknown_and_unsupported_formats(
     )
     assert tune.refused("export", "digits", "--to", "gguf") == (
         "--to gguf: supports LlamaForCausalLM, not DigitsForImageClassification\n"
+    )
+    assert tune.refused("export", "digits", "--to", "onnx,pt2", "--quant", "int8") == (
+        "--quant int8: not for --to pt2; onnx takes int8, gguf takes q8_0\n"
+    )
+    assert tune.refused("export", "causal_lm", "--to", "gguf", "--quant", "q8_0") == (
+        "--quant q8_0: needs a hidden_size of a multiple of 32, not 16\n"
+    )
+    assert "final/ holds one format" in tune.refused(
+        "export", "digits", "--to", "hf,onnx", "--layout", "classic"
     )
     monkeypatch.setattr(Digits, "implementation", ())
     assert tune.refused("export", "digits", "--to", "hf") == (

@@ -9,7 +9,7 @@ POINTS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, m
 
 
 @given(POINTS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_non_dominated_matches_its_definition(raw: list[tuple[int, int]]) -> None:
     points = [{"loss": float(a), "accuracy": float(b)} for a, b in raw]
     found = non_dominated(points, {"loss": "min", "accuracy": "max"})

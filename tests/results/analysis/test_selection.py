@@ -48,7 +48,7 @@ def test_selection_needs_a_finite_value(sweep: SweepPaths) -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 50), st.floats(0, 0.99))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_smoothed_constant_is_unchanged(value: float, count: int, weight: float) -> None:
     assert smoothed([value] * count, weight) == pytest.approx(value)
 

@@ -17,9 +17,7 @@ from results.averaging.stack import GRAIN, ArrayStack
 from results.averaging.task_vectors import kth_largest
 from search_spaces.errors import UserError
 
-quick = settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Model = dict[str, NDArray[Any]]
 
 NUM_MODELS = dict.fromkeys(METHODS, 3) | {"slerp": 2}

@@ -16,9 +16,7 @@ from results.averaging import average
 from search_spaces.errors import UserError
 from tests.results.averaging.weights import FLOATS, GOOD, raw, save
 
-quick = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 weights_of = st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3)

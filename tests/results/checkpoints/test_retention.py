@@ -32,7 +32,7 @@ def test_retention_keeps_the_first_checkpoint_at_each_rung() -> None:
     assert not Retention(rungs=(1, 2)).passes_rung(1, 1.5)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.dictionaries(st.integers(1, 30), st.floats(), max_size=12),
     st.integers(0, 4),

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from results.checkpoints.commit import newest_intact, verify
 from results.export import FORMATS, ModelCard, ModelSource, export_model, verify_export
-from results.export.format import make_format
+from results.export.format import make_format, quantized
 from results.export.formats.gguf import Gguf
 from results.export.formats.hf import HuggingFace
 from results.export.verify import REPORT
@@ -38,22 +38,25 @@ FORMAT_EXAMPLES = {
     "onnx": FormatExample(ALL),
     "pt2": FormatExample(ALL),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
+    "gguf-q8_0": FormatExample(("causal_lm",), has_tokenizer=True),
+    "onnx-int8": FormatExample(ALL),
     "safetensors": FormatExample(()),  # runs nowhere; see below
 }
+CONFIGS = {name: EXAMPLES[name].config for name in ALL}
+CONFIGS["causal_lm"] = {**CONFIGS["causal_lm"], "hidden_size": 32}  # blocks of q8_0
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("trained")
     for name in ALL:
-        config = EXAMPLES[name].config
-        run_trial(root / name, name, config, checkpoint_every=1, cache=root / "cache")
+        run_trial(root / name, name, CONFIGS[name], checkpoint_every=1, cache=root / "cache")
     return {n: newest_intact(TrialPaths(root / n)).folder for n in ALL}
 
 
 def model_of(name: str, weights: Path) -> ModelSource:
     trainable = resolve(name)
-    config = trainable.Config.model_validate(EXAMPLES[name].config)
+    config = trainable.Config.model_validate(CONFIGS[name])
     cache = weights.parents[3] / "cache"
     return ModelSource(
         weights,
@@ -91,7 +94,31 @@ class TestConformance:
             assert one.tokens_equal is (True if has_tokenizer else None)
         assert {"README.md", REPORT} < set(verify(target).files)
         (weights,) = (p for p in target.iterdir() if p.suffix in make_format(form).weights)
-        assert f"- `{weights.name}`: `" in (target / "README.md").read_text()
+        card = (target / "README.md").read_text()
+        assert f"- `{weights.name}`: `" in card
+        is_lossy = make_format(form).runtimes[0].most_lost is not None
+        assert card.count("nats to the loss") == is_lossy * len(verifications)
+
+
+@pytest.mark.parametrize(("form", "part"), [("gguf", 0.45), ("onnx", 0.8)])
+def test_quantized_weights_are_smaller_and_differ_a_little(
+    trained: dict[str, Path], tmp_path: Path, form: str, part: float
+) -> None:
+    """And less than the tolerance: a wrong weight is noticed."""
+    source = trained["causal_lm"]
+    model, sizes = model_of("causal_lm", source), []
+    for name in (form, quantized(form, {"gguf": "q8_0", "onnx": "int8"}[form])):
+        checks = export_model(source, tmp_path / name, name, model, CARD)
+        (file,) = (tmp_path / name).glob("model.*")
+        sizes.append(file.stat().st_size)
+    assert sizes[1] < part * sizes[0]
+    for check in checks:
+        assert all(0 < (case.divergence or 0) < 1e-3 for case in check.cases)
+        assert all(case.error > 1e-5 for case in check.cases)
+    weight = next(model.exportable.module.parameters())
+    weight.data[:, 5] += 1
+    runtime = make_format(name).runtimes[-1]
+    assert not verify_export(tmp_path / name, runtime, model.exportable).passed
 
 
 READER, LLAMA_CPP = Gguf.runtimes

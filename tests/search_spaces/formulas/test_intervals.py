@@ -34,7 +34,7 @@ DOMAINS = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     left=exprs,
     op=st.sampled_from(["<", "<=", ">", ">=", "==", "!="]),

@@ -140,7 +140,7 @@ spaces = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @example(
     name="folded",  # long escaped text, which would not round-trip if lines were folded
     description='00"\x1f\x1f\x1f\x1f\x06\U00010000 0' + " \x7f 0" * 40,

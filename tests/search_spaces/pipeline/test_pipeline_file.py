@@ -118,9 +118,10 @@ def test_a_stage_comes_after_those_that_it_names_or_else_the_one_above(tmp_path:
         "data": (),
         "pretrain": ("data",),
         "sft": ("data", "pretrain"),
-        "export": ("sft",),
+        "grpo": ("data", "sft"),
+        "export": ("grpo",),
     }
-    assert followers({"sft"}, stages) == {"sft", "export"}
+    assert followers({"sft"}, stages) == {"sft", "grpo", "export"}
     commands = "".join(
         f"  - {{name: {name}, kind: command, command: [ls]{rest}}}\n"
         for name, rest in {"b": ", from: [c]", "c": ", from: []", "d": ""}.items()
@@ -131,7 +132,7 @@ def test_a_stage_comes_after_those_that_it_names_or_else_the_one_above(tmp_path:
 
 
 def test_the_winner_of_choose_by_is_known_after_the_stage_that_decides(tmp_path: Path) -> None:
-    text = SHIPPED.read_text().replace("model: sft.winner", "model: pretrain.winner")
+    text = SHIPPED.read_text().replace("model: grpo.winner", "model: pretrain.winner")
     file = tmp_path / "p.yaml"
     file.write_text(text)
     stages = load_pipeline(file).stages

@@ -49,7 +49,7 @@ print(job.paths.checkpoint_steps(), pauses)
 
 def limited(folder: Path, room: str, wait_s: float) -> list[str]:
     """Save a second checkpoint under a file size limit; `room` has the limit after each pause."""
-    return run_python("-c", LIMITED, folder, room, str(wait_s)).splitlines()
+    return run_python("-B", "-c", LIMITED, folder, room, str(wait_s)).splitlines()
 
 
 def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:

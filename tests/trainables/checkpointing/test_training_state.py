@@ -52,7 +52,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(tree=trees)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 def test_save_tree_round_trip(tree: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tree")
     save_tree(folder, "state", tree)

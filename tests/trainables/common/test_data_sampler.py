@@ -15,7 +15,7 @@ from trainables.common.data_sampler import Sampler, shares
     seed=st.integers(0, 2**31),
     step=st.integers(0, 30),
 )
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_sampler_ranks_partition_the_batch(
     size: int, share: int, worlds: int, seed: int, step: int
 ) -> None:
@@ -36,7 +36,7 @@ def test_sampler_ranks_partition_the_batch(
     steps=st.integers(1, 5),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 def test_sampler_continues_with_another_number_of_ranks(
     size: int, worlds: list[int], steps: int, seed: int
 ) -> None:
@@ -58,7 +58,7 @@ def test_sampler_refuses_a_batch_that_ranks_cannot_share() -> None:
 
 
 @given(size=st.integers(0, 50), chunk=st.integers(1, 9), worlds=st.integers(1, 4))
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 def test_shares_give_each_row_to_one_rank(size: int, chunk: int, worlds: int) -> None:
     parts = [p for rank in range(worlds) for p in shares(size, chunk, rank, worlds)]
     assert sorted(i for p in parts for i in range(size)[p]) == list(range(size))

@@ -73,6 +73,10 @@ def test_loss_and_gradient_of_a_model_are_those_of_a_direct_computation(cache: P
     weights[0, 4:7], weights[1, 2:8], weights[2, 7:] = 0.2, 0.1, 0.5
     advantage = torch.tensor([1.0, -0.5, 2.0])
     loss = PolicyLoss(model, task.config)(tokens, weights, advantage, old, reference)
+    cut = (part[:, 2:] for part in (weights, old, reference))
+    last = dict(zip(("weights", "old", "reference"), cut, strict=True))
+    some = PolicyLoss(model, task.config)(tokens, advantage=advantage, **last)
+    torch.testing.assert_close(some, loss)
     loss.backward()
     gradients = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()

@@ -31,6 +31,8 @@ def reward(name: str, completion: str, answer: str = "", **settings: object) -> 
         ("equation", "8/(5-5)", "8*5-5", {}, 0),
         ("equation", "__import__('os')", "1+1", {}, 0),
         ("equation", "9**9**9", "9*9*9", {}, 0),
+        ("words", "Mia had a hat. She met a fox.", "Mia fox kite hat", {}, 0.75),
+        ("words", "foxes", "fox", {}, 0),
         ("format", "x <a>1</a>", "", {"pattern": "<a>.*</a>"}, 1),
         ("format", "x", "", {"pattern": "<a>.*</a>"}, 0),
         ("length", "abcd", "", {"most": 4}, 1),

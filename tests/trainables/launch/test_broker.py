@@ -69,6 +69,22 @@ async def test_lane_runs_trials_in_order(broker):
 
 
 @async_test
+async def test_a_lane_that_is_handed_over_takes_trials_of_the_same_keys(broker):
+    await broker.submit("lane", A)
+    await broker.take_job("lane", 0)
+    assert not await broker.forget_attempts(0.0)  # it still runs
+    for number in (0, 1):
+        assert await broker.take_job("lane", number) is A
+        await broker.finish_trial("lane", A.key, 0, 1, RankOutcome())
+        assert await broker.next_event(A.key) == Ended()
+        assert await broker.forget_attempts(0.0)
+        await broker.submit("lane", A)
+    await broker.remove_lane("lane", "killed")
+    assert (await broker.next_event(A.key)).reason == "killed"  # once: of the last one
+    await blocks(broker.next_event(A.key))
+
+
+@async_test
 async def test_report_after_stop_is_answered_stop(broker):
     await broker.answer(A.key, Answer.STOP)
     assert await broker.report(A.key, REPORT) is Answer.STOP

@@ -69,3 +69,16 @@ def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[Recor
     pool.start(replace(JOB, workers=2))
     assert [lane.workers for lane in lanes if lane.is_alive] == [2]
     assert len(lanes) == 3
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_idle_lanes_are_handed_over_once_their_trials_have_ended(
+    pool: LanePool, lanes: list[RecordedLane], monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    monkeypatch.setattr(lane_pool, "forget_attempts", lambda broker, wait_s: settled)
+    pool.start(JOB)
+    assert not pool.hand_over()  # a trial runs
+    pool.release(JOB.key)
+    assert pool.hand_over() is settled
+    pool.retire_idle(keep=0)
+    assert not pool.hand_over()  # no lane is left

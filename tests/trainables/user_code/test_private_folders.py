@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -69,6 +70,42 @@ def test_working_directory_is_kept_and_temporary_folder_is_not(tmp_path: Path) -
         assert kept.is_dir()
         assert not abandoned.exists()
         living.communicate()
+
+
+HOLD = """
+import os, sys
+from pathlib import Path
+from results.paths import TrialPaths
+from trainables.user_code.private_folders import wait_for_earlier_attempts
+said = wait_for_earlier_attempts(TrialPaths(Path(sys.argv[1])), int(sys.argv[2]))
+print(said, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_attempt_begins_after_the_processes_of_earlier_ones(tmp_path: Path) -> None:
+    def attempt(number: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD, str(tmp_path / "t0000"), str(number)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+    def began(process: subprocess.Popen[str], timeout_s: float) -> bool:
+        return bool(select.select([process.stdout], [], [], timeout_s)[0])
+
+    old = [attempt(1), attempt(1)]
+    assert all(began(rank, 60) for rank in old), "ranks of an attempt do not wait for each other"
+    new = [attempt(2), attempt(2)]
+    lock = TrialPaths(tmp_path / "t0000").processes(2)
+    while not lock.exists():
+        time.sleep(0.01)
+    for rank in old:
+        assert not began(new[0], 0.2)
+        assert not began(new[1], 0.0)
+        rank.kill()
+        rank.communicate()
+    assert all(began(rank, 60) for rank in new)
+    assert [rank.communicate()[0] for rank in new] == ["None\n"] * 2
 
 
 def test_name_of_a_run_is_unique_by_sweep_trial_and_attempt(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import load_pipeline
+from trainables.causal_lm.config import CausalLMConfig
 from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.keys import stage_keys
 
@@ -52,6 +53,7 @@ def problems(*overrides: str, change: Callable[[str], str] = str, folder: Path) 
             "sft.fixed.data.question=ask",
             "data/instructions has no column 'ask'",
         ),
+        ("grpo.fixed.data.answer=word", "no column 'word' (did you mean 'words'?)"),
         (
             "sft.fixed.data.paths='{data}/instruction/*.jsonl'",
             "data puts out no 'instruction' (did you mean 'instructions'?)",
@@ -86,7 +88,7 @@ def test_a_trainable_that_takes_no_model_cannot_have_init(tmp_path: Path) -> Non
         ),
         folder=tmp_path,
     )
-    assert "stages.4.init: digits cannot begin with a model: it has no model_name_or_path" in found
+    assert "stages.5.init: digits cannot begin with a model: it has no model_name_or_path" in found
 
 
 def test_the_budget_of_the_whole_holds_the_trials_of_the_stages(tmp_path: Path) -> None:
@@ -94,20 +96,74 @@ def test_the_budget_of_the_whole_holds_the_trials_of_the_stages(tmp_path: Path) 
         change=lambda text: text.replace("\nstages:", "\nbudget: {trials: 5}\nstages:"),
         folder=tmp_path,
     )
-    assert "budget.trials: 5 is less than the 8 trials of the stages" in found
+    assert "budget.trials: 5 is less than the 11 trials of the stages" in found
+
+
+def test_costs_of_stages_need_prices_of_one_currency(tmp_path: Path) -> None:
+    def limited(text: str) -> str:
+        return text.replace("\nstages:", "\nbudget: {cost: 5}\nstages:")
+
+    prices = ["sft.prices={cpu_hour: 1}", "grpo.prices={cpu_hour: 1}"]
+    found = problems(*prices, change=limited, folder=tmp_path)
+    assert "budget.cost: needs prices of stage pretrain" in found
+    prices.append("pretrain.prices={cpu_hour: 1, currency: EUR}")
+    found = problems(*prices, change=limited, folder=tmp_path)
+    assert "budget.cost: the stages have prices in EUR and USD" in found
+
+
+def test_the_pipeline_of_sums_is_checked() -> None:
+    assert set(check_pipeline(load_pipeline(SHIPPED.with_name("arithmetic.yaml")))) == {
+        "pretrain",
+        "sft",
+        "grpo",
+    }
+
+
+def test_the_pipeline_of_tinystories_fits_its_files(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        (tmp_path / "data" / split / "stories.jsonl").write_text('{"text": "Once upon a time."}\n')
+    file = tmp_path / "stories_gpu.yaml"
+    file.write_text(SHIPPED.with_name("stories_gpu.yaml").read_text())
+    pipeline = load_pipeline(file)
+    samples = check_pipeline(pipeline)
+    assert pipeline.order == ["data", "requests", "pretrain", "sft", "grpo", "test", "export"]
+    _, (one, *_) = samples["pretrain"]
+    config = CausalLMConfig.model_validate(pipeline.sweeps["pretrain"].spec.nest(one))
+    assert (config.hidden_size, config.num_layers, config.vocab_size) == (512, 8, 32_000)
+    assert config.max_steps == 3000
+    assert config.num_parameters == 37_364_224
+    (tmp_path / "data" / "train" / "stories.jsonl").unlink()
+    with pytest.raises(UserError, match=r"data\.paths\.0|no file matches data/train"):
+        check_pipeline(load_pipeline(file))
 
 
 @pytest.mark.parametrize(
     ("override", "changed"),
     [
-        ("sft.space.learning_rate={loguniform: [0.001, 0.02]}", {"sft", "export"}),
-        ("data.stories=500", {"data", "pretrain", "sft", "export"}),
+        ("sft.space.learning_rate={loguniform: [0.001, 0.02]}", {"sft", "grpo", "export"}),
+        ("data.stories=500", {"data", "pretrain", "sft", "grpo", "export"}),
+        ("grpo.fixed.group_size=4", {"grpo", "export"}),
         ("pretrain.choose_by=null", set()),
         ("sft.tracking.name=none", set()),
         ("export.to=[hf]", {"export"}),
     ],
 )
-def test_a_change_changes_the_keys_of_what_depends_on_it(override: str, changed: set[str]) -> None:
-    before = stage_keys(load_pipeline(SHIPPED))
-    after = stage_keys(load_pipeline(SHIPPED, [override]))
+def test_a_change_changes_the_keys_of_what_depends_on_it(
+    override: str, changed: set[str], tmp_path: Path
+) -> None:
+    before = stage_keys(load_pipeline(SHIPPED), tmp_path)
+    after = stage_keys(load_pipeline(SHIPPED, [override]), tmp_path)
     assert {name for name in before if before[name] != after[name]} == changed
+
+
+def test_data_that_a_sweep_names_itself_count_by_their_content(tmp_path: Path) -> None:
+    def keys() -> dict[str, str]:
+        made = load_pipeline(SHIPPED, [f"pretrain.fixed.data.paths={tmp_path}/*.jsonl"])
+        return stage_keys(made, tmp_path / "cache")
+
+    (tmp_path / "train.jsonl").write_text('{"text": "one"}')
+    before = keys()
+    assert keys() == before
+    (tmp_path / "train.jsonl").write_text('{"text": "two"}')
+    assert {name for name, key in keys().items() if key == before[name]} == {"data"}

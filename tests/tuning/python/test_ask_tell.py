@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,53 @@ def test_record_is_written_once_in_a_batch_and_each_second(
         assert len(read_trials(SweepPaths(asked.folder))) == 23
     asked.close()
     check_records(SweepPaths(asked.folder)).require()
+
+
+def test_records_of_asked_trials_follow_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_table, "LONGEST_S", 0.05)
+    asked = sweep(tmp_path)
+    paths, batch = SweepPaths(asked._created()[0].root), asked.ask(3)
+    deadline = time.monotonic() + 60
+    while len(paths.trial_ids()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [r.state for r in read_trials(paths)] == [TrialState.RUNNING] * 3
+    asked.tell(batch[1], {"loss": 1.0})
+    assert states_in_study(paths, asked) == ["RUNNING", "COMPLETE", "RUNNING"]
+    asked.close()
+    check_records(paths).require()
+
+
+def test_trials_may_be_asked_for_in_several_threads(tmp_path: Path) -> None:
+    asked = sweep(tmp_path, 40)
+
+    def work(_: int) -> int:
+        told = 0
+        while trial := asked.ask():
+            told += asked.tell(trial, {"loss": trial.params["x"]}) is False
+        return told
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(work, range(4))) == 40
+    paths = SweepPaths(asked.folder)
+    check_records(paths).require()
+    assert [r.state for r in read_trials(paths)] == [TrialState.COMPLETED] * 40
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_outcome_constraints_are_checked_on_what_was_told(tmp_path: Path, together: bool) -> None:
+    asked = sweep(tmp_path, 3, outcome_constraints=["size <= 1"])
+    batch = asked.ask(2)
+    with asked.batched() if together else nullcontext():
+        for trial, size in zip(batch, (1, 2), strict=True):
+            asked.tell(trial, {"loss": 1.0, "size": size})
+    paths = SweepPaths(asked.folder)
+    violated = [record.violated_constraints for record in read_trials(paths)]
+    asked.close()
+    assert violated == [(), ("size <= 1",)]
+    constraints = [t.constraints for t in SweepStudy(paths.study, "asked", asked.spec).trials]
+    assert constraints[:2] == [{"size <= 1": 0.0}, {"size <= 1": 1.0}]
 
 
 def states_in_study(paths: SweepPaths, asked: tuning.Sweep) -> list[str]:

@@ -77,10 +77,10 @@ def test_function_of_a_main_script_runs_elsewhere(tmp_path: Path) -> None:
     paths = made(tmp_path, "loop")
     (tmp_path / "notebook.py").unlink()
     assert call(paths, "code({'learning_rate': 2})") == 6
-    assert [p.name for p in paths.code.iterdir()] == [
+    assert [p.name for p in paths.code.glob("*.py")] == [
         Path(read_spec(paths).trainable.rpartition(":")[0]).name
     ]
-    assert 'FACTOR * config["learning_rate"]' in next(paths.code.iterdir()).read_text()
+    assert 'FACTOR * config["learning_rate"]' in next(paths.code.glob("*.py")).read_text()
 
 
 def test_class_of_a_main_script_is_a_trainable(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_folder_may_be_moved(tmp_path: Path) -> None:
 
 def test_changed_code_is_refused(tmp_path: Path) -> None:
     paths = made(tmp_path, "loop")
-    script = next(paths.code.iterdir())
+    script = next(paths.code.glob("*.py"))
     script.write_text(script.read_text() + "\nprint('changed')\n")
     with pytest.raises(UserError, match="does not match its checksum"):
         read_spec(paths)

@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from results.analysis.cost import Cost, cost_shares, total_cost
 from results.paths import SweepPaths
 from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
 from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials, train
-from tuning.controller.resources.budget import BudgetTracker, Cost, check_gpu_budget, total_cost
+from tuning.controller.resources.budget import BudgetTracker, check_gpu_budget
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
 from tuning.controller.resources.placement import Node, compute_placement
 from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
@@ -22,6 +24,8 @@ from tuning.search.schedulers import Decision
 from tuning.search.study import SweepStudy
 
 HOUR = 3600.0
+PRICES = PricesSpec(cpu_hour=0.5, gpu_hour=2.0, currency="EUR")
+"""A trial of `trial` costs 3 EUR an hour."""
 
 
 def trial(number, hours=1.0, state=TrialState.COMPLETED, ended=None, cpus=2.0, gpus=1.0):
@@ -42,7 +46,7 @@ def trial(number, hours=1.0, state=TrialState.COMPLETED, ended=None, cpus=2.0, g
 def limit(budget, values, *, mode="min", elapsed=0.0, gain=None, records=None):
     """Key and hardness of the limit that trials with these values reach, ending in this order."""
     records = records or [trial(i) for i in range(len(values))]
-    tracker = BudgetTracker(BudgetSpec(**budget), mode)
+    tracker = BudgetTracker(BudgetSpec(**budget), mode, PRICES)
     for record, value in zip(records, values, strict=True):
         if value is not None:
             tracker.record_value(record.id, value)
@@ -58,6 +62,8 @@ def test_budget_tracker_reports_each_limit_at_its_threshold():
     assert limit({"time": 60.0}, four, elapsed=60.0) == ("time", True)
     assert limit({"time": 60.0}, four, elapsed=59.0) is None
     assert limit({"cpu_hours": 8.0}, four) == ("cpu_hours", True)
+    assert limit({"cost": 13.0}, four) is None
+    assert limit({"cost": 12.0}, four) == ("cost", True)
     assert limit({"cpu_hours": 8.1}, four) is None
     assert limit({"gpu_hours": 4.0}, four) == ("gpu_hours", True)
     assert limit({"target": 2.0}, four) == ("target", True)
@@ -81,7 +87,7 @@ def test_patience_counts_trials_that_ended_after_the_best():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_budget_tracker_sums_equal_those_over_all_trials(events):
     """Trials report and end in any order, some of them after failures."""
     tracker = BudgetTracker(BudgetSpec(trials=99, patience=1, target=1.0), "min")
@@ -129,7 +135,7 @@ def test_hard_limit_comes_before_soft_limit():
 def test_budget_needs_a_limit_that_is_sure_to_be_reached():
     for budget in ({"cpu_hours": 1.0}, {"gpu_hours": 0.5}, {"time": "1h"}):
         assert make_spec(budget=budget).budget.bounded
-    with pytest.raises(ValidationError, match="needs trials, time, cpu_hours or gpu_hours"):
+    with pytest.raises(ValidationError, match="needs trials, time, cpu_hours, gpu_hours or cost"):
         make_spec(budget={"target": 0.1, "patience": 3})
 
 
@@ -246,6 +252,27 @@ def test_forecast_ends_at_the_first_limit(budget, hours):
     assert left.seconds == pytest.approx(hours * HOUR)
     assert left.cost.cpu_hours == pytest.approx(hours * 4)
     assert left.cost.gpu_hours == pytest.approx(hours * 2)
+
+
+def test_forecast_ends_where_the_money_is_spent():
+    done = [trial(i) for i in range(3)]  # 9 EUR
+    left = forecast(BudgetSpec(cost=15.0), done, mean_trial_cost(done, PRICES), 2, prices=PRICES)
+    assert left.seconds == pytest.approx(HOUR)  # two more
+    assert left.cost.cost == pytest.approx(6.0)
+    assert str(left.cost) == "4 CPU-hours, 2 GPU-hours, 6.00 EUR"
+
+
+def test_cost_of_failed_attempts_and_stopped_trials_is_shown_apart():
+    failed = trial(1).attempts[0].model_copy(update={"error": "rank 0: lost"})
+    retried = trial(1, hours=2).model_copy(update={"attempts": (failed, trial(1).attempts[0])})
+    others = [trial(2, hours=4, state=state) for state in (TrialState.STOPPED, TrialState.FAILED)]
+    shares = cost_shares([trial(0), retried, *others], PRICES)
+    assert (shares.useful.cost, shares.stopped.cost, shares.failed.cost) == (6.0, 12.0, 15.0)
+    assert shares.total.cost == 33.0
+    assert str(shares).endswith(
+        ", 33.00 EUR, of which 12.00 EUR stopped early and 15.00 EUR failed"
+    )
+    assert str(cost_shares([trial(0)])) == "2 CPU-hours, 1 GPU-hours"
 
 
 def test_forecast_subtracts_what_a_running_trial_has_cost():

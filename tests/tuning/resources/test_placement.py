@@ -152,7 +152,7 @@ def test_elastic_trials_share_the_slots(resources, cpus, expected):
     assert compute_placement(resources, [Node(cpus, 0)]).workers_per_trial == expected
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(
     st.integers(1, 4), st.integers(0, 4), st.integers(0, 40), st.integers(1, 9) | st.just("auto")
 )
@@ -179,3 +179,14 @@ def test_summaries_of_an_elastic_placement():
 def test_auto_needs_gpus_for_the_fewest_workers_only():
     assert compute_placement(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
     assert compute_placement(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0
+
+
+def test_summary_of_a_layout():
+    placement = place([Node(4, 0)], workers=4, layout={"dp_replicate": 2, "dp_shard": 2})
+    assert placement.layout_summary == (
+        "dp_replicate 2 x dp_shard 2: weights, gradients and optimizer state in 2 parts"
+    )
+    fsdp = compute_placement(elastic(2, 4, layout="fsdp"), [Node(4, 0)])
+    assert fsdp.layout_summary is not None
+    assert fsdp.layout_summary.endswith("in 2 to 4 parts")
+    assert place([Node(4, 0)], workers=4).layout_summary is None

@@ -214,7 +214,7 @@ TIED = {
 TIES = ["x0 < 0.5", "twice + half <= 12.1"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     space=spaces(2, "n"),
     seed=st.integers(0, 2**31),

@@ -32,7 +32,7 @@ def test_samples_are_in_the_domain(form):
 @given(
     low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_qlograndint_samples_are_multiples(low, steps, q, seed):
     domain = Domain.model_validate({"qlograndint": [low * q, (low + steps) * q, q]})
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
@@ -83,7 +83,7 @@ def test_perturbed_value_stays_in_the_domain(form):
 
 
 @given(mean=st.integers(-99, 99), sd=st.integers(1, 99), z=st.integers(-400, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_round_value_of_normal_domain_round_trips_exactly(mean, sd, z):
     domain = Domain.model_validate({"randn": [mean / 100, sd / 100]})
     value = round((100 * mean + z * sd) / 10_000, 4)

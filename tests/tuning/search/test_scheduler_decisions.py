@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ray.tune.schedulers import AsyncHyperBandScheduler
 
@@ -17,7 +17,6 @@ class TestAsha:
         st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(-10, 10)), max_size=120),
         st.sampled_from([2, 3, 4]),
     )
-    @settings(deadline=None)
     def test_asha_decides_like_ray_tune(self, history, reduction_factor):
         ours = make(reduction_factor=reduction_factor)
         rays = AsyncHyperBandScheduler(

@@ -16,19 +16,19 @@ from tuning.search.schedulers import Decision
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 class TestConformance:
     @given(seed=st.integers(0, 10**6))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def test_replay_gives_the_same_decisions(self, name, seed):
         assert SchedulerSimulator(name, seed).run().log == SchedulerSimulator(name, seed).run().log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_resumed_scheduler_decides_as_uninterrupted(self, name, seed, moves):
         whole = SchedulerSimulator(name, seed).run()
         killed = SchedulerSimulator(name, seed).run(moves).killed_and_resumed(name).run()
         assert killed.log == whole.log
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def test_resumed_scheduler_with_two_objectives_decides_as_uninterrupted(
         self, name, seed, moves
     ):
@@ -43,7 +43,7 @@ class TestConformance:
         assert Decision.COMPLETE in whole.over.values()
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def test_repeated_step_changes_nothing(self, name, seed, moves):
         whole = SchedulerSimulator(name, seed).run()
         half = SchedulerSimulator(name, seed).run(moves)
@@ -53,7 +53,7 @@ class TestConformance:
         assert half.run().log == whole.log
 
     @given(seed=st.integers(0, 10**6))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def test_every_trial_gets_a_decision_and_one_completes(self, name, seed):
         play = SchedulerSimulator(name, seed).run()
         assert not play.left

@@ -34,9 +34,12 @@ except Exception as e:
 
 
 def limited(what: str, root: Path, size: int) -> str:
-    """Run a statement in a process whose files cannot exceed `size` bytes; returns its stderr."""
+    """Run a statement in a process whose files cannot exceed `size` bytes; returns its stderr.
+
+    It writes no bytecode, which would be cut off too.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(what=what), str(root), str(size)],
+        [sys.executable, "-B", "-c", LIMITED.format(what=what), str(root), str(size)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -21,7 +21,7 @@ from results.tracking import Ending
 from tests.tuning.simulate import make_spec, new_sweep, open_run, run_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
-from tuning.controller.tracking.tracking_client import TrackingClient
+from tuning.controller.tracking.tracking_client import TrackingClient, prepare_process
 
 ROOT = Path(__file__).parents[3]
 DONE = Ending("FINISHED", {"best_loss": 0.5})
@@ -70,7 +70,9 @@ def test_tracking_client_restarts_a_killed_process_and_delivers_all(
         assert client.pid is None, "it starts with the first report"
         client.changed(first.id, reported=True)
         kill(client.pid)
+        prepared = prepare_process()
         client.changed(first.id, reported=True)
+        assert client.pid == prepared
         assert client.close(DONE, WAIT_S) is None
     db = sqlite3.connect(paths.root.parent / "mlflow.db")
     runs = dict(db.execute("select name, status from runs"))
@@ -143,6 +145,18 @@ def test_tracking_client_starts_its_process_after_a_delay() -> None:
     tracker.changed("t0001", reported=True)
     assert tracker.pid is not None
     assert tracker.close(DONE, WAIT_S) == "t0000 t0001"
+
+
+def test_tracking_client_starts_its_process_when_no_trial_runs_any_more() -> None:
+    tracker = client('import sys; sys.stdin.readline(); print(\'{"undelivered": "x"}\')')
+    tracker.start_delay_s = 1000.0
+    tracker.closes_soon()
+    assert tracker.pid is None, "there is nothing to deliver"
+    tracker.changed("t0000", reported=True)
+    assert tracker.pid is None
+    tracker.closes_soon()
+    assert tracker.pid is not None
+    assert tracker.close(DONE, WAIT_S) == "x"
 
 
 def test_tracking_process_ends_with_its_driver(paths: SweepPaths) -> None:

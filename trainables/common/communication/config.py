@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from search_spaces.spec.layout import Layout
 from trainables.config import TrainableConfig
 
 EXPOSED = "communication_exposed_seconds"
@@ -101,3 +102,14 @@ class DataParallelConfig(TrainableConfig):
         if problem := self.communication.misfit(workers):
             return "communication", problem
         return super().validate_workers(workers)
+
+    def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
+        """Refuse settings of `communication`, which is for whole gradients, with sharded ones."""
+        if layout.dp_shard > 1 and self.communication != CommunicationConfig():
+            settings = self.communication.model_dump(exclude_defaults=True)
+            given = ", ".join(f"{name} {value}" for name, value in settings.items())
+            return "communication", (
+                f"{given}: has no effect with layout dp_shard {layout.dp_shard}, whose gradients "
+                "FSDP2 sends; remove it, or use layout: ddp"
+            )
+        return super().validate_layout(layout)

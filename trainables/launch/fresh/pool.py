@@ -239,6 +239,10 @@ class FreshWorkerPool:
         """Empty: a process runs one attempt."""
         return []
 
+    def hand_over(self) -> bool:
+        """False: a process runs one attempt."""
+        return False
+
     def close(self) -> None:
         """End all running attempts, and what waits for the next ones."""
         for key in list(self._busy):

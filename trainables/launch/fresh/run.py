@@ -1,12 +1,12 @@
 """Runs a user's train loop, written for Ray Train's public API, without changes to it.
 
-The loop calls `ray.train.report` and `ray.train.get_checkpoint`. Ray Train keeps its checkpoints;
-this module makes it resume from the newest intact one. Each attempt gets its own `TorchTrainer`.
-Stopping a trial ends its processes without asking the loop.
+Ray Train keeps the loop's checkpoints; this module makes it resume from the newest intact one. Each
+attempt gets its own `TorchTrainer`. Stopping a trial ends its processes without asking the loop.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from functools import partial
@@ -21,6 +21,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from results.records.reports import Report, ReportWriter, read_reports
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
+from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
@@ -45,7 +46,10 @@ from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import Sampler
 from trainables.user_code.loader import imported, load
 from trainables.user_code.metrics import StepCounter
-from trainables.user_code.private_folders import enter_private_folders
+from trainables.user_code.private_folders import (
+    enter_private_folders,
+    wait_for_earlier_attempts,
+)
 from trainables.user_code.ray_train_checkpoints import (
     add_manifest,
     add_missing_manifests,
@@ -59,7 +63,6 @@ from trainables.user_code.user_trainer import own_loop, trainers_adopted
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.train import RunConfig
-
 
 _CLOSING_S = 60.0
 """Longest time that a loop has, after its last step, to save its model and return."""
@@ -79,10 +82,10 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     rank = context.get_world_rank()
     device = claim_device(config["gpus_per_worker"])
     _register(config, context, rank)
-    enter_private_folders(job.paths)
     log = job.paths.log(job.attempt, rank)
     try:
         with output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
+            _enter_folders(job)
             if rank == 0:
                 world_size = context.get_world_size()
                 recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
@@ -105,6 +108,15 @@ def user_loop_worker(config: dict[str, Any]) -> None:
         if (shown := without_secrets(e)) is e:
             raise
         raise shown from None
+
+
+def _enter_folders(job: TrialJob) -> None:
+    """Wait for the processes of earlier attempts; the orphan of one ends here."""
+    enter_private_folders(job.paths)
+    if problem := wait_for_earlier_attempts(job.paths, job.attempt):
+        sys.stderr.write(f"warning: {problem}\n")
+    if job.superseded:
+        raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
 
 
 def _register(config: dict[str, Any], context: Any, rank: int) -> None:

@@ -128,7 +128,8 @@ def prepare_workers(trainable: str, spec: WorkerGroupSpec) -> None:
     imports = (trainable, spec.gpus_per_worker)
     imported = [worker.execute_async(import_ahead, *imports) for worker in FreshGroup.ready]
     import_module(_RUN)
-    ray.get(imported)
+    # of all, also after an error: a loop that imports the same beside it would see half a module
+    ray.wait(imported, num_returns=len(imported))
 
 
 def import_ahead(trainable: str, gpus_per_worker: float) -> None:

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,8 +18,10 @@ from tuning.cli.options import StorageDir
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
+    from results.records.pipeline import PipelinePaths
     from results.records.reports import Report
     from results.records.trial import TrialRecord
+    from search_spaces.spec.prices import PricesSpec
     from search_spaces.spec.sweep import SweepSpec
 
 
@@ -30,21 +33,21 @@ def ls(storage: StorageDir = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from results.records.integrity import check_records
+    from results.records.pipeline import pipelines_in
     from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
-    table, problems = Table(box=None, pad_edge=False, header_style="bold"), []
+    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
     for name in ("sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"):
         table.add_column(name, overflow="fold")
-    for name, paths in named_sweeps(root):
+    pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
+    sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
+    for name, row in (*pipelines, *sweeps):
         try:
             with no_garbage_collection():
-                found = check_records(paths, keep=True)
-                table.add_row(name, *_sweep_row(found))
-            problems += found.words if found.problems else []
+                table.add_row(name, *row())
         except UserError as e:
             table.add_row(name, Text("damaged", style="red"))
             problems.append(f"{name} is damaged: {e.problems[0]}")
@@ -58,6 +61,22 @@ def ls(storage: StorageDir = None) -> None:
         raise typer.Exit(DamagedRecordsError.exit_code)
 
 
+def _pipeline_row(paths: PipelinePaths) -> list[str]:
+    """Its state and its number of stages; the rows of its sweeps follow."""
+    from results.records.pipeline import read_stages
+    from search_spaces.loading.reader import read_file
+    from tuning.controller.sweep_dir.lock import current_driver
+
+    names, records = [s["name"] for s in read_file(paths.spec).data["stages"]], read_stages(paths)
+    done = sum(name in records.stages and records.stages[name].done for name in names)
+    state = "done" if done == len(names) else "interrupted"
+    if current_driver(paths.lock):
+        state = "running"
+    began = min((record.began for record in records.stages.values()), default=None)
+    date = time.strftime("%Y-%m-%d", time.localtime(began)) if began else "-"
+    return [state, f"{done}/{len(names)} stages", "-", "-", "pipeline", date, "-"]
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """For a block that reads many records: looking for cycles among them takes a third of it."""
@@ -66,6 +85,16 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def _checked_row(paths: SweepPaths, problems: list[str]) -> list[str]:
+    """The row of a sweep; what is wrong with its records is added to the problems."""
+    from results.records.integrity import check_records
+
+    found = check_records(paths, keep=True)
+    row = _sweep_row(found)
+    problems += found.words if found.problems else []
+    return row
 
 
 def _sweep_row(found: Integrity) -> list[str]:
@@ -95,7 +124,7 @@ def _sweep_row(found: Integrity) -> list[str]:
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         f"command: {spec.command[0]}" if spec.command else spec.trainable,
         _started(paths),
-        _hours(trials, running=state == "running"),
+        _hours(trials, spec.prices, running=state == "running"),
     ]
 
 
@@ -107,13 +136,18 @@ def _started(paths: SweepPaths) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(began[0])) if began else "-"
 
 
-def _hours(trials: Iterable[tuple[TrialRecord, Sequence[Report]]], *, running: bool) -> str:
-    """The CPU-hours and GPU-hours of all attempts, in short.
+def _hours(
+    trials: Iterable[tuple[TrialRecord, Sequence[Report]]],
+    prices: PricesSpec | None,
+    *,
+    running: bool,
+) -> str:
+    """The CPU-hours and GPU-hours of all attempts, in short, and their price.
 
     Attempts that a killed driver left open end at the trial's last report.
     """
+    from results.analysis.cost import total_cost
     from tuning.controller.attempts import end_attempt, last_activity
-    from tuning.controller.resources.budget import total_cost
 
     records = (
         record
@@ -121,8 +155,9 @@ def _hours(trials: Iterable[tuple[TrialRecord, Sequence[Report]]], *, running: b
         else end_attempt(record, ended=last_activity(record, reports))
         for record, reports in trials
     )
-    cost = total_cost(records)
-    return f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
+    cost = total_cost(records, prices)
+    text = f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
+    return text + f", {cost.price}" * (prices is not None)
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:

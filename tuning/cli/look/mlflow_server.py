@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from results.paths import Storage, SweepPaths
+from results.records.pipeline import outer_storage
 from results.records.spec_file import read_spec
 from results.storage.probe import check_storage
 from results.tracking import (
@@ -29,7 +30,7 @@ from results.tracking import (
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.controller.sweep_dir.folder import read_state, resolve_storage
-from tuning.controller.tracking.observer import tracking_uri
+from tuning.controller.tracking.observer import experiment_of, tracking_uri
 
 _HOST = "127.0.0.1"
 _START_S = 90.0
@@ -41,7 +42,7 @@ def serve(paths: Sequence[SweepPaths], storage: str | None, port: int, browser: 
     Raises:
         UserError: the sweeps have different tracking servers, or the port is taken.
     """
-    root = paths[0].storage if paths else resolve_storage(storage)
+    root = outer_storage(paths[0]) if paths else resolve_storage(storage)
     uri = _uri(paths, root)
     if uri.startswith(("http://", "https://")):
         _show_pages(_pages(uri, uri, paths), browser)
@@ -77,7 +78,7 @@ def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
     try:
         page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
     except UserError:  # no run was sent yet
-        return [experiment_url(base, uri, spec.tracking.experiment or spec.name)]
+        return [experiment_url(base, uri, experiment_of(spec, sweeps[0]))]
     return [page, curves_url(page, spec.metric)]
 
 

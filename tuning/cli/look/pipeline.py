@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tuning.cli.formatting import duration, limits, make_console, number, print_lines
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from results.records.pipeline import PipelinePaths, StageRecord
     from search_spaces.pipeline.loading import LoadedPipeline
-    from search_spaces.pipeline.stages import Stage
     from tuning.controller.resources.forecast import Forecast
+    from tuning.pipelines.winners import ChosenWinner
 
 
 def plan_pipeline(
@@ -34,7 +35,9 @@ def plan_pipeline(
     pipeline = load_pipeline(file, overrides)
     check_pipeline(pipeline)
     found = find_pipeline(str(resolve_storage(storage).root / pipeline.name), storage)
-    done = _complete(found, stage_keys(pipeline)) if found else set()
+    done = (
+        _complete(found, stage_keys(pipeline, resolve_storage(storage).cache)) if found else set()
+    )
     console = make_console()
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
@@ -56,15 +59,17 @@ def plan_pipeline(
     print_lines(console, *_whole(pipeline, forecasts, done))
 
 
-def show_pipeline(paths: PipelinePaths) -> None:
+def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     """Print the stages of a pipeline: which are complete, and what each put out."""
-    from results.records.pipeline import read_stages
+    from results.records.pipeline import read_stages, stage_state
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.sweep_dir.folder import pipeline_argument
     from tuning.controller.sweep_dir.lock import current_driver
+    from tuning.pipelines.winners import winners_by_later_stages
 
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
-    driver = current_driver(paths.lock)
+    driver, chosen = current_driver(paths.lock), winners_by_later_stages(pipeline, paths)
     table = _table("stage", "kind", "after", "state", "time", "put out")
     for name in pipeline.order:
         stage = pipeline.stages[name]
@@ -73,18 +78,17 @@ def show_pipeline(paths: PipelinePaths) -> None:
             name,
             stage.kind,
             ", ".join(dependencies(name, pipeline.stages)) or "-",
-            _state(record, driver is not None),
+            stage_state(record, driven=driver is not None),
             duration(record.seconds) if record else "-",
-            _put_out(record, _chosen(paths, stage, records)),
+            _put_out(record, chosen.get(name)),
         )
-    console = make_console()
     console.print(table)
     done = sum(record.done for name, record in records.items() if name in pipeline.stages)
     print_lines(console, f"{done} of {len(pipeline.stages)} stages complete")
     if driver:
         print_lines(console, f"driven by {driver}")
     elif done < len(pipeline.stages):
-        print_lines(console, f"continue with: tune resume {paths.name}")
+        print_lines(console, f"continue with: tune resume {pipeline_argument(paths)}")
     print_lines(console, f"a stage's trials: tune show {paths.name}/STAGE")
 
 
@@ -121,7 +125,10 @@ def _forecasts(
     for name, loaded in pipeline.sweeps.items():
         placement = compute_placement(loaded.spec.resources, list(nodes))
         each = earlier_trial_cost(paths.stages, loaded.spec) if paths else None
-        found = forecast(loaded.spec.budget, [], each[1], placement.concurrency) if each else None
+        if each is None:
+            continue
+        spec, at_once = loaded.spec, placement.concurrency
+        found = forecast(spec.budget, [], each[1], at_once, prices=spec.prices)
         if found is not None:
             made[name] = found
     return made
@@ -151,30 +158,8 @@ def _whole(
         yield f"forecast   none: no earlier run of this pipeline has trials of {missing}"
 
 
-def _state(record: StageRecord | None, driven: bool) -> str:
-    if record is None:
-        return "to run"
-    if record.done:
-        return "complete"
-    return "running" if driven else "interrupted"
-
-
-def _put_out(record: StageRecord | None, chosen: str) -> str:
+def _put_out(record: StageRecord | None, chosen: ChosenWinner | None) -> str:
     """What a stage put out, and which of its models a later stage chose."""
     found = record.result if record else {}
     words = [f"{k} {number(v)}" for k, v in found.items() if not k.endswith("_hours")]
-    return ", ".join([*words, *([chosen] if chosen else [])]) or "-"
-
-
-def _chosen(paths: PipelinePaths, stage: Stage, records: Mapping[str, StageRecord]) -> str:
-    """The winner by `choose_by`, once the stage is complete that decides; else nothing."""
-    from search_spaces.pipeline.references import metric_reference
-    from search_spaces.pipeline.stages import TrainStage
-    from tuning.pipelines.winners import winner_of
-
-    if not isinstance(stage, TrainStage) or stage.choose_by is None:
-        return ""
-    judge = records.get(metric_reference(stage.choose_by).stage)
-    if judge is None or not judge.done:
-        return ""
-    return f"{winner_of(stage, paths)} by {stage.choose_by}"
+    return ", ".join([*words, *([str(chosen)] if chosen else [])]) or "-"

@@ -90,6 +90,8 @@ def _placement_lines(
     yield f"at once    {placement.concurrency} of {placement.max_trials} that fit"
     if placement.elastic_summary:
         yield f"workers    {placement.elastic_summary}"
+    if placement.layout_summary:
+        yield f"layout     {placement.layout_summary}"
     if gpus := placement.gpu_sharing_summary or unused_gpus(placement, nodes):
         yield f"GPUs       {gpus}"
     if problem := unused_nccl(placement):
@@ -146,7 +148,7 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     from tuning.controller.sweep_dir.folder import resolve_storage
 
     found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
-    left = forecast(spec.budget, [], found[1], at_once) if found else None
+    left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
     if found is None or left is None:
         return "forecast   none: no earlier sweep of this file has a trial that ended"
     name, each = found

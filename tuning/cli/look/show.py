@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
-from tuning.cli.formatting import duration, make_console, number, print_lines
+from tuning.cli.formatting import duration, echo, make_console, number, print_lines
 from tuning.cli.look.ls import no_garbage_collection, sweep_state
-from tuning.cli.options import StorageDir, Sweep, TrialArgument
+from tuning.cli.options import StorageDir, Sweep, TrialArgument, with_results
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
+    from results.analysis.selection import Trial
     from results.paths import SweepPaths, TrialPaths
     from results.records.integrity import Integrity
     from results.records.trial import Attempt, Report, TrialRecord
@@ -35,6 +37,9 @@ def show(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again every two seconds, while it runs.")
     ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the reports as CSV, a row for each.")
+    ] = False,
     storage: StorageDir = None,
 ) -> None:
     """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
@@ -46,15 +51,31 @@ def show(
     from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.pipelines.folder import find_pipeline
 
+    if csv:
+        return _show_csv(with_results(sweep, storage), trial)
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
         from tuning.cli.look.pipeline import show_pipeline
 
-        return show_pipeline(pipeline)
+        if watch:
+            _watch(pipeline.lock, lambda page: show_pipeline(pipeline, page), make_console())
+        return show_pipeline(pipeline, make_console())
     paths, console = find_sweep(sweep, storage), make_console()
     if watch:
-        _watch(paths, trial, console)
+        _watch(paths.lock, lambda page: _show(paths, trial, page), console)
     if print_damage(_show(paths, trial, console)):
         raise typer.Exit(DamagedRecordsError.exit_code)
+
+
+def _show_csv(paths: SweepPaths, trial: str | None) -> None:
+    from results.analysis.metrics_csv import metrics_csv, sweep_csv
+    from results.records.trial import read_reports, read_trial, read_trials_with_reports
+    from tuning.controller.sweep_dir.folder import find_trial
+
+    if trial is None:
+        echo(sweep_csv(list(read_trials_with_reports(paths))), nl=False)
+    else:
+        files = find_trial(paths, trial)
+        echo(metrics_csv(read_reports(files, read_trial(files).end_step)), nl=False)
 
 
 def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:
@@ -70,8 +91,8 @@ def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:
     return found
 
 
-def _watch(paths: SweepPaths, trial: str | None, console: Any) -> None:
-    """Draw the page again and again, until no driver runs the sweep; Ctrl-C ends it too."""
+def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
+    """Draw the page again and again, while a driver holds the lock; Ctrl-C ends it too."""
     from rich.live import Live
     from rich.text import Text
 
@@ -79,9 +100,9 @@ def _watch(paths: SweepPaths, trial: str | None, console: Any) -> None:
 
     page = make_console()  # one of its own: `Live` writes to the other
     with suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal) as live:
-        while current_driver(paths.lock):
+        while current_driver(lock):
             with page.capture() as drawn:
-                _show(paths, trial, page)
+                draw(page)
             if console.is_terminal:
                 live.update(Text.from_ansi(drawn.get()), refresh=True)
             time.sleep(_WATCH_S)
@@ -93,7 +114,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from tuning.cli.summary import count_remedies, failure_lines, leaderboard_table, leaders
     from tuning.controller.attempts import end_silent_attempt
 
-    paths, trials = found.readable, list(found.trials())
+    paths, trials = found.readable, list(_trials(found, spec))
     metric, mode = spec.metric, spec.mode  # each computed at every use
     board = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
     silent_since = _silent_since(paths, (e.record for e in board))
@@ -114,6 +135,16 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print(f"failures: {failures}")
 
 
+def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
+    """Every trial, and its last report where that says what all do: parsing takes most time."""
+    from results.analysis.selection import selection_objectives
+
+    if spec.select.at != "last":
+        return found.trials()
+    metrics = {*selection_objectives(spec, spec.select), *(o.metric for o in spec.objectives)}
+    return found.last_reports(metrics, in_all=True)
+
+
 def _silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
     """When the last driver was alive, in Unix seconds; None if one is."""
     from tuning.controller.sweep_dir.lock import current_driver, last_sign_of_life
@@ -127,6 +158,7 @@ def _state_lines(
     paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary], silent_since: float | None
 ) -> Iterator[str]:
     """Progress of a sweep, its driver or why it ended, and the command that continues it."""
+    from results.analysis.cost import cost_shares
     from results.records.trial import TrialState
     from tuning.cli.summary import extension_line
     from tuning.controller.sweep_dir.folder import read_state, sweep_argument
@@ -139,6 +171,8 @@ def _state_lines(
     if state == "done" and (why := read_state(paths).ended):
         status += f", ended by {why}"
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
+    if spec.prices is not None:
+        yield f"spent {cost_shares((e.record for e in board), spec.prices)}"
     yield f"{finished}{of} trials finished{f', {paused} paused' * bool(paused)}; {status}"
     if state == "interrupted":
         if silent_since:
@@ -151,6 +185,7 @@ def _state_lines(
 def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> None:
     from rich.text import Text
 
+    from results.analysis.cost import cost_shares
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from tuning.cli.look.space_table import computed
@@ -177,6 +212,8 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
         console.print(
             f"at step {copy.step} inherited the weights of {copy.donor} at {copy.donor_step}"
         )
+    if spec.prices is not None:
+        console.print(f"spent {cost_shares([record], spec.prices)}")
     for attempt in record.attempts:
         print_lines(console, *_attempt_lines(attempt, files))
     print_lines(console, *_phase_lines(files, record), _checkpoints(files))

@@ -11,7 +11,15 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, number, setting
-from tuning.cli.options import Address, Json, StorageDir, Sweep, Trust, trusted_sweep
+from tuning.cli.options import (
+    Address,
+    Json,
+    StorageDir,
+    Sweep,
+    Trust,
+    trusted_sweep,
+    with_results,
+)
 
 if TYPE_CHECKING:
     from results.analysis.confirmation import Confirmation
@@ -67,10 +75,9 @@ def best(
     from results.analysis.selection import select_winner, winner_by_rule
     from results.analysis.winner import describe_winner
     from results.records.spec_file import read_spec
-    from tuning.controller.sweep_dir.folder import find_sweep
 
     paths = intact(
-        trusted_sweep(sweep, storage, trust) if confirm else find_sweep(sweep, storage),
+        trusted_sweep(sweep, storage, trust) if confirm else with_results(sweep, storage),
         accept_damage,
     )
     spec = read_spec(paths)

@@ -9,7 +9,7 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import make_console
-from tuning.cli.options import StorageDir, sweep_names
+from tuning.cli.options import StorageDir, sweep_names, with_results
 from tuning.cli.results.report import Html, write_page
 
 
@@ -35,11 +35,10 @@ def compare(
 
     from results.analysis.comparison import compare as read
     from results.report.comparison_page import table, write_comparison
-    from tuning.controller.sweep_dir.folder import find_sweep
 
     if len(sweeps) < 2:
         raise UserError(f"tune compare needs two sweeps or more, got {sweeps[0]} alone")
-    standings = read([intact(find_sweep(sweep, storage), accept_damage) for sweep in sweeps])
+    standings = read([intact(with_results(sweep, storage), accept_damage) for sweep in sweeps])
     header, rows = table(standings)
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in header:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, soup_to_use, trusted_sweep
 
 if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
@@ -23,6 +24,17 @@ def export(
             "--to", help="Formats, separated by commas: hf, onnx, pt2, gguf, safetensors, mlflow."
         ),
     ] = "hf",
+    quant: Annotated[
+        Literal["q8_0", "int8"] | None,
+        typer.Option(help="Weights of 8 bits: q8_0 for gguf, int8 for onnx."),
+    ] = None,
+    layout: Annotated[
+        Literal["plain", "classic"],
+        typer.Option(
+            help="classic: metrics.csv, training_log.json, training_config.json, and the model in "
+            "final/."
+        ),
+    ] = "plain",
     trial: Trial = None,
     soup: Soup = None,
     verify: Annotated[
@@ -47,10 +59,13 @@ def export(
     from tuning.evaluation.export_model import check_formats
     from tuning.evaluation.load_model import select_model
 
-    formats = check_formats(to)
+    formats = check_formats(to, quant)
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
+    soup = soup_to_use(sweep, storage, trial, soup)
     picked = select_model(paths, trial, soup, "export")
-    run = _Export(picked, verify, force)
+    run = _Export(picked, verify, force, layout == "classic")
+    if run.classic and (len(formats) > 1 or "mlflow" in formats):
+        raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
     for name in formats:
         if name == "mlflow":
             run.register(register_as or picked.spec.name)
@@ -65,13 +80,15 @@ class _Export:
     picked: SelectedModel
     verify: bool
     force: bool
+    classic: bool
 
     def write(self, name: str) -> None:
         """Write a folder and print its path."""
         from results.export import make_format
-        from tuning.evaluation.export_model import export_selected
+        from tuning.evaluation.export_model import export_classic, export_selected
 
-        target, checks = export_selected(self.picked, name, self.verify, self.force)
+        write = export_classic if self.classic else export_selected
+        target, checks = write(self.picked, name, self.verify, self.force)
         echo(f"exported {self.picked.name} to {target}")
         for check in checks:
             echo(f"verified   {check.summary}")
@@ -80,21 +97,23 @@ class _Export:
             if not runtime.installed:
                 needs = runtime.needs
                 echo(f"not run    {needs}; to verify with it: pip install {needs}")
-        echo(f"load       {form.load_line(target).format(folder=target)}")
+        model = target / "final" if self.classic else target
+        echo(f"load       {form.load_line(model).format(folder=model)}")
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""
+        from results.records.pipeline import outer_storage
         from results.tracking.model_registry import CANDIDATE, CHAMPION, register
         from tuning.controller.sweep_dir.folder import read_state
-        from tuning.controller.tracking.observer import tracking_uri
+        from tuning.controller.tracking.observer import experiment_of, tracking_uri
         from tuning.evaluation.export_model import export_selected, model_source
 
         picked = self.picked
         onnx, _ = export_selected(picked, "onnx", self.verify, force=True)
         made = register(
             tracking_uri(picked.spec, picked.paths),
-            picked.paths.storage.artifacts,
-            picked.spec.tracking.experiment or picked.spec.name,
+            outer_storage(picked.paths).artifacts,
+            experiment_of(picked.spec, picked.paths),
             onnx,
             name,
             model_source(picked).exportable,

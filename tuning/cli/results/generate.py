@@ -12,7 +12,15 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Trial, Trust, sweep_names, trusted_sweep
+from tuning.cli.options import (
+    Soup,
+    StorageDir,
+    Trial,
+    Trust,
+    soup_to_use,
+    sweep_names,
+    trusted_sweep,
+)
 
 if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
@@ -23,7 +31,8 @@ def generate(
     sweep: Annotated[
         str,
         typer.Argument(
-            help="The sweep's name in the storage, or its folder; or the folder of an export (hf).",
+            help="A sweep or pipeline by its name in the storage, or its folder; or the folder of "
+            "an export (hf).",
             autocompletion=sweep_names,
         ),
     ],
@@ -110,6 +119,7 @@ def _model(
             raise UserError("--trial and --soup: have no effect with the folder of an export")
         return load_text_model(folder, sweep)
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
+    soup = soup_to_use(sweep, storage, trial, soup)
     picked = select_model(paths, trial, soup, "generate with")
     with tempfile.TemporaryDirectory() as scratch:
         _export(picked, Path(scratch))

@@ -12,7 +12,7 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, trusted_sweep
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, soup_to_use, trusted_sweep
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +38,7 @@ def predict(
     from tuning.evaluation.load_model import select_model
 
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
+    soup = soup_to_use(sweep, storage, trial, soup)
     picked = select_model(paths, trial, soup, "predict with")
     try:
         cache = picked.paths.storage.cache

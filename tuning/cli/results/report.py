@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,10 @@ from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
 from tuning.cli.options import StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from results.records.pipeline import PipelinePaths
 
 Html = Annotated[
     Path | None,
@@ -29,20 +33,46 @@ def report(
     """Write a report of a sweep: one HTML page that needs no network.
 
     It shows the history, curves, importance of the parameters, cost, failures, and why the winner
-    won. The default place is the folder of the sweep.
+    won. The default place is the folder of the sweep. Of a pipeline it draws the stages, with a
+    page for each train stage.
 
     Example: tune report digits --html digits.html
     """
+    from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.pipelines.folder import find_pipeline
+
+    if (pipeline := find_pipeline(sweep, storage)) is not None:
+        return _report_pipeline(pipeline, html, accept_damage)
+    paths = intact(find_sweep(sweep, storage, writes=html is None), accept_damage)
+    _report_sweep(paths, html or paths.report)
+
+
+def _report_sweep(paths: SweepPaths, target: Path) -> None:
     from results.report.page import write_report
     from results.report.sweep_data import read_sweep_data
-    from tuning.controller.sweep_dir.folder import find_sweep
     from tuning.search.importance import importances
 
-    paths = intact(find_sweep(sweep, storage, writes=html is None), accept_damage)
     data = read_sweep_data(paths)
     others = [replace(one, importances=importances(one)) for one in data.others]
     data = replace(data, importances=importances(data), others=others)
-    write_page(html or paths.report, lambda target: write_report(data, target))
+    write_page(target, lambda target: write_report(data, target))
+
+
+def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> None:
+    """Write the pages of its train stages, and the page that links to them."""
+    from results.report.pipeline_page import write_pipeline_report
+    from results.storage.links import refuse_outside_links
+    from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.sweep_dir.lock import current_driver
+    from tuning.pipelines.tracking import read_data
+
+    refuse_outside_links(paths.root)
+    pipeline = load_pipeline(paths.spec)
+    for name in pipeline.sweeps:
+        if (sweep := paths.sweep(name)).is_sweep:
+            _report_sweep(intact(sweep, accept_damage), sweep.report)
+    data = read_data(paths, driven=bool(current_driver(paths.lock)))
+    write_page(html or paths.report, lambda target: write_pipeline_report(data, target))
 
 
 def write_page(target: Path, write: Callable[[Path], None]) -> None:

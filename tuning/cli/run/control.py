@@ -44,20 +44,30 @@ def stop(
 ) -> None:
     """Stop a trial, or the sweep: running trials end at their next report and keep checkpoints.
 
+    Of a pipeline: the sweeps that run; no other stage begins until tune resume.
+
     Example: tune stop llm t0003
     """
     from tuning.controller.sweep_dir.commands import stop_trials
     from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.pipelines.control import stop_pipeline
+    from tuning.pipelines.folder import find_pipeline
 
+    if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
+        return echo(stop_pipeline(pipeline))
     echo(stop_trials(find_sweep(sweep, storage, writes=True), trial))
 
 
 def pause(sweep: Sweep, storage: StorageDir = None) -> None:
-    """End the session of a running sweep; tune resume continues its trials.
+    """End the session of a running sweep or pipeline; tune resume continues its trials.
 
     Example: tune pause llm
     """
     from tuning.controller.sweep_dir.commands import pause_session
     from tuning.controller.sweep_dir.folder import find_sweep
+    from tuning.pipelines.control import pause_pipeline
+    from tuning.pipelines.folder import find_pipeline
 
+    if (pipeline := find_pipeline(sweep, storage)) is not None:
+        return echo(pause_pipeline(pipeline))
     echo(pause_session(find_sweep(sweep, storage, writes=True)))

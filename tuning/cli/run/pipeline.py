@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +14,7 @@ from tuning.cli.formatting import echo
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from tuning.pipelines.base import Session
+    from tuning.pipelines.chosen import Chosen
 
 Stages = Annotated[
     str | None,
@@ -25,24 +28,45 @@ Until = Annotated[
 ]
 
 
+_APART = (sys.executable, "-m", "tuning.cli.run.stage_process")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The stages that the options of a command name."""
+
+    stages: str | None
+    begin: str | None
+    until: str | None
+
+    @property
+    def chosen(self) -> Chosen:
+        """The same, for the pipeline."""
+        from tuning.pipelines.chosen import Chosen
+
+        names = [name.strip() for name in (self.stages or "").split(",") if name.strip()]
+        return Chosen([] if names == ["all"] else names, self.begin, self.until)
+
+    @property
+    def options(self) -> list[str]:
+        """The same, for another process."""
+        given = {"--stages": self.stages, "--begin": self.begin, "--until": self.until}
+        return [f"{option}={value}" for option, value in given.items() if value]
+
+
 def run_stages(
-    start: Callable[..., PipelinePaths],
-    drive: Callable[[Session], Any],
-    stages: str | None,
-    begin: str | None,
-    until: str | None,
+    start: Callable[..., PipelinePaths], drive: Callable[[Session], Any], asked: Asked
 ) -> None:
     """Run a pipeline, and say where it stands at the end.
 
     The exit code is 130 after an interrupt, 1 if a stage has no result.
     """
+    from tuning.cli.run.signals import interrupted_by_signals
     from tuning.pipelines.base import StageStopped
-    from tuning.pipelines.run import Chosen
 
-    names = [name.strip() for name in (stages or "").split(",") if name.strip()]
-    chosen = Chosen([] if names == ["all"] else names, begin, until)
     try:
-        paths = start(chosen=chosen, drive=drive, say=echo)
+        with interrupted_by_signals():
+            paths = start(chosen=asked.chosen, drive=drive, say=echo, apart=_APART)
     except StageStopped as e:
         echo(f"{e}; the pipeline goes on with tune resume", err=True)
         raise typer.Exit(e.exit_code) from e

@@ -72,8 +72,9 @@ class SweepProgress:
     def remaining(self) -> str:
         """A forecast of time and cost, such as `about 3m07s and 0.2 CPU-hours left`, or empty."""
         records = list(self.records.values())
-        each = mean_trial_cost(records)
-        left = forecast(self.spec.budget, records, each, self.concurrency, self.total_s)
+        spec = self.spec
+        each = mean_trial_cost(records, spec.prices)
+        left = forecast(spec.budget, records, each, self.concurrency, self.total_s, spec.prices)
         if not left or not left.seconds:
             return ""
         return f"about {duration(left.seconds)} and {left.cost} left"

@@ -22,7 +22,7 @@ from tuning.cli.options import (
     Trust,
     ask_for_trust,
 )
-from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
+from tuning.cli.run.pipeline import Asked, Begin, Stages, Until, run_stages
 
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
@@ -54,12 +54,15 @@ def run(
     from tuning.cli.run.detach import run_detached
 
     if is_pipeline_file(file):
-        _refuse("a pipeline", {"--detach": detach})
-        from tuning.pipelines.run import run_pipeline
+        from tuning.pipelines.run import create_pipeline, run_pipeline
 
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
+        which = Asked(stages, begin, until)
+        if detach:
+            made = partial(create_pipeline, file, **asked)
+            return run_detached(made, address, insecure, options=which.options)
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, _drive, stages, begin, until)
+        return run_stages(begun, drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
@@ -105,10 +108,14 @@ def resume(
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        given = {"--trials": trials, "--time": time, "--set": set_, "--detach": detach}
+        given = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
-        again = _resume_of(pipeline, trust, address, insecure)
-        return run_stages(again, _drive, stages, begin, until)
+        which = Asked(stages, begin, until)
+        if detach:
+            found = partial(_own, pipeline, trust)
+            more = [*which.options, *["--trust"] * trust]
+            return run_detached(found, address, insecure, options=more)
+        return run_stages(_resume_of(pipeline, trust, address, insecure), drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
     asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
@@ -129,6 +136,16 @@ def _resume_of(
     return partial(resume_pipeline, pipeline, **asked, insecure=insecure)
 
 
+def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:
+    """A pipeline that no process runs, and that is trusted."""
+    from tuning.controller.sweep_dir.lock import refuse_if_driven
+    from tuning.pipelines.folder import require_own
+
+    refuse_if_driven(pipeline.lock)
+    require_own(pipeline, trust)
+    return pipeline
+
+
 def _refuse(what: str, options: Mapping[str, object]) -> None:
     """Refuse options that have no effect."""
     for option in (name for name, value in options.items() if value):
@@ -140,14 +157,14 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
     The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
-    outcome = _drive(start)
+    outcome = drive(start)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)
     if not outcome.table.has_result:
         raise typer.Exit(1)
 
 
-def _drive(start: Callable[..., SweepController]) -> SweepController:
+def drive(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
     from tuning.cli.run.last_word import LastWord
     from tuning.cli.run.live_view import make_view

@@ -6,12 +6,14 @@ thread that waits for storage or Ray would end.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -22,6 +24,30 @@ _SHOW_CURSOR = "\x1b[?25h"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_S = 1.0
 """GNU `timeout` signals its child, then the process group: the child gets the signal twice."""
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block at SIGINT, SIGTERM and SIGHUP, also where a shell
+    started this process with SIGINT ignored; one more than a second later ends the process.
+    """
+    until = math.inf
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        nonlocal until
+        if time.monotonic() > until:
+            os._exit(130)
+        if until == math.inf:
+            until = time.monotonic() + _REPEAT_S
+            raise KeyboardInterrupt
+
+    caught = [s for s in _SIGNALS if s != signal.SIGHUP or signal.getsignal(s) != signal.SIG_IGN]
+    before = {signum: signal.signal(signum, handle) for signum in caught}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 class StopOnSignal(Interrupt):

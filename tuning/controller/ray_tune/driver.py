@@ -28,7 +28,7 @@ from tuning.controller.ray_tune.patches import (
     forward_no_credentials,
     keep_actors,
 )
-from tuning.controller.ray_tune.prepared import take_actors
+from tuning.controller.ray_tune.shared import take_actors
 from tuning.controller.ray_tune.trial_actor import (
     BEGAN,
     CAME_UP,

@@ -73,25 +73,25 @@ class PreparedCluster:
         Raises:
             UserError: no trial of the sweep fits this machine.
         """
-        from tuning.controller.ray_tune.trial_actor import start_actors
+        from tuning.controller.ray_tune.trial_actor import start_actors, started
 
         if resolve(trainable).uses_ray_train:
             return
         placement = compute_placement(spec.resources, cluster_nodes())
         folder = self._folder.with_name("train")
-        self._needs = _needs(spec)
+        self._needs = worker_needs(spec)
         self._pool = pool, broker = start_pool(spec, placement, folder, trainable)
         self._stack.callback(pool.close)
         deadline = time.monotonic() + spec.failure.start_timeout
         while pool.workers_up() < sum(placement.workers_per_trial) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         left_s = max(0.0, deadline - time.monotonic())
-        self._actors = start_actors(broker, placement.concurrency, left_s)
+        self._actors = started(start_actors(broker, placement.concurrency), left_s)
 
     def take_pool(self, spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
         """The worker pool, once, if it is as the sweep needs it; otherwise its workers end."""
         taken, self._pool = self._pool, None
-        if taken is None or self._needs == _needs(spec):
+        if taken is None or self._needs == worker_needs(spec):
             return taken
         self._actors.clear()
         taken[0].close()
@@ -122,10 +122,9 @@ class PreparedCluster:
 
 
 _prepared: list[PreparedCluster] = []
-_share = False
 
 
-def _starts_one(address: str | None) -> bool:
+def starts_one(address: str | None) -> bool:
     """Whether a session with this address starts a cluster on this machine."""
     import ray
 
@@ -149,9 +148,6 @@ def session_cluster(
     lost: Callable[[str], None],
 ) -> Iterator[list[Node]]:
     """The prepared cluster, or else that of `ray_cluster`, while the block runs."""
-    if _share and _starts_one(address):
-        _prepared[:] = _prepared or [PreparedCluster()]
-        _prepared[0].is_shared = True
     if not _prepared:
         with ray_cluster(address, logs, failed, lost) as nodes:
             yield nodes
@@ -165,18 +161,17 @@ def session_cluster(
             _prepared.clear()
 
 
-@contextmanager
-def shared_cluster() -> Iterator[None]:
-    """Sessions in the block share one cluster: the prepared one, or one that the first starts."""
-    global _share
-    _share = True
-    try:
-        yield
-    finally:
-        _share = False
-        for cluster in _prepared:
-            cluster.close()
-        _prepared.clear()
+def share() -> None:
+    """Let the prepared cluster stay up after a session; start it if there is none."""
+    _prepared[:] = _prepared or [PreparedCluster()]
+    _prepared[0].is_shared = True
+
+
+def close_shared() -> None:
+    """End the cluster that stayed up, if there is one."""
+    for cluster in _prepared:
+        cluster.close()
+    _prepared.clear()
 
 
 def is_prepared() -> bool:
@@ -194,7 +189,7 @@ def take_actors() -> list[Any]:
     return _prepared[0].take_actors() if _prepared else []
 
 
-def _needs(spec: SweepSpec) -> tuple[Any, ...]:
+def worker_needs(spec: SweepSpec) -> tuple[Any, ...]:
     """What workers are started for."""
     trainable = resolve(spec.trainable)
     return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 
 from search_spaces.errors import afterwards
@@ -53,12 +53,19 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
 
 @contextmanager
 def _start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
-    """Start the workers of a sweep in the background, and end them after the block."""
+    """Start the workers of a sweep in the background, and end them after the block.
+
+    After a session that was not interrupted the next one may take them over.
+    """
     from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
     from tuning.controller.ray_tune.pools import start_pool
-    from tuning.controller.ray_tune.prepared import take_pool
+    from tuning.controller.ray_tune.shared import keep_pool, take_pool
 
     pool, broker = take_pool(run.spec) or start_pool(run.spec, placement, run.paths.ray / "train")
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
-    with afterwards(workers.close):
+    stay = ExitStack()
+    stay.callback(workers.close)
+    with afterwards(stay.close):
         yield workers
+        if not run.interrupted and keep_pool(run.spec, workers, pool, broker):
+            stay.pop_all()

@@ -63,11 +63,14 @@ def trial_actor(broker: ActorHandle[Broker]) -> Any:
     return tune.with_parameters(TrialActor, broker=broker)
 
 
-def start_actors(broker: ActorHandle[Broker], number: int, timeout_s: float) -> list[Any]:
-    """Start actors that no trial needs yet; returns those that can get one in time."""
+def start_actors(broker: ActorHandle[Broker], number: int) -> list[Any]:
+    """Start actors that no trial needs yet."""
     start: Any = ray.remote(num_cpus=0)(trial_actor(broker)).remote
-    actors = {
-        (actor := start(config={KEY: ""})).__ray_ready__.remote(): actor for _ in range(number)
-    }
-    up, _ = ray.wait([*actors], num_returns=number, timeout=timeout_s)
-    return [actors[ready] for ready in up]
+    return [start(config={KEY: ""}) for _ in range(number)]
+
+
+def started(actors: list[Any], timeout_s: float) -> list[Any]:
+    """The actors that can get a trial in time."""
+    ready = {actor.__ray_ready__.remote(): actor for actor in actors}
+    up, _ = ray.wait([*ready], num_returns=len(ready), timeout=timeout_s)
+    return [ready[one] for one in up]

@@ -6,28 +6,15 @@ A hard limit also stops running trials at their next report; a soft limit only e
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from results.analysis.cost import Cost, attempt_cost
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import UserError
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.sweep import BudgetSpec
 from tuning.controller.resources.placement import Placement
-
-
-@dataclass(frozen=True)
-class Cost:
-    """CPUs and GPUs that trials held, times the hours for which they held them."""
-
-    cpu_hours: float = 0.0
-    gpu_hours: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.cpu_hours + other.cpu_hours, self.gpu_hours + other.gpu_hours)
-
-    def __str__(self) -> str:
-        text = f"{_hours(self.cpu_hours)} CPU-hours"
-        return text + f", {_hours(self.gpu_hours)} GPU-hours" * bool(self.gpu_hours)
 
 
 @dataclass(frozen=True)
@@ -60,17 +47,6 @@ USER_STOP = Limit("by hand", "tune stop", hard=True)
 """`tune stop` is no limit of the budget, but ends a sweep in the same way."""
 
 
-def attempt_cost(attempt: Attempt) -> Cost:
-    """The cost of an attempt; of a running one, until now."""
-    hours = attempt.held_seconds / 3600
-    return Cost(hours * attempt.cpus, hours * attempt.gpus)
-
-
-def total_cost(records: Iterable[TrialRecord]) -> Cost:
-    """The cost of all attempts of the trials so far, running ones included."""
-    return sum((attempt_cost(a) for r in records for a in r.attempts), Cost())
-
-
 def check_gpu_budget(budget: BudgetSpec, placement: Placement) -> None:
     """Check that trials hold a GPU if the budget is in GPU-hours.
 
@@ -94,8 +70,8 @@ class BudgetTracker:
     The mode is `min` or `max` of the metric.
     """
 
-    def __init__(self, budget: BudgetSpec, mode: str) -> None:
-        self._budget = budget
+    def __init__(self, budget: BudgetSpec, mode: str, prices: PricesSpec | None = None) -> None:
+        self._budget, self._prices = budget, prices
         self._sign = 1.0 if mode == "max" else -1.0
         self._spent = Cost()
         self._counted: dict[str, int] = {}  # ended attempts of each trial in `_spent`
@@ -122,7 +98,7 @@ class BudgetTracker:
                 self._running[record.id] = attempt
                 break
             self._running.pop(record.id, None)
-            self._spent += attempt_cost(attempt)
+            self._spent += attempt_cost(attempt, self._prices)
             counted += 1
         self._counted[record.id] = counted
         if not record.eligible:
@@ -152,6 +128,8 @@ class BudgetTracker:
             limit: float | None = getattr(budget, key)
             if limit is not None and getattr(self.cost, key) >= limit:
                 yield Limit(key, f"{limit:g} {key[:3].upper()}-hours", hard=True)
+        if budget.cost is not None and (spent := self.cost).cost >= budget.cost:
+            yield Limit("cost", f"{budget.cost:g} {spent.currency}", hard=True)
         if self._on_target:
             yield Limit("target", f"{min(self._on_target)} reached {budget.target:g}", hard=True)
 
@@ -169,7 +147,8 @@ class BudgetTracker:
     @property
     def cost(self) -> Cost:
         """The cost of all attempts so far, running ones included."""
-        return sum((attempt_cost(attempt) for attempt in self._running.values()), self._spent)
+        running = (attempt_cost(attempt, self._prices) for attempt in self._running.values())
+        return sum(running, self._spent)
 
     @property
     def trials_since_best(self) -> int:
@@ -195,7 +174,3 @@ class BudgetTracker:
 
 _EndTime = tuple[float, int, int]
 """When a trial ended, in Unix seconds; its number and replicate break ties."""
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.1f}" if hours >= 10 else f"{hours:.2g}"

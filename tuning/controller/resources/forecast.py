@@ -7,12 +7,13 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from results.analysis.cost import Cost, total_cost
 from results.paths import Storage
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from search_spaces.errors import UserError
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.sweep import BudgetSpec, SweepSpec
-from tuning.controller.resources.budget import Cost, total_cost
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class TrialCost:
 
     Attributes:
         seconds: of all attempts of a trial.
-        cost: CPU-hours and GPU-hours of a trial.
+        cost: of a trial.
         trials: the number of trials in the mean.
     """
 
@@ -41,13 +42,15 @@ class Forecast:
     cost: Cost
 
 
-def mean_trial_cost(records: Iterable[TrialRecord]) -> TrialCost | None:
+def mean_trial_cost(
+    records: Iterable[TrialRecord], prices: PricesSpec | None = None
+) -> TrialCost | None:
     """The mean cost of a trial; None if no trial has ended after an attempt."""
     ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
         return None
-    n, cost = len(ended), total_cost(ended)
-    each = Cost(cost.cpu_hours / n, cost.gpu_hours / n)
+    n = len(ended)
+    each = total_cost(ended, prices) * (1 / n)
     return TrialCost(sum(r.seconds for r in ended) / n, each, n)
 
 
@@ -57,6 +60,7 @@ def forecast(
     each: TrialCost | None,
     at_once: int,
     elapsed_s: float = 0.0,
+    prices: PricesSpec | None = None,
 ) -> Forecast | None:
     """Predict the remaining time and cost; None if it is not known.
 
@@ -68,6 +72,7 @@ def forecast(
         each: the mean cost of a trial, if it is known.
         at_once: concurrent trials.
         elapsed_s: wall-clock seconds of all sessions.
+        prices: with which `each` was computed.
     """
     if each is None or each.seconds <= 0:
         return None
@@ -78,8 +83,8 @@ def forecast(
     left = [max(work / at_once, *waiting, 0.0)]
     if budget.time is not None:
         left.append(budget.time - elapsed_s)
-    so_far = total_cost(records)
-    for key in ("cpu_hours", "gpu_hours"):
+    so_far = total_cost(records, prices)
+    for key in ("cpu_hours", "gpu_hours", "cost"):
         limit, a_trial = getattr(budget, key), getattr(each.cost, key)
         if limit is not None and a_trial > 0:
             trials = (limit - getattr(so_far, key)) / a_trial
@@ -88,7 +93,7 @@ def forecast(
     if not math.isfinite(seconds):
         return None
     trials = min(work, seconds * at_once) / each.seconds
-    return Forecast(seconds, Cost(trials * each.cost.cpu_hours, trials * each.cost.gpu_hours))
+    return Forecast(seconds, each.cost * trials)
 
 
 def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
@@ -97,7 +102,7 @@ def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCos
     sweeps = [p for p in storage.sweeps() if same.fullmatch(p.name) and p.state.exists()]
     for paths in sorted(sweeps, key=lambda p: p.state.stat().st_mtime, reverse=True):
         try:
-            each = mean_trial_cost(read_trials(paths))
+            each = mean_trial_cost(read_trials(paths), spec.prices)
             if each is not None and read_spec(paths).trainable == spec.trainable:
                 return paths.name, each
         except UserError:  # the sweep is damaged

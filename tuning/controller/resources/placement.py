@@ -89,6 +89,18 @@ class Placement:
         return f"{sizes} at the start; {least} to {most} as resources allow"
 
     @property
+    def layout_summary(self) -> str | None:
+        """How the workers of a trial share its model, in words; None if each has a copy."""
+        layouts = [
+            self.resources.layout.resolve(workers)
+            for workers in sorted({self.resources.min_workers, self.resources.max_workers})
+        ]
+        if layouts[-1].dp_shard == 1:
+            return None
+        parts = " to ".join(f"{layout.dp_shard}" for layout in layouts)
+        return f"{layouts[-1]}: weights, gradients and optimizer state in {parts} parts"
+
+    @property
     def gpu_sharing_summary(self) -> str | None:
         """The shares of GPUs, in words; None if workers do not share them."""
         part = self.gpus_per_worker

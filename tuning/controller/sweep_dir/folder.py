@@ -70,6 +70,11 @@ def _find_sweep(sweep: str, storage: str | None) -> SweepPaths:
         if slash and paths.is_sweep and Path(stage).name == stage:
             return paths
         names = [name for name, _ in named_sweeps(root) if name.startswith(f"{pipeline}/")]
+        if not slash:
+            known = (
+                f"name a stage of it: {', '.join(names)}" if names else "no sweep of it has begun"
+            )
+            raise UserError(f"{pipeline} is a pipeline; {known}")
         hint = suggest(sweep, names) if names else "; none has begun"
         raise UserError(f"no sweep '{sweep}' of pipeline {pipeline}{hint}")
     names = [name for name, _ in named_sweeps(root)]
@@ -111,6 +116,11 @@ def sweep_argument(paths: SweepPaths) -> str:
     if pipeline.is_pipeline and pipeline.root.parent == storage.root:
         return f"{pipeline.name}/{paths.name}"
     return paths.name if paths.storage == storage else str(paths.root)
+
+
+def pipeline_argument(paths: PipelinePaths) -> str:
+    """The argument of a command that means a pipeline: its name, or else its folder."""
+    return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
 
 
 def read_state(paths: SweepPaths) -> SweepState:
@@ -187,6 +197,13 @@ def record_end(paths: SweepPaths, reason: str) -> None:
 def total_elapsed_s(paths: SweepPaths) -> float:
     """Seconds of wall-clock of all sessions of a sweep that no driver runs."""
     return sum(_session_seconds(paths, read_state(paths)))
+
+
+def session_times(paths: SweepPaths) -> list[tuple[float, float]]:
+    """Beginning and end of each session, in Unix seconds."""
+    state = read_state(paths)
+    seconds = _session_seconds(paths, state)
+    return [(began, began + s) for began, s in zip(state.started, seconds, strict=True)]
 
 
 def _session_seconds(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from results.paths import Storage, SweepPaths
+from results.records.pipeline import outer_storage, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
@@ -46,6 +47,10 @@ class TrackerObserver(SweepEvents):
         """The attempt ended."""
         self._tracker.changed(record.id, reported=False)
 
+    def closes_soon(self) -> None:
+        """No trial runs any more; the results are written, and the workers end."""
+        self._tracker.closes_soon()
+
     def session_ended(self, ending: Ending | None) -> None:
         """Deliver the rest."""
         if ending is not None:
@@ -72,9 +77,9 @@ def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
     """The delivery of a sweep to its MLflow server or database, for the owner of `fence`."""
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
-    experiment = spec.tracking.experiment or spec.name
     uri, facts = tracking_uri(spec, paths), sweep_facts(paths, spec)
-    return mlflow_tracker(paths, uri, paths.storage.artifacts, experiment, facts, fence)
+    artifacts = outer_storage(paths).artifacts
+    return mlflow_tracker(paths, uri, artifacts, experiment_of(spec, paths), facts, fence)
 
 
 def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
@@ -95,7 +100,13 @@ def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     """The MLflow URI: of the sweep file, of `$MLFLOW_TRACKING_URI`, or the storage's database."""
     if spec.tracking.uri:
         return expand_now("tracking.uri", spec.tracking.uri)
-    return default_tracking_uri(paths.storage)
+    return default_tracking_uri(outer_storage(paths))
+
+
+def experiment_of(spec: SweepSpec, paths: SweepPaths) -> str:
+    """The experiment: of the sweep file, else named as the sweep, or as the pipeline of a stage."""
+    pipeline = pipeline_of(paths.root)
+    return spec.tracking.experiment or (pipeline.name if pipeline else spec.name)
 
 
 def default_tracking_uri(storage: Storage) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.tracking import SweepFacts
+from results.records.pipeline import pipeline_of, read_stages
+from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import code_folder
@@ -29,7 +30,16 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
     if spec.search.warm_start:
         tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
-    return SweepFacts(read_state(paths).key, spec.name, tags, _settings(spec), artifacts)
+    key, settings = read_state(paths).key, _settings(spec)
+    return SweepFacts(key, spec.name, tags, settings, artifacts, _pipeline_facts(paths))
+
+
+def _pipeline_facts(paths: SweepPaths) -> PipelineFacts | None:
+    """The pipeline of which the sweep is a stage; of an older version's it is not known."""
+    if (pipeline := pipeline_of(paths.root)) is None:
+        return None
+    identity = read_stages(pipeline).identity
+    return PipelineFacts(identity, pipeline.name) if identity else None
 
 
 def git_tags(folder: Path) -> dict[str, str]:

@@ -28,9 +28,19 @@ START_DELAY_S = 10.0
 """Seconds after the first report during which other workers start, which need the cores."""
 
 
+_PROGRAM = [sys.executable, "-m", "tuning.controller.tracking.tracking_process"]
+_prepared: list[subprocess.Popen[str]] = []
+
+
+def prepare_process() -> int:
+    """Start a process that imports MLflow, for the next client in this process; returns its id."""
+    _prepared.append(_start_process(_PROGRAM))
+    return _prepared[-1].pid
+
+
 def tracking_command(folder: Path, fence: Fence) -> list[str]:
     """The command of the process that delivers a sweep's folder for its owner."""
-    command = [sys.executable, "-m", "tuning.controller.tracking.tracking_process", str(folder)]
+    command = [*_PROGRAM, str(folder)]
     return [*command, fence.token, str(fence.number)] if isinstance(fence, Owner) else command
 
 
@@ -77,6 +87,12 @@ class TrackingClient:
             self._first_report = now
         return now - self._first_report >= self.start_delay_s
 
+    def closes_soon(self) -> None:
+        """See `Tracker`: start the process, if there is anything to deliver."""
+        if self._unsent:
+            self.start_delay_s = 0.0
+            self.changed(next(iter(self._unsent)), reported=True)
+
     def close(self, ending: Ending, timeout: float) -> str | None:
         """See `Tracker`."""
         try:
@@ -104,15 +120,7 @@ class TrackingClient:
 
     def _start(self) -> None:
         self._end()
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # signals to the group of the driver are for the driver
-        )
-        assert self._process.stdin is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
+        self._process = _take_prepared(self._command) or _start_process(self._command)
         self._answers = queue.SimpleQueue()
         threading.Thread(
             target=self._receive, args=(self._process, self._answers), daemon=True
@@ -141,3 +149,30 @@ class TrackingClient:
             with suppress(OSError):
                 self._process.stdin.close()
         self._process = None
+
+
+def _start_process(command: Sequence[str]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # signals to the group of the driver are for the driver
+    )
+    assert process.stdin is not None
+    os.set_blocking(process.stdin.fileno(), False)
+    return process
+
+
+def _take_prepared(command: Sequence[str]) -> subprocess.Popen[str] | None:
+    """The prepared process, once, which gets the arguments of this command."""
+    if not _prepared or command[: len(_PROGRAM)] != _PROGRAM:
+        return None
+    process = _prepared.pop()
+    assert process.stdin is not None
+    try:
+        arguments = json.dumps(command[len(_PROGRAM) :])
+        os.write(process.stdin.fileno(), f"{arguments}\n".encode())
+    except BrokenPipeError:  # it was killed
+        return None
+    return process

@@ -3,7 +3,7 @@
 `python -m tuning.controller.tracking.tracking_process FOLDER [TOKEN FENCE]` reads lines from the
 driver: the id of each trial that changed; last, as JSON, the end of the session. It writes warnings
 and what it could not deliver, as JSON. It stops when the driver stops, or when the token no longer
-owns the sweep.
+owns the sweep. Without arguments it imports MLflow, and reads them as its first line, as JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from results.paths import SweepPaths
 from results.storage.fencing import NullFence, Owner
 from results.tracking import Delivery, Ending
 
-_NICENESS = 15
-"""That of Ray's own workers: the driver's event loop has priority."""
+_NICENESS = 5
+"""The driver's event loop has priority. With more, busy workers or the preparation of the next
+driver of `tune up` would let the end of the session wait: a process cannot take it back.
+"""
 
 
 class _WarningsToDriver(logging.Handler):
@@ -52,17 +54,29 @@ def run_delivery(paths: SweepPaths, delivery: Delivery, messages: TextIO, output
 
 def main() -> None:
     """Deliver the sweep of a folder."""
-    from results.records.spec_file import read_spec
-    from tuning.controller.tracking.observer import make_delivery
-
     os.nice(_NICENESS)
     os.umask(0o077)
     with open(os.dup(1), "w", buffering=1, encoding="utf-8") as output:
         os.dup2(2, 1)  # what other code prints goes to stderr
         logging.getLogger().addHandler(_WarningsToDriver(output))
-        paths = SweepPaths(Path(sys.argv[1]))
-        fence = Owner(paths.lock, sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else NullFence()
+        if not (given := sys.argv[1:] or _later_arguments(sys.stdin)):
+            return
+        from results.records.spec_file import read_spec
+        from tuning.controller.tracking.observer import make_delivery
+
+        paths = SweepPaths(Path(given[0]))
+        fence = Owner(paths.lock, given[1], int(given[2])) if given[1:] else NullFence()
         run_delivery(paths, make_delivery(read_spec(paths), paths, fence), sys.stdin, output)
+
+
+def _later_arguments(messages: TextIO) -> list[str]:
+    """The arguments of a process that was started ahead of its sweep; empty if there is none."""
+    import tuning.controller.tracking.observer  # noqa: F401 - what a delivery needs
+    from results.tracking import import_mlflow
+
+    import_mlflow()
+    arguments: list[str] = json.loads(messages.readline() or "[]")
+    return arguments
 
 
 def _send(output: TextIO, message: dict[str, str | None]) -> None:

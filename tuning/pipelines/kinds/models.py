@@ -17,7 +17,7 @@ from tuning.evaluation.export_model import export_selected
 from tuning.evaluation.retrain import Retrainer
 from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
 from tuning.evaluation.test_split import make_test_scorer
-from tuning.pipelines.base import Surroundings
+from tuning.pipelines.base import CONFIRMS, Surroundings
 from tuning.pipelines.winners import best_configurations, model_of
 
 _MEMORY = "64MB"
@@ -52,7 +52,11 @@ def confirm(stage: ConfirmStage, around: Surroundings) -> dict[str, Any]:
     )
     write(paths, made)
     line = select_winner(paths, spec).line
-    return {"winner": line.record.id, spec.metric: made.winner.series[spec.metric].mean}
+    return {
+        CONFIRMS: stage.of,
+        "winner": line.record.id,
+        spec.metric: made.winner.series[spec.metric].mean,
+    }
 
 
 def export(stage: ExportStage, around: Surroundings) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 from typing import Any
 
+from results.analysis.cost import total_cost
 from results.analysis.selection import select_winner
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial, read_trials
@@ -14,7 +15,6 @@ from search_spaces.nested import flattened
 from search_spaces.pipeline.references import model_reference
 from search_spaces.pipeline.stages import TrainStage
 from tuning import api
-from tuning.controller.resources.budget import total_cost
 from tuning.pipelines.base import Session, StageStopped, Surroundings
 from tuning.pipelines.inputs import with_inputs
 from tuning.pipelines.spending import within
@@ -39,9 +39,10 @@ def run(stage: TrainStage, around: Surroundings) -> dict[str, Any]:
         shown = f"tune show {around.paths.name}/{stage.name}"
         raise StageStopped(f"no trial of stage {stage.name} has a value; see: {shown}", 1)
     spec = read_spec(paths)
-    line, cost = select_winner(paths, spec).line, total_cost(read_trials(paths))
+    line, cost = select_winner(paths, spec).line, total_cost(read_trials(paths), spec.prices)
     values = {"winner": line.record.id, spec.metric: line.value}
-    return {**values, "cpu_hours": cost.cpu_hours, "gpu_hours": cost.gpu_hours}
+    priced = {"cost": cost.cost} if spec.prices is not None else {}
+    return {**values, "cpu_hours": cost.cpu_hours, "gpu_hours": cost.gpu_hours, **priced}
 
 
 def _sweep(stage: TrainStage, around: Surroundings) -> LoadedSweep:

@@ -1,0 +1,104 @@
+"""What trials cost: CPU-hours, GPU-hours, and their price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from results.records.trial import Attempt, TrialRecord, TrialState
+from search_spaces.spec.prices import PricesSpec
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPUs and GPUs that trials held, times the hours for which they held them.
+
+    Attributes:
+        cost: their price, in the currency; 0 without prices.
+    """
+
+    cpu_hours: float = 0.0
+    gpu_hours: float = 0.0
+    cost: float = 0.0
+    currency: str = field(default="", compare=False)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.cpu_hours + other.cpu_hours,
+            self.gpu_hours + other.gpu_hours,
+            self.cost + other.cost,
+            self.currency or other.currency,
+        )
+
+    def __mul__(self, factor: float) -> Cost:
+        hours = self.cpu_hours * factor, self.gpu_hours * factor
+        return Cost(*hours, self.cost * factor, self.currency)
+
+    def __str__(self) -> str:
+        text = f"{_hours(self.cpu_hours)} CPU-hours"
+        text += f", {_hours(self.gpu_hours)} GPU-hours" * bool(self.gpu_hours)
+        return text + f", {self.price}" * bool(self.currency)
+
+    @property
+    def price(self) -> str:
+        """The price with its currency, such as `3.20 USD`."""
+        return f"{self.cost:,.2f} {self.currency}"
+
+
+@dataclass(frozen=True)
+class CostShares:
+    """The cost of a sweep by what came of it.
+
+    Attributes:
+        useful: of trials that completed, wait or run.
+        stopped: of trials that were stopped early.
+        failed: of attempts that failed, were preempted or lost their machine, and of failed trials.
+    """
+
+    useful: Cost
+    stopped: Cost
+    failed: Cost
+
+    @property
+    def total(self) -> Cost:
+        """All of it."""
+        return self.useful + self.stopped + self.failed
+
+    def __str__(self) -> str:
+        named = {"stopped early": self.stopped, "failed": self.failed}
+        lost = " and ".join(f"{share.price} {why}" for why, share in named.items() if share.cost)
+        return f"{self.total}, of which {lost}" if lost else str(self.total)
+
+
+def attempt_cost(attempt: Attempt, prices: PricesSpec | None = None) -> Cost:
+    """The cost of an attempt; of a running one, until now."""
+    hours = attempt.held_seconds / 3600
+    cost = Cost(hours * attempt.cpus, hours * attempt.gpus)
+    if prices is None:
+        return cost
+    price = cost.cpu_hours * prices.cpu_hour + cost.gpu_hours * prices.gpu_hour
+    return replace(cost, cost=price, currency=prices.currency)
+
+
+def total_cost(records: Iterable[TrialRecord], prices: PricesSpec | None = None) -> Cost:
+    """The cost of all attempts of the trials so far, running ones included."""
+    return sum((attempt_cost(a, prices) for r in records for a in r.attempts), Cost())
+
+
+def cost_shares(records: Iterable[TrialRecord], prices: PricesSpec | None = None) -> CostShares:
+    """The cost of trials by what came of it."""
+    shares = dict.fromkeys(("useful", "stopped", "failed"), Cost())
+    for record in records:
+        for attempt in record.attempts:
+            shares[_share(record, attempt)] += attempt_cost(attempt, prices)
+    return CostShares(**shares)
+
+
+def _share(record: TrialRecord, attempt: Attempt) -> str:
+    if attempt.error is not None or record.state is TrialState.FAILED:
+        return "failed"
+    return "stopped" if record.state is TrialState.STOPPED else "useful"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f}" if hours >= 10 else f"{hours:.2g}"

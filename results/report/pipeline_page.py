@@ -1,0 +1,163 @@
+"""Write the report of a pipeline: its stages as a graph, what flowed, cost and metrics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from results.report.page import PageSection, number, write_page
+from results.report.pipeline_data import PipelineData, StageLine
+from results.report.time_units import unit_for
+
+_ROWS = 5
+"""Rows of the grid for each stage: four for its box, one for the gap below."""
+
+
+@dataclass(frozen=True)
+class Arc:
+    """An arrow beside the boxes, from a stage to one that is not the next.
+
+    Attributes:
+        start, end: first row of the grid, and the row after the last one.
+        lane: column beside the boxes, from 1.
+        title: shown when a pointer is over it.
+    """
+
+    start: int
+    end: int
+    lane: int
+    title: str
+
+
+def write_pipeline_report(data: PipelineData, target: Path) -> None:
+    """Write the page; it links to the reports of the stages that exist, relative to itself."""
+    done = sum(line.state == "complete" for line in data.stages)
+    lead = [data.description] if data.description else []
+    lead.append(f"{done} of {len(data.stages)} stages complete{_cost_in_words(data)}")
+    sections = [
+        PageSection("Stages", plot=_graph(data, target)),
+        _table(data),
+    ]
+    write_page(target, data.name, lead, [], sections, plotly=False)
+
+
+def _cost_in_words(data: PipelineData) -> str:
+    seconds = sum(line.seconds or 0.0 for line in data.stages)
+    unit = unit_for(seconds)
+    return f"; {unit.format(seconds)} {unit.name} in all" if seconds else ""
+
+
+_HEADER = ("stage", "kind", "state", "time", "CPU-hours", "GPU-hours", "cost", "trials", "metric")
+_PRICES = ("cpu_hours", "gpu_hours", "cost")
+
+
+def _table(data: PipelineData) -> PageSection:
+    """A row for each stage, without the columns that are empty."""
+    rows = [*map(_row, data.stages), _total(data)]
+    used = [index for index in range(len(_HEADER)) if any(row[index] for row in rows)]
+    shown = [[row[index] for index in used] for row in rows]
+    return PageSection("Cost and metrics", header=[_HEADER[i] for i in used], rows=shown)
+
+
+def _row(line: StageLine) -> list[str]:
+    trials = "" if line.trials is None else str(line.trials)
+    spent = [_amount(getattr(line, key)) for key in _PRICES]
+    return [line.name, line.kind, line.state, _time(line), *spent, trials, metrics_of(line)]
+
+
+def _total(data: PipelineData) -> list[str]:
+    keys = ("seconds", "trials", *_PRICES)
+    seconds, trials, *sums = (sum(getattr(s, key) or 0 for s in data.stages) for key in keys)
+    return ["in all", "", "", _in_unit(seconds), *map(_amount, sums), str(trials), ""]
+
+
+def _amount(value: float) -> str:
+    return f"{value:.3g}" if value else ""
+
+
+def _time(line: StageLine) -> str:
+    return "" if line.seconds is None else _in_unit(line.seconds)
+
+
+def _in_unit(seconds: float) -> str:
+    unit = unit_for(seconds)
+    return f"{unit.format(seconds)}\N{NO-BREAK SPACE}{unit.symbol}"
+
+
+def metrics_of(line: StageLine) -> str:
+    """The metrics after a stage, in words."""
+    return ", ".join(f"{name} {number(value)}" for name, value in line.metrics.items())
+
+
+def _graph(data: PipelineData, target: Path) -> Markup:
+    environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
+    names = [line.name for line in data.stages]
+    arcs = list(arcs_of({line.name: [f.source for f in line.flows] for line in data.stages}))
+    whole = sum(line.seconds or 0.0 for line in data.stages) or 1.0
+    boxes = [
+        {
+            "line": line,
+            "row": _ROWS * index + 1,
+            "flows": [f for f in line.flows if f.what],
+            "follows": index > 0 and names[index - 1] in [f.source for f in line.flows],
+            "facts": _facts(line),
+            "share": 100 * (line.seconds or 0.0) / whole,
+            "link": _link(line, target),
+        }
+        for index, line in enumerate(data.stages)
+    ]
+    lanes = max((arc.lane for arc in arcs), default=0)
+    template = environment.get_template("pipeline.html")
+    return Markup(template.render(boxes=boxes, arcs=arcs, lanes=lanes))
+
+
+def _facts(line: StageLine) -> list[str]:
+    trials = "" if line.trials is None else f"{line.trials} trials"
+    units = zip(_PRICES, ("{} CPU-hours", "{} GPU-hours", "cost {}"), strict=True)
+    spent = [text.format(_amount(v)) for key, text in units if (v := getattr(line, key))]
+    return [part for part in (trials, _time(line), *spent) if part]
+
+
+def _link(line: StageLine, target: Path) -> str:
+    """Path of the stage's own report, relative to the page; empty if it has none."""
+    if line.sweep is None or not line.sweep.report.is_file():
+        return ""
+    return quote(Path(os.path.relpath(line.sweep.report, target.parent)).as_posix())
+
+
+def arcs_of(sources: Mapping[str, list[str]]) -> Iterator[Arc]:
+    """The arrows between stages that do not lie directly one below the other.
+
+    Those from one stage share a lane: the first in which no other line is at the same height.
+
+    Args:
+        sources: stage → those that it needs; in the order of the boxes.
+    """
+    place = {name: index for index, name in enumerate(sources)}
+    heads: dict[str, list[str]] = {name: [] for name in sources}
+    for name, needed in sources.items():
+        for source in needed:
+            if place[name] - place[source] != 1:
+                heads[source].append(name)
+    lanes: list[list[tuple[int, int]]] = []
+    longest = {one: place[names[-1]] - place[one] for one, names in heads.items() if names}
+    for source in sorted(longest, key=longest.__getitem__):
+        start, ends = _ROWS * place[source] + 4, [_ROWS * place[one] + 2 for one in heads[source]]
+        lane = _free_lane(lanes, start, max(ends))
+        for end, name in zip(ends, heads[source], strict=True):
+            yield Arc(start, end, lane + 1, f"{source} → {name}")
+
+
+def _free_lane(lanes: list[list[tuple[int, int]]], start: int, end: int) -> int:
+    """The first lane without a line between two rows, or a new one; it gets this line."""
+    free = (all(end <= a or b <= start for a, b in lane) for lane in lanes)
+    found = next((index for index, is_free in enumerate(free) if is_free), len(lanes))
+    lanes += [[]] * (found == len(lanes))
+    lanes[found] = [*lanes[found], (start, end)]
+    return found

@@ -1,0 +1,139 @@
+"""`resources.layout`: how the ranks of a trial share its model and its batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from search_spaces.errors import suggest
+from search_spaces.spec.base import Section
+
+REST = -1
+"""Size of an axis that takes the ranks which the others leave."""
+AXES = ("dp_replicate", "dp_shard")
+"""The axes, the outermost first: neighbouring ranks differ in the last one."""
+SHORTHANDS: dict[str, dict[str, int]] = {
+    "ddp": {"dp_replicate": REST},
+    "fsdp": {"dp_shard": REST},
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of a trial with a known number of ranks, which is their product.
+
+    Attributes:
+        dp_replicate: copies of the model.
+        dp_shard: ranks that share one copy of weights, gradients and optimizer state.
+        reshard_after_forward: whether the ranks gather the weights again for the backward pass.
+    """
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    reshard_after_forward: bool = True
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that share a batch: each has other samples."""
+        return self.dp_replicate * self.dp_shard
+
+    def __str__(self) -> str:
+        return " x ".join(f"{name} {getattr(self, name)}" for name in AXES)
+
+
+def _size(text: str) -> Any:
+    return Field(1, ge=REST, description=f"{text} (ranks); -1: the rest.")
+
+
+class LayoutSpec(Section):
+    """How the ranks of a trial share its model; the product of the axes is `workers`."""
+
+    dp_replicate: int = _size("Copies of the model, each with its part of the batch")
+    dp_shard: int = _size(
+        "Ranks that share a copy of weights, gradients and optimizer state (FSDP2), each with its "
+        "part of the batch"
+    )
+    reshard_after_forward: bool = Field(
+        True,
+        description="With dp_shard: whether weights are freed after the forward pass and gathered "
+        "again for the backward pass (ZeRO-3); false: they stay (ZeRO-2).",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        sizes = self._sizes
+        if zero := [name for name, size in sizes.items() if size == 0]:
+            raise ValueError(f"{zero[0]} must be at least 1, or -1 for the rest, got 0")
+        if len(rest := [name for name, size in sizes.items() if size == REST]) > 1:
+            raise ValueError(f"only one axis can be -1 (the rest), got {' and '.join(rest)}")
+        if self.dp_shard == 1 and not self.reshard_after_forward:
+            raise ValueError("reshard_after_forward has no effect without dp_shard")
+        return self
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in AXES}
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the ranks share the batch only, as without a layout."""
+        return self == DDP
+
+    def resolve(self, workers: int) -> Layout:
+        """The layout of a trial with so many ranks.
+
+        Raises:
+            ValueError: the axes do not have this product; the message has the nearest layout.
+        """
+        sizes = self._sizes
+        given = math.prod(size for size in sizes.values() if size != REST)
+        rest = next((name for name, size in sizes.items() if size == REST), None)
+        if workers % given or (rest is None and given != workers):
+            rule = f"gives {given} ranks, and workers is" if rest is None else "does not divide"
+            nearest = _as_written(self._nearest(workers))
+            raise ValueError(f"{_product(sizes)} {rule} {workers}; nearest layout: {nearest}")
+        if rest is not None:
+            sizes[rest] = workers // given
+        return Layout(**sizes, reshard_after_forward=self.reshard_after_forward)
+
+    def _nearest(self, workers: int) -> dict[str, int]:
+        """Sizes with this product: axes have the largest that divides it, one has the rest."""
+        found, left = dict.fromkeys(AXES, 1), workers
+        for name in reversed(AXES):
+            if (wanted := self._sizes[name]) != REST:
+                found[name] = max(n for n in range(1, wanted + 1) if left % n == 0)
+                left //= found[name]
+        taker = next((name for name in AXES if self._sizes[name] == REST), AXES[0])
+        return {**found, taker: found[taker] * left}
+
+
+DDP = LayoutSpec.model_validate(SHORTHANDS["ddp"])
+
+
+def _product(sizes: Mapping[str, int]) -> str:
+    factors = [f"{name} {size}" for name, size in sizes.items() if size not in (1, REST)]
+    return " x ".join(factors) or "a layout of ones"
+
+
+def _as_written(sizes: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f"{name}: {size}" for name, size in sizes.items() if size > 1) + "}"
+
+
+def _expand(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value not in SHORTHANDS:
+        raise ValueError(
+            f"no layout '{value}'{suggest(value, SHORTHANDS)}; or axes, like {{dp_shard: 4}}"
+        )
+    return SHORTHANDS[value]
+
+
+LayoutField = Annotated[
+    LayoutSpec,
+    BeforeValidator(_expand, json_schema_input_type=LayoutSpec | Literal["ddp", "fsdp"]),
+]

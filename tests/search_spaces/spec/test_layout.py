@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from search_spaces.spec.layout import DDP, Layout, LayoutSpec
+from search_spaces.spec.resources import ResourcesSpec
+
+
+def layout(given: Any) -> LayoutSpec:
+    return ResourcesSpec.model_validate({"layout": given}).layout
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "expected"),
+    [
+        ("ddp", 4, Layout(4, 1)),
+        ("fsdp", 4, Layout(1, 4)),
+        ({"dp_shard": 4}, 4, Layout(1, 4)),
+        ({"dp_replicate": -1, "dp_shard": 4}, 8, Layout(2, 4)),
+        ({"dp_shard": -1, "reshard_after_forward": False}, 2, Layout(1, 2, False)),
+    ],
+)
+def test_axes_make_the_workers(given: Any, workers: int, expected: Layout) -> None:
+    found = layout(given).resolve(workers)
+    assert found == expected
+    assert found.data_parallel == workers
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "nearest"),
+    [
+        ({"dp_shard": 4}, 8, "{dp_replicate: 2, dp_shard: 4}"),
+        ({"dp_shard": 4}, 6, "{dp_replicate: 2, dp_shard: 3}"),
+        ({"dp_replicate": 4, "dp_shard": -1}, 6, "{dp_replicate: 3, dp_shard: 2}"),
+        ({}, 3, "{dp_replicate: 3}"),
+    ],
+)
+def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str) -> None:
+    with pytest.raises(ValueError, match=rf"(is|divide) {workers}; nearest layout: ") as e:
+        layout(given).resolve(workers)
+    assert str(e.value).endswith(nearest)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("fdsp", "no layout 'fdsp' (did you mean 'fsdp'?)"),
+        ({"dp_shard": -1, "dp_replicate": -1}, "only one axis can be -1"),
+        ({"dp_shard": 0}, "must be at least 1, or -1 for the rest, got 0"),
+        ({"reshard_after_forward": False}, "has no effect without dp_shard"),
+        ({"tensor": 2}, "Extra inputs"),
+    ],
+)
+def test_impossible_layouts_are_refused(given: Any, problem: str) -> None:
+    with pytest.raises(ValidationError) as e:
+        layout(given)
+    assert problem in str(e.value)
+
+
+def test_without_a_layout_each_rank_has_the_model() -> None:
+    assert ResourcesSpec().layout == DDP
+    assert DDP.is_default
+    assert not layout("fsdp").is_default

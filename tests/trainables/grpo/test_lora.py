@@ -1,0 +1,38 @@
+"""Adapters of the trainables that change a model which answers: `grpo` and `dpo`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
+from trainables.base import Split
+from trainables.causal_lm.model import new_model
+from trainables.causal_lm.task import open_task
+from trainables.common.training import read_lineage, weights_digest
+from trainables.job import Answer
+from trainables.registry import resolve
+
+
+@pytest.mark.parametrize(("name", "rate"), [("grpo", 3e-2), ("dpo", 3e-3)])
+def test_an_adapter_learns_resumes_and_is_evaluated(tmp_path: Path, name: str, rate: float) -> None:
+    example, cache, kind = EXAMPLES[name], tmp_path / "cache", resolve(name)
+    config = {**example.config, "lora": {"rank": 4}, "learning_rate": rate}
+
+    whole = run_trial(tmp_path / "whole", name, config, cache=cache)
+    stopped = RecordingChannel({4: Answer.STOP})
+    run_trial(tmp_path / "cut", name, config, cache=cache, channel=stopped)
+    again = run_trial(tmp_path / "cut", name, config, cache=cache, attempt=2)
+    assert {**stopped.curve, **again.curve} == whole.curve
+    values = [report.metrics[example.learned] for report in whole.reports]
+    assert values[-1] < values[0]
+
+    saved = newest_checkpoint(tmp_path / "whole")
+    assert "adapter_model.safetensors" in saved.manifest.files
+    assert "model.safetensors" not in saved.manifest.files
+    checked = kind.Config.model_validate(config)
+    task = open_task(checked, cache)
+    assert read_lineage(saved.folder) == weights_digest(new_model(task.config, task.dataset))
+    scores = kind.evaluate(checked, saved.folder, Split.SELECTION, cache)
+    last = whole.reports[-1].metrics
+    assert scores == {metric: last[metric] for metric in scores}

@@ -1,0 +1,107 @@
+"""One rank of some layouts, as a process of its own: trains models on them, and resumes others'.
+
+    python -m tests.trainables.parallel.ranks RANK WORLD FOLDER CASE...
+
+The case `llama/fsdp2` trains a model whole, and again up to a cut; `llama/one>fsdp2` goes on from
+the cut on `one`. Their trials are folders of FOLDER, see `folder_of`.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from results.paths import TrialPaths
+from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
+from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import RecordingChannel, run_trial
+from trainables.job import Answer
+
+STEPS, CUT = 5, 2  # of the language models
+DATA = {"max_bytes": 100_000}
+LLAMA = {
+    "hidden_size": 32,
+    "num_layers": 2,
+    "sequence_length": 32,
+    "batch_size": 8,
+    "max_steps": STEPS,
+    "eval_every": 1,
+    "eval_sequences": 40,
+    "data": DATA,
+}
+"""Gradients are clipped in some steps. 40 sequences are three batches, of which ranks have
+different numbers."""
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("causal_lm", LLAMA),
+    "micro": (
+        "causal_lm",
+        {**LLAMA, "micro_batch_size": 1, "activation_checkpointing": True, "optimizer": "lion"},
+    ),
+    **{name: (name, EXAMPLES[name].same) for name in ("sft", "grpo", "image_classifier")},
+    "lora": ("sft", {**EXAMPLES["sft"].config, "lora": {"rank": 2}}),
+    "own": ("tests.trainables.parallel.own:Own", {}),
+    "distill": ("distill", {**EXAMPLES["distill"].config, "experts": None}),
+}
+LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
+    1: {"one": SHORTHANDS["ddp"]},
+    2: {
+        "ddp2": SHORTHANDS["ddp"],
+        "fsdp2": SHORTHANDS["fsdp"],
+        "zero2": {"dp_shard": 2, "reshard_after_forward": False},
+    },
+    4: {"fsdp4": {"dp_shard": 4}, "hsdp4": {"dp_replicate": 2, "dp_shard": 2}},
+}
+"""Number of ranks to the layouts of so many, by name."""
+
+
+def folder_of(folder: Path, case: str, *, cut: bool = False) -> Path:
+    """Folder of the trial of a case: that which is complete, or cut."""
+    return folder / (case.replace("/", "_").replace(">", "_to_") + "_cut" * cut)
+
+
+def train(
+    folder: Path, model: str, layout: str, rank: int, world: int, **options: Any
+) -> RecordingChannel:
+    """Train one model on one rank; returns the channel of its reports."""
+    trainable, config = MODELS[model]
+    spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
+    given = {"layout": spec, "cache": folder.parent / "cache", **options}
+    return run_trial(folder, trainable, config, rank=rank, world_size=world, **given)
+
+
+def run(folder: Path, case: str, rank: int = 0, world: int = 1) -> None:
+    """Run one case on one rank."""
+    model, _, layouts = case.partition("/")
+    before, _, layout = layouts.rpartition(">")
+    if not before:
+        train(folder_of(folder, case), model, layout, rank, world)
+        cut = RecordingChannel({CUT: Answer.STOP})
+        train(folder_of(folder, case, cut=True), model, layout, rank, world, channel=cut)
+        return
+    begun = TrialPaths(folder_of(folder, f"{model}/{before}", cut=True))
+    paths = TrialPaths(folder_of(folder, case))
+    if rank == 0:
+        paths.checkpoints.mkdir(parents=True)
+        paths.checkpoint(CUT).symlink_to(begun.checkpoint(CUT))
+    if world > 1:
+        dist.barrier()
+    train(paths.root, model, layout, rank, world, attempt=2)
+
+
+def main(rank: int, world: int, folder: Path, *cases: str) -> None:
+    torch.set_num_threads(1)
+    store, timeout = f"file://{folder / f'rendezvous_{world}'}", timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timeout)
+    for case in cases:
+        run(folder, case, rank, world)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

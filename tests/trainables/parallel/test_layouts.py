@@ -1,0 +1,172 @@
+"""A model learns the same on every layout, and goes on from a checkpoint of any other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from results.checkpoints.commit import newest_intact
+from results.checkpoints.shards import MODEL, OPTIMIZER, has_tensors, is_sharded, open_tensors
+from results.checkpoints.whole_model import whole_models
+from results.paths import TrialPaths
+from results.records.trial import read_reports
+from tests.trainables.local import ROOT, newest_checkpoint, without_timing
+from tests.trainables.parallel.ranks import CUT, LAYOUTS, MODELS, STEPS, folder_of, run
+from trainables.base import Split
+from trainables.registry import resolve
+
+ROUNDING = 5e-6
+"""Largest difference of a loss."""
+BEGUN = ("llama/fsdp2", "micro/zero2", "own/fsdp2")
+RESUMED = ("llama/one>fsdp2", "llama/fsdp2>fsdp2", "own/one>fsdp2", "own/fsdp2>fsdp2")
+ALONE = ("llama/one", "micro/one", "own/one")
+RESUMED_ALONE = ("llama/fsdp2>one", "own/fsdp2>one")
+
+
+def learned(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics without those that measure time and transfers."""
+    timed = ("communication_", "bus_")
+    return {k: v for k, v in without_timing(metrics).items() if not k.startswith(timed)}
+
+
+def spawn(folder: Path, world: int, cases: Sequence[str]) -> None:
+    """Run cases in so many processes, and wait for them."""
+    (folder / f"rendezvous_{world}").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.trainables.parallel.ranks"]
+    logs = [folder / f"log_{world}_{rank}.txt" for rank in range(world)]
+    with ExitStack() as stack:
+        files = [stack.enter_context(open(log, "ab")) for log in logs]
+        ranks = [
+            subprocess.Popen(
+                [*command, str(rank), str(world), str(folder), *cases],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+            )
+            for rank, file in enumerate(files)
+        ]
+        codes = [rank.wait(timeout=1200) for rank in ranks]
+    assert not any(codes), [log.read_text()[-3000:] for log in logs]
+
+
+class Results:
+    """What layouts have made of the models, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def curve(self, case: str) -> dict[int, dict[str, float]]:
+        """Metrics by step, without those that measure time."""
+        reports = read_reports(TrialPaths(folder_of(self.folder, case)))
+        return {r.step: learned(r.metrics) for r in reports}
+
+    def checkpoint(self, case: str) -> Path:
+        """Of the last step."""
+        return newest_checkpoint(folder_of(self.folder, case)).folder
+
+    def check_equal(self, case: str, expected: str) -> None:
+        """The curve of a case up to rounding, and its last weights."""
+        curve, found = self.curve(expected), self.curve(case)
+        assert max(found) == max(curve)
+        for step, metrics in found.items():
+            assert metrics == pytest.approx(curve[step], rel=ROUNDING, abs=ROUNDING), step
+        self.check_tensors(self.checkpoint(case), self.checkpoint(expected))
+
+    def check_tensors(self, folder: Path, expected: Path) -> None:
+        kind = "adapter_model" if has_tensors(folder, "adapter_model") else MODEL
+        stored, known = open_tensors(folder, kind), open_tensors(expected, kind)
+        assert stored.keys() == known.keys()
+        for name, tensor in stored.items():
+            kind = {"F32": np.float32, "I64": np.int64}[tensor.dtype]
+            pair = [np.frombuffer(t.read(), kind) for t in (tensor, known[name])]
+            np.testing.assert_allclose(*pair, rtol=0, atol=2e-4, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """One case of each kind, on one and two ranks."""
+    folder = tmp_path_factory.mktemp("layouts")
+    for case in ALONE:
+        run(folder, case)
+    spawn(folder, 2, [*BEGUN, *RESUMED])
+    for case in RESUMED_ALONE:
+        run(folder, case)
+    return Results(folder)
+
+
+@pytest.mark.parametrize("case", [*BEGUN, *RESUMED, *RESUMED_ALONE])
+def test_layout_learns_what_one_process_learns(two: Results, case: str) -> None:
+    two.check_equal(case, f"{case.partition('/')[0]}/one")
+
+
+def test_same_layout_goes_on_bit_for_bit(two: Results) -> None:
+    whole, rest = two.curve("llama/fsdp2"), two.curve("llama/fsdp2>fsdp2")
+    assert rest == {step: metrics for step, metrics in whole.items() if step > CUT}
+    folders = [two.checkpoint(case) for case in ("llama/fsdp2", "llama/fsdp2>fsdp2")]
+    for kind in ("model", OPTIMIZER):
+        first, second = (open_tensors(folder, kind) for folder in folders)
+        assert {n: t.read().tobytes() for n, t in first.items()} == {
+            n: t.read().tobytes() for n, t in second.items()
+        }
+
+
+def test_optimizer_is_that_of_one_process(two: Results) -> None:
+    from safetensors.numpy import load_file
+
+    whole = load_file(two.checkpoint("llama/one") / "progress.safetensors").values()
+    found = open_tensors(two.checkpoint("llama/fsdp2"), OPTIMIZER).values()
+    mine = sorted(float(np.linalg.norm(np.frombuffer(t.read(), np.float32))) for t in found)
+    theirs = sorted(float(np.linalg.norm(t)) for t in whole if t.ndim)
+    assert mine == pytest.approx(theirs, rel=1e-4)
+
+
+def test_ranks_write_their_own_parts(two: Results) -> None:
+    folder = two.checkpoint("llama/fsdp2")
+    files = {p.name: p.stat().st_size for p in (folder / "shards").iterdir()}
+    kinds = ("model", "optimizer")
+    assert set(files) == {f"{kind}_0000{rank}.safetensors" for kind in kinds for rank in (0, 1)}
+    assert files["model_00000.safetensors"] < 1.1 * files["model_00001.safetensors"]
+    assert not is_sharded(two.checkpoint("llama/fsdp2>one"))
+
+
+def test_sharded_checkpoint_is_evaluated_like_a_whole_one(two: Results) -> None:
+    paths = TrialPaths(folder_of(two.folder, "llama/fsdp2"))
+    found = newest_intact(paths, whole_models)
+    assert found is not None
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= set(found.manifest.files)
+    trainable = resolve("causal_lm")
+    config = trainable.Config.model_validate(MODELS["llama"][1])
+    scores = trainable.evaluate(config, found.folder, Split.SELECTION, two.folder / "cache")
+    assert scores["eval_loss"] == pytest.approx(two.curve("llama/fsdp2")[STEPS]["eval_loss"])
+
+
+def test_log_names_the_layouts(two: Results) -> None:
+    log = (two.folder / "log_2_0.txt").read_text()
+    assert "resumed on another layout: dp_replicate 1 x dp_shard 2" in log
+    assert "the checkpoint is of dp_replicate 1 x dp_shard 1" in log
+
+
+@pytest.mark.layouts
+@pytest.mark.timeout(3600)
+def test_all_pairs_of_layouts(tmp_path: Path) -> None:
+    """Each model on each layout; the first one resumed on each layout from each other."""
+    names = {world: list(layouts) for world, layouts in LAYOUTS.items()}
+    every = [name for of_world in names.values() for name in of_world]
+    begun = {w: [f"{m}/{n}" for m in MODELS for n in of_world] for w, of_world in names.items()}
+    resumed = {w: [f"llama/{b}>{n}" for n in of for b in every] for w, of in names.items()}
+    for stage in (begun, resumed):
+        for world, cases in stage.items():
+            if world > 1:
+                spawn(tmp_path, world, cases)
+            else:
+                for case in cases:
+                    run(tmp_path, case)
+    found = Results(tmp_path)
+    for case in [case for stage in (begun, resumed) for cases in stage.values() for case in cases]:
+        found.check_equal(case, f"{case.partition('/')[0]}/one")

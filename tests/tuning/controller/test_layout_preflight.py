@@ -1,0 +1,63 @@
+"""Layouts that do not fit a sweep are refused, each with its line of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import load_sweep
+from tuning.controller.preflight import preflight
+
+SWEEPS = Path(__file__).parents[3] / "search_spaces"
+
+
+def problems(file: str, *changes: str) -> str:
+    with pytest.raises(UserError) as e:
+        preflight(load_sweep(SWEEPS / f"{file}.yaml", list(changes)))
+    return "\n".join(e.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            "layout={dp_shard: 4}",
+            "dp_shard 4 gives 4 ranks, and workers is 2; nearest layout: {dp_shard: 2}",
+        ),
+        ("workers=1", "resources.layout: has no effect with one worker"),
+        (
+            "workers={min: 2, max: 3}",
+            "dp_shard 2 gives 2 ranks, and workers is 3; nearest layout: {dp_replicate: 3}",
+        ),
+    ],
+)
+def test_axes_whose_product_is_not_the_workers(change: str, problem: str) -> None:
+    changes = ("resources.layout={dp_shard: 2}", f"resources.{change}")
+    assert problem in problems("llm", *changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("communication={compress: bf16}", "communication: compress bf16: has no effect with"),
+        ("optimizer=muon", "optimizer: muon does not work with layout dp_shard 2"),
+        ("dtype=float16", "dtype: float16 does not work with layout dp_shard 2"),
+        ("compile=true", "compile: True does not work with layout dp_shard 2"),
+        ("experts={count: 4}", "experts: does not work with layout dp_shard 2"),
+    ],
+)
+def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> None:
+    assert problem in problems("llm", "resources.layout=fsdp", f"fixed.{change}")
+
+
+def test_trainable_that_does_not_share_its_model() -> None:
+    found = problems("digits", "resources.workers=2", "resources.layout=fsdp")
+    assert "resources.layout: digits follows dp_replicate only, got dp_shard" in found
+
+
+def test_layouts_that_fit() -> None:
+    preflight(load_sweep(SWEEPS / "llm.yaml", ["resources.layout=fsdp"]))
+    elastic = ["resources.workers={min: 1, max: 2}", "resources.layout=fsdp"]
+    preflight(load_sweep(SWEEPS / "llm.yaml", elastic))

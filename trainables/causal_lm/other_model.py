@@ -1,0 +1,42 @@
+"""Hyperparameters of a model that is trained for the trials, such as their teacher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.config import explain
+
+_OF_FOLDERS = ("model_name_or_path", "tokenizer", "lora", "communication")
+"""Not of a model that is trained here."""
+
+
+def config_of_other(
+    key: str,
+    given: dict[str, Any],
+    same: dict[str, Any],
+    kind: type[CausalLMConfig] = CausalLMConfig,
+) -> CausalLMConfig:
+    """The hyperparameters, checked.
+
+    Args:
+        key: that holds them, for messages.
+        given: the hyperparameters, of class `kind`; ValueError if they are not valid.
+        same: those that are the trials' own.
+    """
+    for name in given:
+        if name in same:
+            raise ValueError(f"{key}.{name}: it is that of the trials; remove it")
+        if name in _OF_FOLDERS:
+            raise ValueError(
+                f"{key}.{name}: not of a model that is trained here; train it in a sweep of its own"
+                " and give its folder"
+            )
+    try:
+        return kind.model_validate({**given, **same})
+    except ValidationError as e:
+        found = (explain(error, kind) for error in e.errors(include_url=False))
+        problems = (f"{key}.{'.'.join(path)}: {text}" for path, text in found)
+        raise ValueError("; ".join(problems)) from None

@@ -1,0 +1,69 @@
+"""The tokenizer of a data stage, and the token files of the models that read its texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from search_spaces.errors import UserError
+from search_spaces.pipeline.stages import DataStage, TrainedTokenizer
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import prepare
+from trainables.causal_lm.data_config import DataConfig
+from trainables.causal_lm.tokenizer import (
+    load_pretrained,
+    pretrained_encoder,
+    train_bpe,
+    wrap_bpe,
+)
+from trainables.data.files import TOKENIZER, tokenizer_source
+
+_ANY_LENGTH = 10**9
+"""The models decide how many tokens they take."""
+
+
+def tokenize(stage: DataStage, directory: Path, folder: Path, cache: Path) -> dict[str, int]:
+    """Write `tokenizer/`, and with `pack` the token files; returns the tokens of each split.
+
+    Args:
+        stage: has a tokenizer.
+        directory: of relative paths.
+        folder: with the texts.
+        cache: of the models that are trained on them.
+
+    Raises:
+        UserError: the tokenizer cannot be used, or a split is shorter than a sequence.
+    """
+    target = folder / TOKENIZER
+    _write_tokenizer(stage, directory, folder, target)
+    if stage.pack is None:
+        encoder = pretrained_encoder(str(target))
+        return {s.value: sum(map(len, encoder.encode(_texts(folder, s)))) for s in Split}
+    data = DataConfig(source="files", paths=[f"{folder}/text/*.jsonl"], splits="file_names")
+    config = CausalLMConfig(tokenizer=str(target), sequence_length=stage.pack, data=data)
+    found = prepare(config, cache).meta["sequences"]
+    return {split: count * stage.pack for split, count in found.items()}
+
+
+def _write_tokenizer(stage: DataStage, directory: Path, folder: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    if isinstance(stage.tokenizer, TrainedTokenizer):
+        encoder = train_bpe(_texts(folder, Split.TRAIN), stage.tokenizer.vocab_size)
+        encoder.tokenizer.save(str(target / "tokenizer.json"))
+        tokenizer = wrap_bpe(target / "tokenizer.json", _ANY_LENGTH)
+    else:
+        assert stage.tokenizer is not None, "the caller looks"
+        name = tokenizer_source(stage.tokenizer, directory)
+        try:
+            tokenizer = load_pretrained(name)
+        except (OSError, ValueError) as e:
+            raise UserError(f"tokenizer {name}: cannot be read ({str(e).splitlines()[0]})") from e
+    tokenizer.save_pretrained(target)
+
+
+def _texts(folder: Path, split: Split) -> Any:
+    with open(folder / "text" / f"{split}.jsonl", encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)["text"]

@@ -1,0 +1,1 @@
+"""How the ranks of a trial share a model."""

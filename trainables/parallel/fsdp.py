@@ -1,0 +1,81 @@
+"""Fully sharded data parallelism by torch's `fully_shard` (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+)
+
+from trainables.parallel.mesh import Mesh
+
+
+def shard(
+    model: nn.Module,
+    blocks: Iterable[nn.Module],
+    mesh: Mesh,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Spread a model over the ranks of `dp_shard`, in place; every rank has the whole model before.
+
+    Its parameters become DTensors of which each rank holds some rows, on the mesh's device. The
+    ranks gather those of a block before it computes; then they average its gradients over all
+    data-parallel ranks. Nothing happens without `dp_shard`.
+
+    Args:
+        model: with the same weights on every rank, on the CPU or on the device.
+        blocks: modules of the model that are gathered one at a time.
+        mesh: of this rank.
+        dtype: in which weights are gathered, and outputs computed; gradients are averaged, and
+            weights kept, in float32.
+    """
+    if not mesh.is_sharded:
+        return
+    half = dtype if dtype != torch.float32 else None
+    policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
+    again = mesh.layout.reshard_after_forward
+    for block in blocks:
+        fully_shard(block, mesh=mesh.device_mesh, mp_policy=policy, reshard_after_forward=again)
+    # the rest is needed at the end of the forward pass and at the begin of the backward pass
+    fully_shard(model, mesh=mesh.device_mesh, mp_policy=policy, reshard_after_forward=False)
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The blocks of a model of `transformers`, which its class names."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def free_gathered(model: nn.Module) -> None:
+    """Free the gathered weights that a forward pass without a backward pass has left."""
+    for module in _sharded(model):
+        module.reshard()
+
+
+@contextmanager
+def gathered(model: nn.Module, mesh: Mesh) -> Iterator[None]:
+    """In this block every rank has all weights of a model of `shard`, and can compute alone.
+
+    All ranks enter it together.
+    """
+    modules = _sharded(model)
+    for module in modules:
+        module.unshard()
+        module.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for module in modules:
+            again = mesh.layout.reshard_after_forward and id(module) != id(model)
+            module.set_reshard_after_forward(again, recurse=False)
+            module.reshard()
+
+
+def _sharded(model: nn.Module) -> list[FSDPModule]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]

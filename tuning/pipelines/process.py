@@ -1,0 +1,97 @@
+"""A stage that runs in a process of its own, beside another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from results.records.pipeline import PipelinePaths
+from search_spaces.errors import UserError
+from tuning.pipelines.base import Say, StageStopped
+
+_END_S, _LINES_S = 60.0, 5.0
+"""A session ends in the first after SIGTERM; see `tuning.controller.sweep_dir.watchdog`."""
+
+
+class StageProcess:
+    """Runs one stage; it ends with this process at the latest.
+
+    Args:
+        command: of the process. It gets the pipeline's folder, the stage's name, the address of the
+            Ray cluster (empty: none), and the number of a file for its answer.
+        paths, name: the pipeline's folder, and the stage.
+        address: of the Ray cluster.
+        say: shows each line that it prints, with the stage's name.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        paths: PipelinePaths,
+        name: str,
+        address: str | None,
+        say: Say,
+    ) -> None:
+        read, write = os.pipe()
+        self._name, self._say, self._answer = name, say, read
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            [*command, str(paths.root), name, address or "", str(write)],
+            pass_fds=[write],
+            stdin=subprocess.PIPE,  # its end is that of this process
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C comes to this process, which passes it on
+        )
+        os.close(write)
+        self._lines = threading.Thread(target=self._show, daemon=True)
+        self._lines.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    @property
+    def seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self._started
+
+    def terminate(self) -> None:
+        """Ask it to end: trials keep their checkpoints."""
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until it has ended; kill it if it does not."""
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def outcome(self) -> tuple[Mapping[str, Any] | None, UserError | StageStopped | None]:
+        """What the stage put out, or why it has not, once the process has ended."""
+        code = self._process.wait()
+        self._lines.join(_LINES_S)  # what it has left behind may hold the other end
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None, "see __init__"
+            pipe.close()
+        with open(self._answer) as answer:
+            found = json.loads(answer.read() or "{}")
+        if "result" in found:
+            return found["result"], None
+        if "problems" in found:
+            return None, UserError(*found["problems"])
+        killed = f"the process of stage {self._name} ended with code {code}"
+        return None, StageStopped(found.get("stopped", killed), found.get("code", 1))
+
+    def _show(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._say(f"{self._name} | {line.rstrip()}")

@@ -1,0 +1,119 @@
+"""What is known of each stage: which are complete under their keys, and which have changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from results.paths import Storage
+from results.records.pipeline import PipelinePaths, StageRecord, read_stages, write_stages
+from search_spaces.errors import UserError
+from search_spaces.pipeline.graph import dependencies
+from search_spaces.pipeline.loading import LoadedPipeline
+from search_spaces.pipeline.stages import ConfirmStage
+from tuning.pipelines.base import CONFIRMS
+from tuning.pipelines.keys import stage_keys
+
+_WITH_FOLDER = ("data", "train", "evaluate", "command")
+"""Kinds of stages with a folder of their own; the others write into that of a train stage."""
+
+
+class StageTable:
+    """The records of a pipeline's stages; the caller owns the pipeline.
+
+    Attributes:
+        records: of all stages, by name; on disk when a method returns.
+    """
+
+    def __init__(self, pipeline: LoadedPipeline, paths: PipelinePaths) -> None:
+        self._pipeline, self._paths = pipeline, paths
+        self._keys = stage_keys(pipeline, Storage(paths.root.parent).cache)
+        self.records = read_stages(paths)
+        self._undo_removed()
+
+    def _undo_removed(self) -> None:
+        """Remove the confirmations of stages that the file has no longer: they decide winners."""
+        for name, record in self.records.stages.items():
+            if name not in self._pipeline.stages and CONFIRMS in record.result:
+                self._paths.sweep(record.result[CONFIRMS]).confirmation.unlink(missing_ok=True)
+                self._set_aside(name)
+
+    def is_done(self, name: str) -> bool:
+        """Whether the stage is complete; one that was so before a change is taken back."""
+        record, key = self.records.stages.get(name), self._keys[name]
+        if record is not None and record.key == key:
+            return record.done and self._has_folder(name)
+        self._set_aside(name)
+        earlier = self._paths.earlier(name, key)
+        if (old := self.records.earlier.get(earlier.name)) is None:
+            return False
+        if earlier.exists():
+            earlier.rename(self._paths.stage(name))
+        self._save(name, old)
+        return old.done and self._has_folder(name)
+
+    def _has_folder(self, name: str) -> bool:
+        """Whether what the stage put out is still there, if it has files of its own."""
+        stage = self._pipeline.stages[name]
+        if isinstance(stage, ConfirmStage):
+            return self._paths.sweep(stage.of).confirmation.is_file()
+        return self._paths.stage(name).is_dir() or stage.kind not in _WITH_FOLDER
+
+    def _set_aside(self, name: str) -> None:
+        """Keep the folder of a stage that has changed, under the name of its old key."""
+        record = self.records.stages.get(name)
+        if record is None:
+            return
+        folder, target = self._paths.stage(name), self._paths.earlier(name, record.key)
+        if folder.exists() and not target.exists():
+            folder.rename(target)
+        earlier = {**self.records.earlier, target.name: record}
+        stages = {n: r for n, r in self.records.stages.items() if n != name}
+        self.records = replace(self.records, stages=stages, earlier=earlier)
+        write_stages(self._paths, self.records)
+
+    def require(self, name: str) -> None:
+        """Pass if the stages that a stage needs are complete.
+
+        Raises:
+            UserError: one is not.
+        """
+        for other in dependencies(name, self._pipeline.stages):
+            record = self.records.stages.get(other)
+            if record is None or record.key != self._keys[other] or not record.done:
+                state = "has changed" if record and record.done else "is not complete"
+                also = f"--stages {other},{name}"
+                raise UserError(f"stage {name} needs {other}, which {state}; run it too: {also}")
+
+    def begin(self, name: str) -> bool:
+        """Record that a stage runs; returns whether it goes on with what it has begun."""
+        before, folder = self.records.stages.get(name), self._paths.stage(name)
+        if before is None or before.done:  # done, and its folder was removed
+            before = None
+            if folder.exists():  # its key is unknown: the records were removed
+                folder.rename(self._paths.earlier(name, f"{time.time():.0f}"))
+        self._save(name, before or StageRecord(self._keys[name], time.time()))
+        return before is not None
+
+    def end(self, name: str, seconds: float, result: Mapping[str, Any] | None) -> None:
+        """Record the end of a stage's session.
+
+        Args:
+            seconds: of it.
+            result: what the stage put out; None: it is not complete.
+        """
+        record = self.records.stages[name]
+        record = replace(record, seconds=record.seconds + seconds)
+        self._save(name, record if result is None else replace(record, done=True, result=result))
+
+    @property
+    def results(self) -> dict[str, Mapping[str, Any]]:
+        """What each stage has put out."""
+        return {name: record.result for name, record in self.records.stages.items()}
+
+    def _save(self, name: str, record: StageRecord) -> None:
+        stages = {**self.records.stages, name: record}
+        self.records = replace(self.records, stages=stages)
+        write_stages(self._paths, self.records)

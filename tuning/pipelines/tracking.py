@@ -1,0 +1,76 @@
+"""Shows a pipeline in MLflow, where its train stages are tracked."""
+
+from __future__ import annotations
+
+from results.records.pipeline import PipelinePaths, outer_storage, read_stages
+from results.records.spec_file import read_spec
+from results.report.pipeline_data import PipelineData, read_pipeline_data
+from results.storage.fencing import Fence
+from results.tracking import PipelineFacts
+from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
+from search_spaces.redaction import redact
+from tuning.controller.sweep_dir.folder import read_state
+from tuning.controller.tracking.observer import experiment_of, tracking_uri
+from tuning.pipelines.base import Say
+from tuning.pipelines.winners import winners_by_later_stages
+
+
+def read_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
+    """The pipeline as its report and MLflow show it.
+
+    Args:
+        driven: whether a driver runs it now.
+    """
+    chosen = winners_by_later_stages(load_pipeline(paths.spec), paths)
+    trials = {name: one.trial for name, one in chosen.items()}
+    return read_pipeline_data(paths, driven=driven, chosen=trials)
+
+
+Stores = dict[tuple[str, str], list[str]]
+"""URI and experiment in MLflow → the train stages that are tracked there."""
+
+
+def tracked_stages(pipeline: LoadedPipeline, paths: PipelinePaths) -> Stores:
+    """Where the train stages that have begun are tracked."""
+    found: Stores = {}
+    for name in pipeline.sweeps:
+        sweep = paths.sweep(name)
+        if sweep.is_sweep and (spec := read_spec(sweep)).tracking.name != "none":
+            where = tracking_uri(spec, sweep), experiment_of(spec, sweep)
+            found.setdefault(where, []).append(name)
+    return found
+
+
+def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
+    """Bring the pipeline's own runs up to date, each time from its folder.
+
+    Args:
+        fence: of the pipeline's lock.
+
+    Returns:
+        One line on what could not be delivered; None if everything was.
+    """
+    pipeline, identity = load_pipeline(paths.spec), read_stages(paths).identity
+    stages = tracked_stages(pipeline, paths)
+    if not stages or not identity:
+        return None
+    from results.tracking.pipeline_runs import PipelineRuns
+
+    data, facts = read_data(paths, driven=False), PipelineFacts(identity, paths.name)
+    spec = redact(paths.spec.read_text(encoding="utf-8"))
+    for (uri, experiment), names in stages.items():
+        keys = {name: read_state(paths.sweep(name)).key for name in names}
+        artifacts = outer_storage(paths.sweep(names[0])).artifacts
+        try:
+            runs = PipelineRuns(uri, artifacts, experiment, fence, facts, data, keys)
+            runs.deliver(spec)
+        except Exception as e:  # noqa: BLE001 - whatever MLflow raises, the pipeline is complete
+            line = (str(e).splitlines() or [""])[0]
+            return redact(f"MLflow at {uri}: {type(e).__name__}: {line}")
+    return None
+
+
+def track_pipeline(paths: PipelinePaths, fence: Fence, say: Say) -> None:
+    """Deliver at the end of a session, and say what has to be delivered later."""
+    if problem := deliver_pipeline(paths, fence):
+        say(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")
