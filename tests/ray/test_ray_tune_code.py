@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
+from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
 from tests.user_code.conftest import PROGRAMS
@@ -42,7 +43,7 @@ def test_tune_function_and_class_are_killed_resumed_and_stopped(tune: Tune) -> N
         file.write_text(SWEEP.replace("NAME", name).replace("GATE", str(gate)))
         runs[name] = tune.start("run", file)
     for name, run in runs.items():
-        wait_for(lambda name=name: _reported(tune, name) == 2, run)  # type: ignore[misc]
+        wait_for(lambda name=name: _saved(tune, name) == 2, run)  # type: ignore[misc]
         end(run)
     gate.touch()
     resumed = {name: tune.start("resume", name) for name in NAMES}
@@ -64,5 +65,7 @@ def test_tune_function_and_class_are_killed_resumed_and_stopped(tune: Tune) -> N
     assert "starting at epoch 3" in log
 
 
-def _reported(tune: Tune, name: str) -> int:
-    return len(tune.curve(name, "t0000")) if tune.paths(name).trial_ids() else 0
+def _saved(tune: Tune, name: str) -> int:
+    """The step of the newest checkpoint: a report is on disk before its checkpoint is."""
+    found = newest_intact(tune.paths(name).trial("t0000"))
+    return found.step if found else 0
