@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from trainables.job import TrialJob as TrialJob
     from trainables.parallel.fsdp import gathered as gathered
     from trainables.parallel.fsdp import shard as shard
+    from trainables.parallel.gradients import clip_gradients as clip_gradients
     from trainables.parallel.sharded_state import load_weights as load_weights
     from trainables.registry import resolve as resolve
     from trainables.runtime.preemption import Preempted as Preempted
@@ -57,6 +58,7 @@ _NAMES = {
     "config": "TrainableConfig",
     "job": "Answer Channel TrialJob",
     "parallel.fsdp": "gathered shard",
+    "parallel.gradients": "clip_gradients",
     "parallel.sharded_state": "load_weights",
     "registry": "resolve",
     "runtime.preemption": "Preempted",

@@ -138,7 +138,15 @@ class Trainable(Generic[C]):
         except ValidationError:
             return []
         found = checked.validate_layout(layout)
-        return [] if found is None else [((found[0],), found[1])]
+        if found is None:
+            return []
+        field, problem = found
+        if field:
+            return [((field,), problem)]
+        others = layout.neighbours(self.axes)
+        fits = next((other for other in others if checked.validate_layout(other) is None), None)
+        nearest = f"; nearest layout that fits: {fits.as_written()}" if fits else ""
+        return [((), problem + nearest)]
 
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
         """All mistakes in a configuration, of which `Config` knows most.

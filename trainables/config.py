@@ -123,7 +123,8 @@ class TrainableConfig(BaseModel):
         """Check that a layout fits the model; by default it does.
 
         Returns:
-            The name of a field that prevents it, and its mistake; or None.
+            The name of a field that prevents it, and its mistake; or None. Without a name, the
+            nearest layout that fits is added to the mistake.
         """
         return None
 

@@ -106,13 +106,13 @@ class Worker:
             Preempted: this or another process of the trial was asked to terminate.
         """
         self.heartbeat()
-        self._leave_if(self.sum({"": float(preemption_requested())})[""] > 0)
+        self._leave_if(self._sum_all({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
             intact = quarantine_damaged(paths)
             remove_leftovers(paths)
             step = newest.step if (newest := restore_newest(self.job, intact)) else -1.0
-        agreed = int(self.sum({"step": step if self.rank == 0 else 0.0})["step"])
+        agreed = int(self._sum_all({"step": step if self.rank == 0 else 0.0})["step"])
         self.times.started()
         if agreed < 0:
             return None
@@ -183,13 +183,21 @@ class Worker:
         self._sampler.sample(max(0, self._last_step), last=True)
 
     def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Mean over the ranks of each value, in float64."""
+        """Mean over the data-parallel ranks of each value, in float64; the same on every rank."""
         if self.world_size == 1:
             return {k: float(v) for k, v in metrics.items()}
-        return {k: v / self.world_size for k, v in self.sum(metrics).items()}
+        return {k: v / self.mesh.dp_size for k, v in self.sum(metrics).items()}
 
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sum over the ranks of each value, in float64."""
+        """Sum over the data-parallel ranks of each value, in float64; the same on every rank.
+
+        Of ranks with the same samples (`tp`), the values of one count.
+        """
+        counts = self.mesh.leads
+        return self._sum_all({k: v if counts else 0.0 for k, v in values.items()})
+
+    def _sum_all(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Sum over all ranks."""
         names = sorted(values)
         if self.world_size == 1:
             return {k: float(values[k]) for k in names}
@@ -202,7 +210,7 @@ class Worker:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self.sum({"": 0.0})
+        self._sum_all({"": 0.0})
 
     def _record(self, step: int, metrics: Mapping[str, float]) -> Report:
         """Write the report of a step to the trial's folder."""
@@ -233,7 +241,7 @@ class Worker:
             self.heartbeat()
         order = list(Answer)
         index = order.index(answer) if self.rank == 0 else 0
-        agreed = self.sum({"answer": index, "leave": float(preemption_requested())})
+        agreed = self._sum_all({"answer": index, "leave": float(preemption_requested())})
         self.heartbeat()
         return order[int(agreed["answer"])], agreed["leave"] > 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -14,7 +14,7 @@ from search_spaces.spec.base import Section
 
 REST = -1
 """Size of an axis that takes the ranks which the others leave."""
-AXES = ("dp_replicate", "dp_shard")
+AXES = ("dp_replicate", "dp_shard", "tp")
 """The axes, the outermost first: neighbouring ranks differ in the last one."""
 SHORTHANDS: dict[str, dict[str, int]] = {
     "ddp": {"dp_replicate": REST},
@@ -29,11 +29,13 @@ class Layout:
     Attributes:
         dp_replicate: copies of the model.
         dp_shard: ranks that share one copy of weights, gradients and optimizer state.
+        tp: ranks that share each layer, and see the same samples.
         reshard_after_forward: whether the ranks gather the weights again for the backward pass.
     """
 
     dp_replicate: int = 1
     dp_shard: int = 1
+    tp: int = 1
     reshard_after_forward: bool = True
 
     @property
@@ -41,8 +43,41 @@ class Layout:
         """Ranks that share a batch: each has other samples."""
         return self.dp_replicate * self.dp_shard
 
+    @property
+    def model_parallel(self) -> int:
+        """Ranks that have the same samples, and compute with their own part of the model."""
+        return self.tp
+
+    @property
+    def shares_model(self) -> bool:
+        """Whether a rank has a part of the weights only."""
+        return self.dp_shard * self.model_parallel > 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of ranks on each axis."""
+        return {name: getattr(self, name) for name in AXES}
+
     def __str__(self) -> str:
-        return " x ".join(f"{name} {getattr(self, name)}" for name in AXES)
+        shown = {n: size for n, size in self.sizes.items() if size > 1 or n in _ALWAYS}
+        return " x ".join(f"{name} {size}" for name, size in shown.items())
+
+    def neighbours(self, axes: Sequence[str]) -> Iterator[Layout]:
+        """Other layouts of as many ranks on these axes, the most similar one first."""
+        total = math.prod(self.sizes.values())
+        free = [name for name in AXES if name in axes]
+        found = (dict(zip(free, sizes, strict=True)) for sizes in _factorings(total, len(free)))
+        again = self.reshard_after_forward
+        others = [Layout(**sizes, reshard_after_forward=again) for sizes in found]
+        return iter(sorted((o for o in others if o != self), key=self._distance))
+
+    def _distance(self, other: Layout) -> float:
+        pairs = zip(self.sizes.values(), other.sizes.values(), strict=True)
+        return sum(abs(math.log(a / b)) for a, b in pairs)
+
+    def as_written(self) -> str:
+        """The layout as a sweep file has it."""
+        return _as_written(self.sizes)
 
 
 def _size(text: str) -> Any:
@@ -57,6 +92,7 @@ class LayoutSpec(Section):
         "Ranks that share a copy of weights, gradients and optimizer state (FSDP2), each with its "
         "part of the batch"
     )
+    tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
     reshard_after_forward: bool = Field(
         True,
         description="With dp_shard: whether weights are freed after the forward pass and gathered "
@@ -112,6 +148,19 @@ class LayoutSpec(Section):
 
 
 DDP = LayoutSpec.model_validate(SHORTHANDS["ddp"])
+
+
+_ALWAYS = ("dp_replicate", "dp_shard")
+"""Axes that the log names also where they have one rank."""
+
+
+def _factorings(total: int, count: int) -> Iterator[tuple[int, ...]]:
+    """All tuples of so many numbers with this product."""
+    if count == 1:
+        yield (total,)
+        return
+    for first in (n for n in range(1, total + 1) if total % n == 0):
+        yield from ((first, *rest) for rest in _factorings(total // first, count - 1))
 
 
 def _product(sizes: Mapping[str, int]) -> str:

@@ -143,6 +143,13 @@ class ResourcesSpec(Section):
         """The most workers that a trial may have."""
         return self.workers.max if isinstance(self.workers, WorkerRange) else self.workers
 
+    def data_parallel(self, workers: int) -> int:
+        """Ranks of a trial with so many workers that share a batch; all if the layout is wrong."""
+        try:
+            return self.layout.resolve(workers).data_parallel
+        except ValueError:
+            return workers
+
     @property
     def elastic(self) -> bool:
         """Whether a trial's number of workers may change."""

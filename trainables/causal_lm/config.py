@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.data_config import DataConfig, paths_in
+from trainables.causal_lm.layout import layout_problem, saved_sizes
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
@@ -230,6 +231,13 @@ class CausalLMConfig(DataParallelConfig):
         return self.intermediate_size or -(-8 * self.hidden_size // 24) * 8
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of heads and units that ranks may share; empty for a model of a hub."""
+        if self.model_name_or_path is not None:
+            return saved_sizes(self.model_name_or_path)
+        return {"num_heads": self.heads, "intermediate_size": self.mlp_size}
+
+    @property
     def num_parameters(self) -> int | None:
         """Weights of the model; None if files would have to be read, of it or its tokenizer."""
         if self.model_name_or_path is not None or self.tokenizer is not None:
@@ -269,19 +277,17 @@ class CausalLMConfig(DataParallelConfig):
         return found
 
     def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
-        """Refuse what does not work on parts of a model."""
-        if layout.dp_shard == 1:
-            return super().validate_layout(layout)
-        refused = {
-            "experts": self.experts is not None,
-            "optimizer": self.optimizer == "muon",
-            "dtype": self.dtype == "float16",
-            "compile": self.compile is True,
+        """Refuse what does not work on parts of a model, and sizes that ranks cannot share."""
+        whole_only = {
+            "experts": "" if self.experts is not None else None,
+            "optimizer": "muon" if self.optimizer == "muon" else None,
+            "dtype": "float16" if self.dtype == "float16" else None,
+            "compile": "True" if self.compile is True else None,
+            "lora": "" if self.lora is not None and layout.model_parallel > 1 else None,
         }
-        if found := next((name for name, given in refused.items() if given), None):
-            value = "" if found == "experts" else f"{getattr(self, found)} "
-            return found, f"{value}does not work with layout dp_shard {layout.dp_shard}"
-        return super().validate_layout(layout)
+        given = {name: value for name, value in whole_only.items() if value is not None}
+        found = layout_problem(layout, given, self.sizes, self.batch_size)
+        return found or super().validate_layout(layout)
 
     @classmethod
     def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:

@@ -145,7 +145,8 @@ class _Run:
         most, scale = self.config.micro_batch_size, self.scaler.scale
         loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
-        self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit)
+        mesh = self.worker.mesh
+        self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit, mesh)
         self.optimizer.zero_grad()
         self._losses.append(loss)
 

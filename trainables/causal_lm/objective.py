@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Tokens
 from trainables.client import Rows
@@ -151,7 +152,12 @@ def spread_or_place(
     if not mesh.is_sharded:
         place(model, device)
         return
-    shard(model, blocks_of(model), mesh, compute_dtype(config.dtype, device))
+    hf: Any = model
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(hf.config, name, None) or mesh.layout.tp
+        if heads % mesh.layout.tp:
+            raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
+    shard(model, blocks_of(model), mesh, compute_dtype(config.dtype, device), hf.tp_plan)
 
 
 def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:

@@ -32,5 +32,5 @@ class CausalLM(Trainable[CausalLMConfig]):
         *METRIC_NAMES,
     )
     elastic = True
-    axes = ("dp_replicate", "dp_shard")
+    axes = ("dp_replicate", "dp_shard", "tp")
     runs_on_mps = True

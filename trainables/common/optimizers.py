@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 OptimizerName = Literal["adamw", "muon", "lion"]
 Groups = list[dict[str, Any]]
+T = TypeVar("T", bound=torch.Tensor)
 
 
 def make_optimizer(
@@ -44,7 +46,7 @@ def make_optimizer(
     if name == "lion":
         return Lion(groups, learning_rate, betas)
     rate = learning_rate if adamw_learning_rate is None else adamw_learning_rate
-    adamw = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+    adamw = AdamW(groups, lr=rate, betas=betas, fused=True)
     if not hidden:
         return adamw
     muon = torch.optim.Muon(
@@ -60,6 +62,29 @@ def _hidden_matrices(model: nn.Module, trained: list[nn.Parameter]) -> list[nn.P
     head = hf.get_output_embeddings()
     ends = {id(p) for p in [*found, *(head.parameters() if head is not None else ())]}
     return [p for p in trained if p.ndim == 2 and id(p) not in ends]
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW, also where ranks share some weights in one way and some in another."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step; a fused kernel takes tensors of one mesh only."""
+        groups = self.param_groups
+        self.param_groups = [{**g, "params": part} for g in groups for part in alike(g["params"])]
+        try:
+            super().step()
+        finally:
+            self.param_groups = groups
+
+
+def alike(tensors: Iterable[T]) -> list[list[T]]:
+    """Tensors in lists of those that the same ranks share."""
+    found: dict[object, list[T]] = {}
+    for tensor in tensors:
+        mesh = tensor.device_mesh if isinstance(tensor, DTensor) else None
+        found.setdefault(mesh, []).append(tensor)
+    return list(found.values())
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
@@ -99,9 +124,10 @@ class Lion(torch.optim.Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """One step of all parameters that have a gradient."""
         for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if weights:
-                self._update(group, weights, [p.grad for p in weights])
+            trained = [p for p in group["params"] if p.grad is not None]
+            for weights in alike(trained):
+                grads = [p.grad for p in weights if p.grad is not None]
+                self._update(group, weights, grads)
 
     def _update(
         self, group: dict[str, Any], weights: list[torch.Tensor], grads: list[torch.Tensor]

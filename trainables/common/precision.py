@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
+
+from trainables.parallel.gradients import clip_gradients
+from trainables.parallel.mesh import ALONE, Mesh
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
@@ -52,6 +54,7 @@ class LossScaler:
         optimizer: torch.optim.Optimizer,
         parameters: Iterable[nn.Parameter],
         limit: float,
+        mesh: Mesh = ALONE,
     ) -> torch.Tensor:
         """Clip gradients and step; returns their norm before, which does not wait for a GPU.
 
@@ -59,11 +62,10 @@ class LossScaler:
             optimizer: of the parameters.
             parameters: whose gradients have one norm.
             limit: largest L2 norm; infinite: not clipped.
+            mesh: of the ranks that have parts of the gradients.
         """
         self._scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(parameters, limit)
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
+        norm = clip_gradients(parameters, limit, mesh)
         self._scaler.step(optimizer)
         self._scaler.update()
         if self.is_enabled:

@@ -28,7 +28,7 @@ def copy_model(model: nn.Module, folder: Path, worker: Worker, kind: str = MODEL
     """
     if worker.mesh.is_sharded:
         free_gathered(model)
-        blocks = copy_blocks(unique_state(model), worker.rank)
+        blocks = copy_blocks(unique_state(model), worker.mesh)
         return lambda: blocks.write(folder, kind, worker.rank)
     if worker.rank:
         return lambda: None

@@ -166,8 +166,8 @@ def copy_progress(
     if parallel_model is not None:
         free_gathered(parallel_model)
     generators = copy_tree(rng_state(worker.device))
-    common, spread = split_optimizer(optimizer, _names(optimizer, parallel_model))
-    blocks: Blocks = copy_blocks(spread, worker.rank)
+    common, spread = split_optimizer(optimizer, _names(optimizer, parallel_model), worker.mesh)
+    blocks: Blocks = copy_blocks(spread, worker.mesh)
     state: dict[str, Any] = {}
     if worker.rank == 0:
         state = {"optimizer": common, "layout": str(worker.mesh.layout)}

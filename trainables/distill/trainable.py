@@ -18,5 +18,5 @@ class Distill(Trainable[DistillConfig]):
     )
     metric_names = CausalLM.metric_names
     elastic = True
-    axes = CausalLM.axes
+    axes = ("dp_replicate", "dp_shard")
     runs_on_mps = True

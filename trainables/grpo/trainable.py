@@ -40,7 +40,7 @@ class GRPO(Trainable[GRPOConfig]):
         ),
     )
     elastic = True
-    axes = CausalLM.axes
+    axes = ("dp_replicate", "dp_shard")
     runs_on_mps = True
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Fully sharded data parallelism by torch's `fully_shard` (FSDP2)."""
+"""Spreads a model over ranks: its layers (tensor parallelism), then its weights (FSDP2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -14,6 +14,7 @@ from torch.distributed.fsdp import (
 )
 
 from trainables.parallel.mesh import Mesh
+from trainables.parallel.tensor import split_layers
 
 
 def shard(
@@ -21,12 +22,14 @@ def shard(
     blocks: Iterable[nn.Module],
     mesh: Mesh,
     dtype: torch.dtype = torch.float32,
+    plan: Mapping[str, str] | None = None,
 ) -> None:
-    """Spread a model over the ranks of `dp_shard`, in place; every rank has the whole model before.
+    """Spread a model over the ranks of a layout, in place; every rank has the whole model before.
 
-    Its parameters become DTensors of which each rank holds some rows, on the mesh's device. The
-    ranks gather those of a block before it computes; then they average its gradients over all
-    data-parallel ranks. Nothing happens without `dp_shard`.
+    With `dp_shard`, parameters become DTensors of which each rank holds some rows, on the mesh's
+    device. The ranks gather those of a block before it computes; then they average its gradients
+    over all data-parallel ranks. With `tp`, layers are cut as `plan` says. Nothing happens where
+    each rank has a copy of the model.
 
     Args:
         model: with the same weights on every rank, on the CPU or on the device.
@@ -34,16 +37,22 @@ def shard(
         mesh: of this rank.
         dtype: in which weights are gathered, and outputs computed; gradients are averaged, and
             weights kept, in float32.
+        plan: of `split_layers`; needed with `tp`.
     """
     if not mesh.is_sharded:
+        return
+    if mesh.layout.tp > 1:
+        split_layers(model, plan or {}, mesh.device_mesh["tp"])
+    if mesh.dp_size == 1:
+        model.to(mesh.device)
         return
     half = dtype if dtype != torch.float32 else None
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
     again = mesh.layout.reshard_after_forward
     for block in blocks:
-        fully_shard(block, mesh=mesh.device_mesh, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(block, mesh=mesh.data_mesh, mp_policy=policy, reshard_after_forward=again)
     # the rest is needed at the end of the forward pass and at the begin of the backward pass
-    fully_shard(model, mesh=mesh.device_mesh, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh.data_mesh, mp_policy=policy, reshard_after_forward=False)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

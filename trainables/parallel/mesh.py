@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.spec.layout import AXES, Layout
+from search_spaces.spec.layout import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,8 @@ class Mesh:
     @property
     def dp_rank(self) -> int:
         """Which part of each batch this rank has."""
-        return self.rank
+        at = self.coordinates
+        return at["dp_replicate"] * self.layout.dp_shard + at["dp_shard"]
 
     @property
     def dp_size(self) -> int:
@@ -40,7 +41,26 @@ class Mesh:
     @property
     def is_sharded(self) -> bool:
         """Whether this rank has a part of the weights only."""
-        return self.layout.dp_shard > 1
+        return self.layout.shares_model
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """The place of this rank on each axis."""
+        found, rest = {}, self.rank
+        for name, size in reversed(self.layout.sizes.items()):
+            rest, found[name] = divmod(rest, size)
+        return found
+
+    @property
+    def leads(self) -> bool:
+        """Whether the metrics of this rank count: one rank speaks for those with its samples."""
+        return self.coordinates["tp"] == 0
+
+    @property
+    def data_mesh(self) -> DeviceMesh:
+        """The data-parallel axes of this rank; all of them together ask for it."""
+        names = tuple(n for n in self.device_mesh.mesh_dim_names or () if n.startswith("dp_"))
+        return self.device_mesh[names]
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -53,8 +73,9 @@ class Mesh:
             if kind == "cuda":  # torch takes the current device of the process
                 torch.cuda.set_device(self.device)
                 torch.cuda.init()  # type: ignore[no-untyped-call]  # or torch chooses another one
-            sizes = {name: getattr(self.layout, name) for name in AXES}
-            used = {name: size for name, size in sizes.items() if size > 1}
+            used = {name: size for name, size in self.layout.sizes.items() if size > 1}
+            if self.layout.dp_replicate > 1:  # FSDP2 takes both axes
+                used = {n: s for n, s in self.layout.sizes.items() if n in used or n == "dp_shard"}
             self._device_mesh = init_device_mesh(
                 kind, tuple(used.values()), mesh_dim_names=tuple(used)
             )

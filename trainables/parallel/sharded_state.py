@@ -25,6 +25,7 @@ from results.checkpoints.shards import (
 from search_spaces.errors import UserError
 from trainables.checkpointing.host_buffers import copy_to_host
 from trainables.checkpointing.tensor_file import DTYPE_NAMES, write_tensors
+from trainables.parallel.mesh import Mesh
 
 _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
@@ -44,11 +45,11 @@ class Blocks:
             write_tensors(file, self.tensors, parts_metadata(self.places))
 
 
-def copy_blocks(tensors: Mapping[str, torch.Tensor], rank: int) -> Blocks:
+def copy_blocks(tensors: Mapping[str, torch.Tensor], mesh: Mesh) -> Blocks:
     """Copy this rank's blocks. Of equal ones, and of whole tensors, the first rank has them."""
-    mine = {name: t for name, t in tensors.items() if _writes(t, rank)}
+    mine = {name: t for name, t in tensors.items() if is_first(t, mesh)}
     places = {name: (tuple(t.shape), _box(t)[0]) for name, t in mine.items()}
-    copies = copy_to_host([_local(tensor) for tensor in mine.values()])
+    copies = copy_to_host([local_part(tensor) for tensor in mine.values()])
     return Blocks(dict(zip(mine, copies, strict=True)), places)
 
 
@@ -78,27 +79,28 @@ def load_weights(model: nn.Module, folder: Path, kind: str = MODEL) -> None:
         raise UserError(f"{folder}: its weights are of another model ({name})")
     with torch.no_grad():
         for name, tensor in wanted.items():
-            _local(tensor).copy_(_read(stored[name], tensor))
+            local_part(tensor).copy_(_read(stored[name], tensor))
 
 
 def split_optimizer(
-    optimizer: torch.optim.Optimizer, names: Sequence[str]
+    optimizer: torch.optim.Optimizer, names: Sequence[str], mesh: Mesh
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The state of an optimizer: what every rank has, and what is spread over them.
+    """The state of an optimizer: what rank 0 writes, and what all ranks write.
 
     Args:
         names: of its parameters, in the order of its groups.
+        mesh: of this rank.
 
     Returns:
-        As `optimizer.state_dict()`, and the rest by `<key>:<name of the parameter>`.
+        As `optimizer.state_dict()`, with names in the place of numbers, and, where ranks share the
+        model, its tensors by `<key>:<name of the parameter>`.
     """
     state = optimizer.state_dict()
-    common: dict[int, dict[str, Any]] = {}
+    common = {names[index]: dict(entry) for index, entry in state["state"].items()}
     spread: dict[str, torch.Tensor] = {}
-    for index, entry in state["state"].items():
-        common[index] = {k: v for k, v in entry.items() if not isinstance(v, DTensor)}
-        found = ((k, v) for k, v in entry.items() if isinstance(v, DTensor))
-        spread |= {f"{key}:{names[index]}": value for key, value in found}
+    for name, entry in common.items() if mesh.is_sharded else ():
+        for key in [k for k, v in entry.items() if isinstance(v, torch.Tensor)]:
+            spread[f"{key}:{name}"] = entry.pop(key)
     return {**state, "state": common}, spread
 
 
@@ -118,17 +120,20 @@ def join_optimizer(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     stored = open_tensors(folder, OPTIMIZER) if has_tensors(folder, OPTIMIZER) else {}
-    entries = {i: dict(entry) for i, entry in state["state"].items()}
+    indices = {name: index for index, name in enumerate(names)}
+    # version 0.1 has numbers, in the same order
+    given = {n if isinstance(n, int) else indices[n]: e for n, e in state["state"].items()}
+    entries = {index: dict(entry) for index, entry in given.items()}
     for index, entry in entries.items():
         for key, value in entry.items():
             if isinstance(value, torch.Tensor) and value.shape == parameters[index].shape:
                 entry[key] = _cut(value, parameters[index])
-    indices = {name: index for index, name in enumerate(names)}
     for full_name, tensor in stored.items():
         key, _, name = full_name.partition(":")
         index = indices[name]
         like = parameters[index]
-        entries.setdefault(index, {})[key] = _as(_read(tensor, like), like)
+        value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _whole(tensor)
+        entries.setdefault(index, {})[key] = value
     return {**state, "state": entries}
 
 
@@ -141,12 +146,15 @@ def parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module | None) -
     return [known[parameter] for parameter in every]
 
 
-def _writes(tensor: torch.Tensor, rank: int) -> bool:
-    if not isinstance(tensor, DTensor):
-        return rank == 0
-    places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or (), strict=True)
-    first = all(at == 0 for kind, at in places if isinstance(kind, Replicate))
-    return first and tensor.to_local().numel() > 0
+def is_first(tensor: torch.Tensor, mesh: Mesh) -> bool:
+    """Whether this rank has a block of a tensor, and is the first of the ranks that have it."""
+    cut = set()
+    if isinstance(tensor, DTensor):
+        names = tensor.device_mesh.mesh_dim_names or ()
+        kinds = zip(names, tensor.placements, strict=True)
+        cut = {name for name, kind in kinds if not isinstance(kind, Replicate)}
+    first = all(at == 0 for name, at in mesh.coordinates.items() if name not in cut)
+    return first and local_part(tensor).numel() > 0
 
 
 def _box(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -159,7 +167,8 @@ def _box(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(offset), tuple(shape)
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor, in the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -168,6 +177,15 @@ def _read(stored: ShardedTensor, like: torch.Tensor) -> torch.Tensor:
     offset, shape = _box(like)
     found = torch.from_numpy(stored.read(offset, shape))
     return found.reshape(-1).view(_DTYPES[stored.dtype]).reshape(shape)
+
+
+def _whole(stored: ShardedTensor) -> torch.Tensor:
+    return (
+        torch.from_numpy(stored.read())
+        .reshape(-1)
+        .view(_DTYPES[stored.dtype])
+        .reshape(stored.shape)
+    )
 
 
 def _cut(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -182,7 +200,7 @@ def _as(block: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if not isinstance(like, DTensor):
         return block
     return DTensor.from_local(
-        block.to(_local(like).device),
+        block.to(local_part(like).device),
         like.device_mesh,
         like.placements,
         run_check=False,

@@ -49,6 +49,11 @@ class StartConfig(CausalLMConfig):
         return {"sequence_length": self.sequence_length, "init_seed": self.init_seed}
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Numbers of heads and units that ranks may share; empty for a model of a hub."""
+        return super().sizes if self.start is None else self.start.sizes
+
+    @property
     def num_parameters(self) -> int | None:
         """Weights of the model; None for a pretrained one in a folder."""
         return super().num_parameters if self.start is None else self.start.num_parameters

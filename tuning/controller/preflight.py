@@ -60,8 +60,7 @@ def preflight(
             *_search_problems(spec),
             *_notify_problems(spec),
             *_population_problems(spec),
-            *_worker_problems(spec, sampled, configs),
-            *_layout_problems(spec, sampled, configs),
+            *(_layout_problems(spec, sampled, configs) or _worker_problems(spec, sampled, configs)),
             *_config_problems(spec, sampled, configs, files),
             *_code_problems(spec, configs),
             *(() if begun else resolve(spec.trainable).setting_problems(spec, configs)),
@@ -166,7 +165,10 @@ def _worker_problems(
 ) -> list[tuple[KeyPath, str]]:
     """Parameters that cannot be shared by each number of workers that a trial may have."""
     resources = spec.resources
-    counts = range(resources.min_workers, resources.max_workers + 1)
+    counts = [
+        resources.data_parallel(count)
+        for count in range(resources.min_workers, resources.max_workers + 1)
+    ]
     trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
     for params, config in zip(sampled, configs, strict=True):
         for path, problem in trainable.worker_problems(config, counts):

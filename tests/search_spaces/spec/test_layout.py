@@ -20,13 +20,18 @@ def layout(given: Any) -> LayoutSpec:
         ("fsdp", 4, Layout(1, 4)),
         ({"dp_shard": 4}, 4, Layout(1, 4)),
         ({"dp_replicate": -1, "dp_shard": 4}, 8, Layout(2, 4)),
-        ({"dp_shard": -1, "reshard_after_forward": False}, 2, Layout(1, 2, False)),
+        (
+            {"dp_shard": -1, "reshard_after_forward": False},
+            2,
+            Layout(1, 2, 1, False),
+        ),
+        ({"dp_shard": -1, "tp": 2}, 8, Layout(dp_shard=4, tp=2)),
     ],
 )
 def test_axes_make_the_workers(given: Any, workers: int, expected: Layout) -> None:
     found = layout(given).resolve(workers)
     assert found == expected
-    assert found.data_parallel == workers
+    assert found.data_parallel * found.model_parallel == workers
 
 
 @pytest.mark.parametrize(
@@ -64,3 +69,11 @@ def test_without_a_layout_each_rank_has_the_model() -> None:
     assert ResourcesSpec().layout == DDP
     assert DDP.is_default
     assert not layout("fsdp").is_default
+
+
+def test_neighbours_have_as_many_ranks_and_the_nearest_comes_first() -> None:
+    axes = ("dp_replicate", "dp_shard", "tp")
+    found = list(Layout(dp_replicate=2, tp=4).neighbours(axes))
+    assert {o.dp_replicate * o.dp_shard * o.tp for o in found} == {8}
+    assert Layout(dp_replicate=2, tp=4) not in found
+    assert found[0] in (Layout(4, 1, 2), Layout(1, 1, 8), Layout(2, 2, 2), Layout(1, 2, 4))

@@ -1,8 +1,9 @@
-"""A class of a user that follows `dp_shard`, with public names only: see docs/layouts.md."""
+"""Classes of a user that follow a layout, with public names only: see docs/layouts.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,14 +42,20 @@ class Own(Trainable[OwnConfig]):
     """Fits a small network with a tied matrix and odd sizes to numbers."""
 
     Config = OwnConfig
-    axes = ("dp_replicate", "dp_shard")
+    axes: ClassVar[tuple[str, ...]] = ("dp_replicate", "dp_shard")
+    plan: ClassVar[dict[str, str]] = {}
+
+    @staticmethod
+    def network() -> Network:
+        """The model at step 0."""
+        return Network()
 
     def train(self, config: OwnConfig, worker: Worker) -> None:
-        model, found = Network(), worker.resume()
+        model, found = self.network(), worker.resume()
         lineage = weights_digest(model)
         if found is not None:
             load_weights(model, found.folder)
-        shard(model, model.blocks, worker.mesh)
+        shard(model, model.blocks, worker.mesh, plan=self.plan)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         parallel = data_parallel(model, worker)
         if found is not None:
@@ -74,10 +81,22 @@ class Own(Trainable[OwnConfig]):
     def evaluate(
         self, config: OwnConfig, weights: Path, split: Split, cache: Path
     ) -> dict[str, float]:
-        model = Network()
+        model = self.network()
         load_weights(model, weights)
         with torch.no_grad():
             return {"loss": error(model, torch.from_numpy(numbers())).item()}
+
+
+class Wide(Own):
+    """A network whose blocks widen the numbers, so that ranks share their layers."""
+
+    axes = ("dp_replicate", "dp_shard", "tp")
+    plan: ClassVar[dict[str, str]] = {"blocks.*.0": "colwise", "blocks.*.2": "rowwise"}
+
+    @staticmethod
+    def network() -> Network:
+        """The model at step 0."""
+        return Network(widen=8)
 
 
 def numbers() -> npt.NDArray[np.float32]:
@@ -92,12 +111,17 @@ def error(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 class Network(nn.Module):
     """Two blocks between a matrix and its transpose; sizes that ranks cannot share equally."""
 
-    def __init__(self) -> None:
+    def __init__(self, widen: int = 0) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.matrix = nn.Parameter(torch.randn(6, 7) / 3)
-            self.blocks = nn.ModuleList(nn.Linear(7, 7) for _ in range(2))
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Linear(7, widen), nn.Tanh(), nn.Linear(widen, 7))
+                if widen
+                else nn.Linear(7, 7)
+                for _ in range(2)
+            )
             self.scale = nn.Parameter(torch.ones(1))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 

@@ -21,12 +21,14 @@ from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.job import Answer
+from trainables.registry import resolve
 
 STEPS, CUT = 5, 2  # of the language models
 DATA = {"max_bytes": 100_000}
 LLAMA = {
     "hidden_size": 32,
     "num_layers": 2,
+    "num_heads": 4,
     "sequence_length": 32,
     "batch_size": 8,
     "max_steps": STEPS,
@@ -36,15 +38,18 @@ LLAMA = {
 }
 """Gradients are clipped in some steps. 40 sequences are three batches, of which ranks have
 different numbers."""
+SFT = EXAMPLES["sft"].same
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("causal_lm", LLAMA),
     "micro": (
         "causal_lm",
         {**LLAMA, "micro_batch_size": 1, "activation_checkpointing": True, "optimizer": "lion"},
     ),
-    **{name: (name, EXAMPLES[name].same) for name in ("sft", "grpo", "image_classifier")},
+    **{name: (name, EXAMPLES[name].same) for name in ("grpo", "image_classifier")},
+    "sft": ("sft", {**SFT, "pretrain": {**SFT["pretrain"], "num_heads": 2}}),
     "lora": ("sft", {**EXAMPLES["sft"].config, "lora": {"rank": 2}}),
     "own": ("tests.trainables.parallel.own:Own", {}),
+    "wide": ("tests.trainables.parallel.own:Wide", {}),
     "distill": ("distill", {**EXAMPLES["distill"].config, "experts": None}),
 }
 LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
@@ -53,10 +58,24 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
         "ddp2": SHORTHANDS["ddp"],
         "fsdp2": SHORTHANDS["fsdp"],
         "zero2": {"dp_shard": 2, "reshard_after_forward": False},
+        "tp2": {"tp": 2},
     },
-    4: {"fsdp4": {"dp_shard": 4}, "hsdp4": {"dp_replicate": 2, "dp_shard": 2}},
+    4: {
+        "fsdp4": {"dp_shard": 4},
+        "hsdp4": {"dp_replicate": 2, "dp_shard": 2},
+        "tp4": {"tp": 4},
+        "fsdp2xtp2": {"dp_shard": 2, "tp": 2},
+        "ddp2xtp2": {"dp_replicate": 2, "tp": 2},
+    },
 }
 """Number of ranks to the layouts of so many, by name."""
+
+
+def fits(model: str, layout: str, world: int) -> bool:
+    """Whether `tune plan` takes this model on this layout."""
+    trainable, config = MODELS[model]
+    spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
+    return not resolve(trainable).layout_problems(config, spec.resolve(world))
 
 
 def folder_of(folder: Path, case: str, *, cut: bool = False) -> Path:

@@ -52,6 +52,29 @@ def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> No
     assert problem in problems("llm", "resources.layout=fsdp", f"fixed.{change}")
 
 
+@pytest.mark.parametrize(
+    ("workers", "changes", "problem"),
+    [
+        (3, ["tp=3"], "tp 3 does not divide num_heads, 4; nearest layout that fits: {"),
+        (
+            6,
+            ["tp=2", "dp_shard=3"],
+            "3 data-parallel ranks do not divide batch_size, 32; nearest layout that fits: {",
+        ),
+    ],
+)
+def test_sizes_that_ranks_cannot_share(workers: int, changes: list[str], problem: str) -> None:
+    axes = [f"resources.layout.{change}" for change in changes]
+    found = problems("llm", f"resources.workers={workers}", "space.batch_size=32", *axes)
+    assert f"resources.layout: {problem}" in found
+
+
+def test_gradients_that_fsdp_sends() -> None:
+    axes = ["resources.workers=4", "resources.layout={dp_replicate: 2, tp: 2}"]
+    found = problems("llm", *axes, "fixed.communication={compress: fp16}")
+    assert "compress fp16: has no effect with layout {dp_replicate: 2, tp: 2}" in found
+
+
 def test_trainable_that_does_not_share_its_model() -> None:
     found = problems("digits", "resources.workers=2", "resources.layout=fsdp")
     assert "resources.layout: digits follows dp_replicate only, got dp_shard" in found

@@ -105,11 +105,11 @@ class DataParallelConfig(TrainableConfig):
 
     def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
         """Refuse settings of `communication`, which is for whole gradients, with sharded ones."""
-        if layout.dp_shard > 1 and self.communication != CommunicationConfig():
+        if layout.shares_model and self.communication != CommunicationConfig():
             settings = self.communication.model_dump(exclude_defaults=True)
             given = ", ".join(f"{name} {value}" for name, value in settings.items())
             return "communication", (
-                f"{given}: has no effect with layout dp_shard {layout.dp_shard}, whose gradients "
+                f"{given}: has no effect with layout {layout.as_written()}, whose gradients "
                 "FSDP2 sends; remove it, or use layout: ddp"
             )
         return super().validate_layout(layout)

@@ -95,9 +95,9 @@ class Placement:
             self.resources.layout.resolve(workers)
             for workers in sorted({self.resources.min_workers, self.resources.max_workers})
         ]
-        if layouts[-1].dp_shard == 1:
+        if not layouts[-1].shares_model:
             return None
-        parts = " to ".join(f"{layout.dp_shard}" for layout in layouts)
+        parts = " to ".join(f"{layout.dp_shard * layout.model_parallel}" for layout in layouts)
         return f"{layouts[-1]}: weights, gradients and optimizer state in {parts} parts"
 
     @property
