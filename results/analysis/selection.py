@@ -28,7 +28,7 @@ from results.records.trial import (
     read_trial,
     read_trials_with_reports,
 )
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, first_few
 from search_spaces.spec.sweep import SelectSpec, SweepSpec
 
 Trial = tuple[TrialRecord, Sequence[Report]]
@@ -148,6 +148,9 @@ def winner_by_rule(
         spread = "" if first.half_width is None else f" ± {first.half_width:.3g}"
         mean = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
         return Selection(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
+    if equal := [e.record.id for e in rest if e.value == first.value]:
+        tied = f"{first_few([first.record.id, *equal])} share the {word} {select.at} {spec.metric}"
+        return Selection(first, f"{tied} of {among}, and it is the first of them")
     return Selection(first, f"its {select.at} {spec.metric} is the {word} of {among}")
 
 

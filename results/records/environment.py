@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.paths import TrialPaths
+from results.paths import SweepPaths, TrialPaths
+from results.records.trial import TrialRecord
 from results.storage.atomic import write_atomic
 from search_spaces.files import read_regular
+
+_MAX_READ = 40
+"""Trials of a sweep whose environment is read, evenly spaced."""
 
 
 class Environment(BaseModel):
@@ -42,6 +46,14 @@ def read(paths: TrialPaths, attempt: int) -> Environment | None:
         return Environment.model_validate_json(read_regular(paths.environment(attempt)))
     except (OSError, ValidationError):
         return None
+
+
+def read_some(paths: SweepPaths, records: Sequence[TrialRecord]) -> list[Environment]:
+    """Those of the newest attempts of a sweep's trials; of some in a large sweep."""
+    ran = [r for r in records if r.attempts]
+    some = ran[:: max(1, len(ran) // _MAX_READ)]
+    found = (read(paths.trial(r.id), r.attempts[-1].number) for r in some)
+    return [one for one in found if one is not None]
 
 
 def differences(then: Environment, now: Environment) -> list[str]:

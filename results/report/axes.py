@@ -14,6 +14,8 @@ from search_spaces.domains.domain import Domain
 ABSENT = object()
 """Stands for the value of a parameter that a trial does not have."""
 _NO_VALUE = "(none)"
+_MAX_WHOLE = 10
+"""A plot that chooses its ticks puts them at whole numbers over a longer range."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,20 @@ def parameter_axis(name: str, values: Sequence[Any], domain: Domain | None) -> A
     if domain is not None and domain.log and min(values) > 0:
         logs = [math.log10(v) for v in values]
         return Axis(text(name), logs, _decades(min(logs), max(logs)), continuous=True)
-    return Axis(text(name), [float(v) for v in values], {}, continuous=True)
+    whole = all(isinstance(v, int) for v in values)
+    ticks = {float(v): str(v) for v in _few_whole(values)} if whole else {}
+    return Axis(text(name), [float(v) for v in values], ticks, continuous=True)
+
+
+def whole_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Settings of a plot's axis for whole numbers: no ticks in between, even if they are few."""
+    return {"dtick": 1} if _few_whole(values) else {}
+
+
+def _few_whole(values: Sequence[float]) -> range:
+    """All whole numbers of the range, if a plot would put ticks in between; else none."""
+    low, high = math.floor(min(values, default=0)), math.ceil(max(values, default=0))
+    return range(low, high + 1) if high - low <= _MAX_WHOLE else range(0)
 
 
 def axes(params: Sequence[Mapping[str, Any]], domains: Mapping[str, Domain]) -> dict[str, Axis]:

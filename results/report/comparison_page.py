@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import plotly.graph_objects as go
 
 from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
 from results.report.axes import text
+from results.report.colours import SWEEPS
 from results.report.figures import blank
-from results.report.page import PageSection, number, plot, write_page
+from results.report.page import PageSection, number, write_page
 from results.report.time_units import TimeUnit, unit_for
 
 
@@ -24,7 +26,7 @@ def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
     differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
     sections = [
         PageSection("Side by side", header=header, rows=rows),
-        PageSection("Best value by cost", plot=plot(progress(summaries))),
+        PageSection("Best value by cost", plot=progress(summaries)),
         PageSection("Differences of the sweep files", header=["key", *names], rows=differing),
     ]
     lead = [f"{goal(spec)}; cost in worker-{_unit(summaries).name} of all attempts"]
@@ -46,12 +48,12 @@ def progress(summaries: Sequence[SweepSummary]) -> go.Figure:
     """Best value so far over cost, a line per sweep."""
     unit = _unit(summaries)
     figure = blank(f"worker-{unit.name}", text(summaries[0].spec.metric))
-    for one in summaries:
+    for one, colour in zip(summaries, cycle(SWEEPS), strict=False):
         xs = [c / unit.seconds for c, _ in one.progress]
         ys = [v for _, v in one.progress]
         if ys:  # extend the line to the end of the sweep
             xs, ys = [*xs, one.cost / unit.seconds], [*ys, ys[-1]]
-        line = {"shape": "hv"}
+        line = {"shape": "hv", "color": colour}
         figure.add_scatter(x=xs, y=ys, name=text(one.name), mode="lines", line=line)
     return figure.update_layout(showlegend=True)
 

@@ -13,18 +13,10 @@ from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import non_dominated
 from results.analysis.replicates import Curve
 from results.analysis.selection import selection_objectives
-from results.records.trial import TrialState
-from results.report.axes import Axis, axes, text
+from results.report.axes import Axis, axes, text, whole_ticks
+from results.report.colours import BEST, METHODS, RUNG, STATES
 from results.report.sweep_data import SweepData
 
-COLOURS = {
-    TrialState.COMPLETED: "#1a7f5a",
-    TrialState.STOPPED: "#e0a030",
-    TrialState.FAILED: "#c0392b",
-    TrialState.RUNNING: "#2e86c1",
-    TrialState.PAUSED: "#8e6bbf",
-    TrialState.PENDING: "#95a5a6",
-}
 MAX_CURVES, MAX_POINTS = 300, 100
 """Limits of drawn curves and of points per curve, so that a large sweep gives no large page."""
 _CELLS = 24
@@ -37,7 +29,7 @@ def history(data: SweepData) -> go.Figure:
     """Each trial's value over its number, and the best value so far."""
     figure = blank("trial", text(data.spec.metric))
     known = sorted((e for e in data.summaries if e.value is not None), key=_number)
-    for state, colour in COLOURS.items():
+    for state, colour in STATES.items():
         of = [e for e in known if e.record.state is state]
         if of:
             figure.add_scatter(
@@ -52,9 +44,10 @@ def history(data: SweepData) -> go.Figure:
     good = sorted(data.ranked, key=_number)
     if good:
         best = data.sign * np.minimum.accumulate([data.sign * (e.value or 0.0) for e in good])
-        line = {"shape": "hv", "color": "#2c3e50"}
+        line = {"shape": "hv", "color": BEST}
         x = [_number(e) for e in good]
         figure.add_scatter(x=x, y=best, mode="lines", name="best so far", line=line)
+    figure.update_xaxes(whole_ticks([_number(e) for e in known]))
     return _limit_range(figure, [e.value for e in good if e.value is not None], data.sign)
 
 
@@ -62,17 +55,18 @@ def curves(data: SweepData) -> go.Figure:
     """The metric over steps of the best trials, one trace per state, and the rungs."""
     figure = blank("step", text(data.spec.metric))
     shown = [e for e in data.summaries if data.curves[e.record.id]][:MAX_CURVES]
-    for state, colour in COLOURS.items():
+    for state, colour in STATES.items():
         of = [e.record.id for e in shown if e.record.state is state]
         if of:
             _add_curves(figure, [(t, data.curves[t]) for t in of], state.value, colour)
     if data.ranked:
         best = data.ranked[0].record.id
         xs, ys = zip(*thinned(data.curves[best]), strict=True)
-        line = {"color": "#2c3e50", "width": 3}
+        line = {"color": BEST, "width": 3}
         figure.add_scatter(x=xs, y=ys, mode="lines", name=best, line=line)
     for rung in data.rung_steps:
-        figure.add_vline(x=rung, line={"color": "#888", "dash": "dot", "width": 1})
+        figure.add_vline(x=rung, line={"color": RUNG, "dash": "dot", "width": 1})
+    figure.update_xaxes(whole_ticks([0, *(e.step for e in shown)]))
     values = [value for e in shown for _, value in data.curves[e.record.id]]
     return _limit_range(figure, values, data.sign)
 
@@ -98,8 +92,9 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
     figure = go.Figure(
         go.Parcoords(line=line, dimensions=dimensions, labelangle=-20 if slanted else 0)
     )
-    top = 110 if slanted else 60
-    return _styled(figure).update_layout(margin={"l": 90, "r": 90, "t": top, "b": 30})
+    margin = {"l": 90, "r": 90, "t": 110 if slanted else 60, "b": 30}
+    meta = {"min_width": 90 * len(dimensions)}  # a narrow page scrolls the plot
+    return _styled(figure).update_layout(margin=margin, meta=meta)
 
 
 def importances(data: SweepData) -> go.Figure | None:
@@ -107,7 +102,7 @@ def importances(data: SweepData) -> go.Figure | None:
     if not data.importances:
         return None
     figure = blank("share", "")
-    for one, colour in zip(data.importances, ("#2e86c1", "#e0a030"), strict=False):
+    for one, colour in zip(data.importances, METHODS, strict=False):
         names = list(reversed(data.importances[0].shares))
         figure.add_bar(
             y=[text(n) for n in names],
@@ -158,31 +153,44 @@ def pareto_front(data: SweepData) -> go.Figure | None:
         return None
     modes = selection_objectives(data.spec, data.spec.select)
     x, y = list(modes)[:2]
-    trials = list(data.points)
-    on_it = {trials[i] for i in non_dominated(list(data.points.values()), modes)}
     figure = blank(text(f"{x} ({modes[x]})"), text(f"{y} ({modes[y]})"))
-    for name, inside, colour in (("others", False, "#b0b8bf"), ("on the front", True, "#c0392b")):
-        of = [t for t in trials if (t in on_it) is inside]
-        figure.add_scatter(
-            x=[data.points[t][x] for t in of],
-            y=[data.points[t][y] for t in of],
-            text=of,
-            name=name,
-            mode="markers",
-            marker={"color": colour, "size": 9 if inside else 6},
-            hovertemplate="%{text}: %{x:.5g}, %{y:.5g}<extra></extra>",
-        )
+    for state, colour in STATES.items():
+        of = [e.record.id for e in data.summaries if e.record.state is state]
+        _add_points(figure, data, of, (x, y), state.value, {"color": colour, "size": 6})
+    trials = list(data.points)
+    front = [trials[i] for i in non_dominated(list(data.points.values()), modes)]
+    ring = {"color": BEST, "size": 12, "symbol": "circle-open", "line": {"width": 2}}
+    _add_points(figure, data, front, (x, y), "on the front", ring)
     return figure
+
+
+def _add_points(
+    figure: go.Figure,
+    data: SweepData,
+    trials: Sequence[str],
+    names: tuple[str, str],
+    label: str,
+    marker: dict[str, Any],
+) -> None:
+    """Add the trials that have all objectives as points of one trace, if there are any."""
+    known = [t for t in trials if t in data.points]
+    if known:
+        x, y = ([data.points[t][name] for t in known] for name in names)
+        hover = "%{text}: %{x:.5g}, %{y:.5g}<extra></extra>"
+        figure.add_scatter(
+            x=x, y=y, text=known, name=label, mode="markers", marker=marker, hovertemplate=hover
+        )
 
 
 def costs(data: SweepData) -> go.Figure:
     """Worker-seconds that each trial took."""
     figure = blank("trial", "worker-seconds")
-    for state, colour in COLOURS.items():
+    for state, colour in STATES.items():
         of = sorted((e for e in data.summaries if e.record.state is state), key=_number)
         if of:
             x, seconds = [_number(e) for e in of], [e.record.worker_seconds for e in of]
             figure.add_bar(x=x, y=seconds, width=0.8, name=state.value, marker={"color": colour})
+    figure.update_xaxes(whole_ticks([_number(e) for e in data.summaries]))
     return figure.update_layout(barmode="overlay")
 
 
@@ -279,7 +287,7 @@ def blank(x: str, y: str) -> go.Figure:
 
 def _styled(figure: go.Figure) -> go.Figure:
     return figure.update_layout(
-        template="plotly_white",
+        template="none",
         height=420,
         margin={"l": 70, "r": 30, "t": 40, "b": 50},
         legend={"orientation": "h", "y": 1.08},

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from results.records.trial import InheritedWeights, TrialRecord
-from results.report.axes import text
+from results.report.axes import text, whole_ticks
+from results.report.colours import INHERITED, TRACK
 from results.report.figures import blank
 from results.report.sweep_data import SweepData
 
@@ -45,7 +46,7 @@ def inheritance_figure(data: SweepData) -> go.Figure | None:
     members = sorted((one for one in data.summaries if one.step), key=lambda e: e.record.number)
     for member in reversed(members):
         row = text(member.record.id)
-        style = {"color": "#c8d0d4", "width": 3}
+        style = {"color": TRACK, "width": 3}
         figure.add_scatter(
             x=[0, member.step], y=[row, row], mode="lines", line=style, hoverinfo="skip"
         )
@@ -53,7 +54,7 @@ def inheritance_figure(data: SweepData) -> go.Figure | None:
         x=[event.step for _, event in events],
         y=[text(record.id) for record, _ in events],
         mode="markers",
-        marker={"color": "#1a7f5a", "size": 8},
+        marker={"color": INHERITED, "size": 8},
         text=[text(f"{record.id} from {e.donor}: {_changes(e)}") for record, e in events],
         hovertemplate="%{text}<extra></extra>",
     )
@@ -61,12 +62,13 @@ def inheritance_figure(data: SweepData) -> go.Figure | None:
         tail, head = (event.donor_step, text(event.donor)), (event.step, text(record.id))
         _add_arrow(figure, tail, head)
     figure.update_yaxes(type="category")
+    figure.update_xaxes(whole_ticks([0, *(m.step for m in members)]))
     return figure.update_layout(height=140 + 26 * len(members), showlegend=False)
 
 
 def _add_arrow(figure: go.Figure, tail: tuple[int, str], head: tuple[int, str]) -> None:
     refs = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
-    style = {"showarrow": True, "arrowhead": 2, "arrowcolor": "#1a7f5a", "standoff": 4, "text": ""}
+    style = {"showarrow": True, "arrowhead": 2, "arrowcolor": INHERITED, "standoff": 4, "text": ""}
     figure.add_annotation(x=head[0], y=head[1], ax=tail[0], ay=tail[1], **refs, **style)
 
 

@@ -5,17 +5,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from results.analysis.phases import add, bottleneck
-from results.records.worker_samples import PHASES
+from results.report.colours import PHASE
 from results.report.figures import blank
 from results.report.sweep_data import SweepData
-
-_COLOURS = dict(
-    zip(
-        PHASES,
-        ("#b0b8bf", "#e0a030", "#1a7f5a", "#2e86c1", "#8e6bbf", "#c0392b", "#5d6d7e"),
-        strict=True,
-    )
-)
 
 
 def phases_figure(data: SweepData) -> go.Figure | None:
@@ -24,7 +16,7 @@ def phases_figure(data: SweepData) -> go.Figure | None:
         return None
     figure = blank("seconds, mean over the ranks", "")
     trials = list(reversed(data.phases))  # plotly draws from the bottom
-    for phase, colour in _COLOURS.items():
+    for phase, colour in PHASE.items():
         x = [data.phases[t].get(phase, 0.0) for t in trials]
         if any(x):
             figure.add_bar(y=trials, x=x, orientation="h", name=phase, marker={"color": colour})

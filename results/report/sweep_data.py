@@ -11,15 +11,16 @@ from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
-from results.analysis.selection import Selection, select_winner, selection_objectives
+from results.analysis.selection import Selection, Trial, select_winner, selection_objectives
 from results.paths import SweepPaths
+from results.records import environment
+from results.records.environment import Environment
 from results.records.spec_file import read_spec
-from results.records.trial import Report, TrialRecord, read_trials_with_reports
+from results.records.trial import read_trials_with_reports
 from results.records.worker_samples import phase_seconds
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
-_Trials = list[tuple[TrialRecord, list[Report]]]
 _MAX_PHASES = 30
 """Trials whose time is split by phase."""
 _WITHOUT_RUNGS = ("none", "median", "pbt", "pb2")
@@ -55,6 +56,10 @@ class SweepData:
         confirmation: the best trials measured again, if that was done.
         importances: computed by the caller; may be empty.
         phases: trial id → seconds by phase, for the best trials that measured them.
+        trials: each with its reports, in the order of proposal.
+        environments: of some of the trials.
+        searcher: name of the one that `auto` chose, from the caller; else that of the sweep file.
+        commit: of the code at the newest session, from the caller; empty if it is not known.
         others: for each further objective, the sweep as if that were the only one.
         is_one_of_several: whether this is the view of one objective of several.
     """
@@ -67,6 +72,10 @@ class SweepData:
     confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
+    trials: Sequence[Trial] = ()
+    environments: list[Environment] = field(default_factory=list)
+    searcher: str = ""
+    commit: str = ""
     others: list[SweepData] = field(default_factory=list)
     is_one_of_several: bool = False
 
@@ -98,22 +107,26 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
     Raises:
         UserError: the folder is not a sweep, or a record in it is damaged.
     """
-    spec = read_spec(paths)
+    data = assemble(paths, read_spec(paths), list(read_trials_with_reports(paths)))
+    return replace(data, phases=read_phases(paths, data))
+
+
+def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> SweepData:
+    """The sweep from trials that have been read, without `phases`."""
     objectives = selection_objectives(spec, spec.select)
     several = len(objectives) > 1
-    trials = list(read_trials_with_reports(paths))
     try:
-        selection = select_winner(paths, spec)
+        selection = select_winner(paths, spec, trials)
     except UserError:  # no trial has a value yet
         selection = None
-    data = _for_objective(spec, trials, spec.metric, spec.mode)
     return replace(
-        data,
+        _for_objective(spec, trials, spec.metric, spec.mode),
         spec=spec,
-        phases=_phases(paths, data.summaries[:_MAX_PHASES]),
         points=_points(trials, objectives) if several else {},
         selection=selection,
         confirmation=confirmation.read(paths),
+        trials=trials,
+        environments=environment.read_some(paths, [record for record, _ in trials]),
         is_one_of_several=several,
         others=[
             _for_objective(spec, trials, *o) for o in objectives.items() if o[0] != spec.metric
@@ -121,7 +134,16 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
     )
 
 
-def _for_objective(spec: SweepSpec, trials: _Trials, metric: str, mode: str) -> SweepData:
+def read_phases(paths: SweepPaths, data: SweepData) -> dict[str, dict[str, float]]:
+    """Seconds by phase of the best trials, see `SweepData.phases`."""
+    best = data.summaries[:_MAX_PHASES]
+    found = {
+        e.record.id: phase_means(phase_seconds(paths.trial(e.record.id), e.record)) for e in best
+    }
+    return {trial: seconds for trial, seconds in found.items() if seconds}
+
+
+def _for_objective(spec: SweepSpec, trials: Sequence[Trial], metric: str, mode: str) -> SweepData:
     """The sweep as if one metric were its only objective."""
     summaries = [summarize(*trial, metric, mode) for trial in trials]
     curves = {}
@@ -132,14 +154,7 @@ def _for_objective(spec: SweepSpec, trials: _Trials, metric: str, mode: str) -> 
     return SweepData(single, rank_trials(summaries, mode), curves, is_one_of_several=True)
 
 
-def _phases(paths: SweepPaths, best: Sequence[TrialSummary]) -> dict[str, dict[str, float]]:
-    found = {
-        e.record.id: phase_means(phase_seconds(paths.trial(e.record.id), e.record)) for e in best
-    }
-    return {trial: seconds for trial, seconds in found.items() if seconds}
-
-
-def _points(trials: _Trials, names: Collection[str]) -> dict[str, dict[str, float]]:
+def _points(trials: Sequence[Trial], names: Collection[str]) -> dict[str, dict[str, float]]:
     found = {}
     for record, reports in trials:
         if reports and set(names) <= reports[-1].metrics.keys():

@@ -125,13 +125,16 @@ def open_sweep(
     from tuning.controller.sweep_dir.trial_cache import TrialCache
     from tuning.controller.sweep_dir.trust import adopt
     from tuning.controller.sweep_dir.warm_start import load_evidence
+    from tuning.controller.tracking.sweep_facts import code_commit
 
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
         fixed = [*repair.repair_spec(paths), *repair.repair_state(paths)]
         adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
-        session = stack.enter_context(record_session_time(paths, fence))
+        session = stack.enter_context(
+            record_session_time(paths, fence, code_commit(spec.trainable))
+        )
         study, messages = repair.open_study(paths, spec)
         fixed += [*messages, *repair.repair_trials(paths, spec, study)]
         fixed += repair.verify_records(paths, accept_damage)

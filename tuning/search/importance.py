@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optuna
@@ -23,6 +24,12 @@ from tuning.search.optuna_space import OptunaSpace
 _MAX_TRIALS = 256
 """Trials that are used at most: fANOVA's time grows with the square of their number."""
 _MIN_TRIALS = 8
+
+
+def with_importances(data: SweepData) -> SweepData:
+    """The data with the importances for each of its objectives."""
+    others = [replace(one, importances=importances(one)) for one in data.others]
+    return replace(data, importances=importances(data), others=others)
 
 
 def importances(data: SweepData) -> list[Importance]:

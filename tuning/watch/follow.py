@@ -33,51 +33,14 @@ class _Seen:
     position: int = 0
 
 
-class Follower:
-    """Notifies an observer of what is new in a sweep's records.
+class RecordReader:
+    """Reads what is new in a sweep's records, each time that it is asked; only what has grown."""
 
-    Of the events of a session it sends those of trials, the start and the end. A trial that starts
-    and ends between two looks sends both events.
-
-    Args:
-        paths: of the sweep.
-        observer: is notified in the thread that calls `follow`.
-    """
-
-    def __init__(self, paths: SweepPaths, observer: SweepEvents) -> None:
-        self._paths, self._observer = paths, observer
+    def __init__(self, paths: SweepPaths) -> None:
+        self._paths = paths
         self._seen: dict[str, _Seen] = {}
 
-    def begin(self) -> None:
-        """Send the start, with everything that has happened so far."""
-        history = [(r, reports) for _, r, reports in self._changes()]
-        spec, spent = read_spec(self._paths), total_elapsed_s(self._paths)
-        self._observer.session_started(SessionStart(self._paths, spec, spent, history))
-
-    def follow(
-        self, runs: Callable[[], bool], pause: Callable[[float], object] = time.sleep
-    ) -> None:
-        """Send events while the sweep runs, then the end."""
-        while runs():
-            self.poll()
-            pause(POLL_S)
-        self.poll()
-        status = "FINISHED" if read_state(self._paths).ended else "KILLED"
-        self._observer.session_ended(Ending(status, {}))
-
-    def poll(self) -> None:
-        """Send what is new since the last call."""
-        for before, record, reports in self._changes():
-            began = len(record.attempts) > (len(before.attempts) if before else 0)
-            if began:
-                self._observer.trial_started(record)
-            for report in reports:
-                self._observer.trial_reported(record, report)
-            ran = began or (before is not None and before.state is TrialState.RUNNING)
-            if ran and record.state is not TrialState.RUNNING:
-                self._observer.trial_ended(record)
-
-    def _changes(self) -> list[tuple[TrialRecord | None, TrialRecord, list[Report]]]:
+    def changes(self) -> list[tuple[TrialRecord | None, TrialRecord, list[Report]]]:
         """Of each trial that changed: its record before, its record now, and its new reports."""
         found = []
         for trial_id in self._paths.trial_ids():
@@ -97,3 +60,48 @@ class Follower:
         reports, seen.position = read_new_reports(files, seen.position, record.end_step)
         seen.record, seen.written = record, written
         return [(before, record, reports)] if reports or record != before else []
+
+
+class Follower:
+    """Notifies an observer of what is new in a sweep's records.
+
+    Of the events of a session it sends those of trials, the start and the end. A trial that starts
+    and ends between two looks sends both events.
+
+    Args:
+        paths: of the sweep.
+        observer: is notified in the thread that calls `follow`.
+    """
+
+    def __init__(self, paths: SweepPaths, observer: SweepEvents) -> None:
+        self._paths, self._observer = paths, observer
+        self._reader = RecordReader(paths)
+
+    def begin(self) -> None:
+        """Send the start, with everything that has happened so far."""
+        history = [(r, reports) for _, r, reports in self._reader.changes()]
+        spec, spent = read_spec(self._paths), total_elapsed_s(self._paths)
+        self._observer.session_started(SessionStart(self._paths, spec, spent, history))
+
+    def follow(
+        self, runs: Callable[[], bool], pause: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Send events while the sweep runs, then the end."""
+        while runs():
+            self.poll()
+            pause(POLL_S)
+        self.poll()
+        status = "FINISHED" if read_state(self._paths).ended else "KILLED"
+        self._observer.session_ended(Ending(status, {}))
+
+    def poll(self) -> None:
+        """Send what is new since the last call."""
+        for before, record, reports in self._reader.changes():
+            began = len(record.attempts) > (len(before.attempts) if before else 0)
+            if began:
+                self._observer.trial_started(record)
+            for report in reports:
+                self._observer.trial_reported(record, report)
+            ran = began or (before is not None and before.state is TrialState.RUNNING)
+            if ran and record.state is not TrialState.RUNNING:
+                self._observer.trial_ended(record)

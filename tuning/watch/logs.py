@@ -20,11 +20,13 @@ class LogTail:
         paths: of the sweep.
         trial: only of this trial; None: of all.
         rank: only of this rank; None: of all.
+        tail: begin so many bytes before the end of each file; None: at its start.
     """
 
     paths: SweepPaths
     trial: str | None = None
     rank: int | None = None
+    tail: int | None = None
     _positions: dict[Path, int] = field(default_factory=dict)
 
     def lines(self, *, rest: bool = False) -> Iterator[tuple[str, str]]:
@@ -42,7 +44,7 @@ class LogTail:
 
     def _new_lines(self, log: Path, rest: bool) -> Iterator[str]:
         while True:
-            at = self._positions.get(log, 0)
+            at = self._positions.setdefault(log, self._start(log))
             data = read_regular(log, at, _CHUNK)
             whole = data.rfind(b"\n") + 1
             if not whole and (rest or len(data) == _CHUNK):
@@ -53,3 +55,6 @@ class LogTail:
             for line in data[:whole].removesuffix(b"\n").split(b"\n"):
                 # a progress bar writes one line again and again
                 yield line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+
+    def _start(self, log: Path) -> int:
+        return 0 if self.tail is None else max(0, log.stat().st_size - self.tail)

@@ -12,8 +12,8 @@ from plotly.offline import get_plotlyjs
 from benchmarks.cli_speed import make_sweep
 from results.records.trial import Report, append_report
 from results.report import figures
-from results.report.page import write_report
 from results.report.sweep_data import SweepData, read_sweep_data
+from results.report.sweep_page import write_report
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.search.importance import importances
@@ -31,7 +31,7 @@ def test_report_of_several_objectives_shows_the_pareto_front(tmp_path: Path) -> 
     figure = figures.pareto_front(data)
     assert figure is not None
     assert {t.name: list(t.text) for t in figure.data} == {
-        "others": ["t0002"],
+        "running": ["t0000", "t0001", "t0002"],
         "on the front": ["t0000", "t0001"],
     }
     assert data.selection is not None
@@ -52,6 +52,7 @@ def test_page_is_complete_and_escapes_names(data: SweepData, tmp_path: Path) -> 
     page = (tmp_path / "r.html").read_text()
     code = get_plotlyjs()
     assert page.count(code) == 1
+    assert "by random with asha" in page
     ours = page.replace(code, "")
     assert "src=" not in ours.replace("src=x", "")
     assert "<link" not in ours
@@ -59,7 +60,7 @@ def test_page_is_complete_and_escapes_names(data: SweepData, tmp_path: Path) -> 
     assert ours.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") >= 3
     assert f"Winner: {data.ranked[0].record.id}, loss" in ours
     headings = " ".join(re.findall("<h2>(.*?)</h2>", ours))
-    for title in ("history", "curves", "Parallel", "important", "cost", "Failures", "trials"):
+    for title in ("history", "curves", "Parallel", "important", "cost", "Failures", "Trials"):
         assert title in headings
 
 
@@ -97,7 +98,20 @@ def test_browser_draws_every_plot(data: SweepData, tmp_path: Path) -> None:
         check=True,
     )
     dom = done.stdout.partition("<body>")[2]
-    assert dom.count("plotly-graph-div") == 6
-    assert len(re.findall(r'class="[^"]*svg-container', dom)) == 6
+    titles = [
+        title
+        for title, plot in re.findall(r"<h2>(.*?)</h2>(.*?)(?=<h2>|$)", dom, re.S)
+        if "svg-container" in plot
+    ]
+    assert titles == [
+        "Optimisation history",
+        "Learning curves",
+        "Parallel coordinates",
+        "Parameter importance",
+        "The two most important parameters",
+        "Rungs and promotions",
+        "Workers by trial",
+        "Time and cost",
+    ]
     assert "WebGL is not supported" not in dom
     assert "<img" not in dom

@@ -13,8 +13,8 @@ from results.analysis.leaderboard import read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import select_winner
 from results.records.trial import TrialRecord, TrialState
-from results.report.page import write_report
 from results.report.sweep_data import read_sweep_data
+from results.report.sweep_page import write_report
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import MINIMAL
 from tests.tuning.simulate import STEPS, make_spec, open_run, outcome, run_sweep, run_trials, train

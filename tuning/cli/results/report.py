@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,13 +47,12 @@ def report(
 
 
 def _report_sweep(paths: SweepPaths, target: Path) -> None:
-    from results.report.page import write_report
     from results.report.sweep_data import read_sweep_data
-    from tuning.search.importance import importances
+    from results.report.sweep_page import write_report
+    from tuning.search.importance import with_importances
+    from tuning.watch.searched import with_search
 
-    data = read_sweep_data(paths)
-    others = [replace(one, importances=importances(one)) for one in data.others]
-    data = replace(data, importances=importances(data), others=others)
+    data = with_importances(with_search(read_sweep_data(paths), paths))
     write_page(target, lambda target: write_report(data, target))
 
 

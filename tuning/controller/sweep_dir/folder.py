@@ -31,6 +31,7 @@ class SweepState:
         spent: seconds of wall-clock of each session; None for one that runs or was killed.
         ended: why the sweep ended, one line; empty if it has not.
         signed: signatures (see `identity`) for the present `sweep.yaml` and the one before.
+        commit: Git commit of the code in the newest session; empty if it is not known.
     """
 
     key: str
@@ -38,6 +39,7 @@ class SweepState:
     spent: tuple[float | None, ...]
     ended: str = ""
     signed: tuple[str, ...] = ()
+    commit: str = ""
 
 
 def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
@@ -136,7 +138,8 @@ def read_state(paths: SweepPaths) -> SweepState:
             raise ValueError("does not match its checksum")
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
         signed = tuple(map(str, raw.get("signed", ())))
-        return SweepState(raw["key"], started, spent, raw.get("ended", ""), signed)
+        ended, commit = raw.get("ended", ""), str(raw.get("commit", ""))
+        return SweepState(raw["key"], started, spent, ended, signed, commit)
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
@@ -171,13 +174,14 @@ class SessionTime:
 
 
 @contextlib.contextmanager
-def record_session_time(paths: SweepPaths, fence: Fence) -> Iterator[SessionTime]:
+def record_session_time(paths: SweepPaths, fence: Fence, commit: str = "") -> Iterator[SessionTime]:
     """Record the seconds of the session that the block runs, unless it finds nothing to do."""
     state = read_state(paths)
     known = _session_seconds(paths, state)
     start, session = time.monotonic(), SessionTime(sum(known))
     started = (*state.started, time.time())
-    write_state(paths, replace(state, started=started, spent=(*known, None), ended=""))
+    begun = replace(state, started=started, spent=(*known, None), ended="", commit=commit)
+    write_state(paths, begun)
 
     def record() -> None:
         fence.check()

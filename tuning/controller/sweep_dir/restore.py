@@ -85,19 +85,23 @@ def _fetch_records(
     shutil.rmtree(draft.root, ignore_errors=True)
     draft.root.mkdir(parents=True)
 
-    def fetch(key: str) -> None:
-        target = draft.root / key
-        objects.fetch(f"{RECORDS}/{key}", target)
-        written = objects.modified_at(f"{RECORDS}/{key}") or 0.0
-        os.utime(target, (written, written))  # shows the length of a killed session
-
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(fetch, [k for k in keys if _is_inside(draft.root, k)]))
+        list(pool.map(lambda key: fetch_record(objects, key, draft.root), keys))
         unfinished = [r for r in read_trials(draft) if not r.state.finished]
         list(pool.map(lambda r: _mirror(location, r).merge_reports(draft.trial(r.id)), unfinished))
     log_current(draft, [draft.trial(trial_id).record for trial_id in draft.trial_ids()])
     os.rename(draft.root, paths.root)
     return paths
+
+
+def fetch_record(objects: ObjectStore, key: str, root: Path) -> None:
+    """Fetch one record of a mirror into a folder; none whose key points out of it."""
+    if not _is_inside(root, key):
+        return
+    target = root / key
+    objects.fetch(f"{RECORDS}/{key}", target)
+    written = objects.modified_at(f"{RECORDS}/{key}") or 0.0
+    os.utime(target, (written, written))  # shows the length of a killed session
 
 
 def _is_inside(root: Path, key: str) -> bool:

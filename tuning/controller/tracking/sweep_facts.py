@@ -51,6 +51,13 @@ def git_tags(folder: Path) -> dict[str, str]:
     return {"mlflow.source.git.commit": commit, "tune.git.dirty": str(bool(changed)).lower()}
 
 
+def code_commit(trainable: str) -> str:
+    """The Git commit of a trainable's code, for people; empty without Git."""
+    tags = git_tags(code_folder(trainable))
+    changed = " with changes" * (tags.get("tune.git.dirty") == "true")
+    return tags.get("mlflow.source.git.commit", "") + changed
+
+
 def _git(folder: Path, *args: str) -> str | None:
     command = ["git", "-C", str(folder), "--no-optional-locks", *args]
     try:

@@ -1,0 +1,231 @@
+"""Write the report of a sweep; the live page shows the same sections."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from results.analysis.cost import cost_shares
+from results.analysis.leaderboard import TrialSummary
+from results.records.trial import TrialState
+from results.report import figures
+from results.report.facts import fact_lines
+from results.report.failure_classes import failure_classes
+from results.report.inheritance import HEADER, inheritance_figure, inheritance_rows
+from results.report.page import PageSection, number, setting, write_page
+from results.report.phases import phases_figure, phases_notes
+from results.report.rungs import happenings, rungs_figure
+from results.report.sweep_data import Importance, SweepData
+from results.report.time_units import unit_for
+from results.report.workers import idle_share, workers_figure
+from search_spaces.errors import first_few
+
+_MAX_ROWS = 500
+"""Trials in the table: the best, and those that run."""
+_MAX_HAPPENINGS = 100
+
+
+def write_report(data: SweepData, target: Path) -> None:
+    """Write the report of a sweep."""
+    write_page(
+        target,
+        data.spec.name,
+        lead(data),
+        winner(data),
+        [s for s in sections(data) if s.has_content],
+    )
+
+
+def lead(data: SweepData) -> list[str]:
+    """What the sweep is, how far it is, what it cost, when and where it ran."""
+    spec, states = data.spec, Counter(e.record.state for e in data.summaries)
+    count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
+    lines = [spec.description] if spec.description else []
+    goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
+    lines.append(f"{spec.trainable}: {goals}, by {_how(data)}")
+    lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}")
+    lines.append(f"spent {cost_shares((e.record for e in data.summaries), spec.prices)}")
+    return [*lines, *fact_lines(data)]
+
+
+def _how(data: SweepData) -> str:
+    """The searcher, and the scheduler."""
+    spec, name = data.spec, data.searcher or data.spec.search.name
+    chosen = " (chosen by auto)" * (name != spec.search.name)
+    return f"{name}{chosen}" + f" with {spec.scheduler.name}" * (spec.scheduler.name != "none")
+
+
+def winner(data: SweepData) -> list[str]:
+    """Which trial won, why, and how reliable that is."""
+    if data.selection is None:
+        return []
+    first = data.selection.line
+    params = ", ".join(f"{k} = {setting(v)}" for k, v in first.record.params.items())
+    lines = [
+        f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
+        f"Why: {data.selection.why}.",
+    ]
+    others = [e for e in data.ranked if e.record.id != first.record.id]
+    if others and not data.others:
+        gap = abs((first.value or 0.0) - (others[0].value or 0.0))
+        rival = others[0].record.id
+        difference = f"a difference of {gap:.3g}" if gap else "the same value"
+        lines.append(f"Second is {rival} with {number(others[0].value)}: {difference}.")
+    if not data.selection.confirmed:
+        lines.append(
+            f"The best of many noisy values is biased: measure it again with "
+            f"tune best {data.spec.name} --confirm 3."
+        )
+    return lines
+
+
+def sections(data: SweepData) -> Iterator[PageSection]:
+    """All sections in order, one by one: each takes a while in a large sweep. Some are empty."""
+    at = ", ".join(f"{r:g}" for r in data.rung_steps)
+    notes = [f"Dotted lines: the rungs, at steps {at}."] if at else []
+    if len(data.summaries) > figures.MAX_CURVES:
+        notes.append(f"The {figures.MAX_CURVES} best of {len(data.summaries)} trials are drawn.")
+    for one in data.objectives:
+        yield from _objective(one, notes)
+    yield PageSection("Pareto front", plot=figures.pareto_front(data))
+    yield PageSection("Rungs and promotions", plot=rungs_figure(data))
+    yield _workers(data)
+    yield _inheritance(data)
+    yield _confirmation(data)
+    yield _cost(data)
+    yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
+    yield _failed(data)
+    yield _table(data)
+    yield _history(data)
+
+
+def _workers(data: SweepData) -> PageSection:
+    share = idle_share([record for record, _ in data.trials])
+    notes = ["A row is a group of workers, found from the times of the attempts."]
+    notes.append(f"They have no trial in {share:.0%} of the time until their last one.")
+    return PageSection("Workers by trial", notes, workers_figure(data))
+
+
+def _history(data: SweepData) -> PageSection:
+    newest = happenings(data)[-_MAX_HAPPENINGS:][::-1]
+    rows = [
+        [time.strftime("%m-%d %H:%M:%S", time.localtime(h.time)), h.trial, h.text] for h in newest
+    ]
+    return PageSection("What happened", header=("time", "trial", "what"), rows=rows)
+
+
+def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
+    """The plots of one objective; the titles name the metric if there are several."""
+    of = f": {data.spec.metric}" if data.is_one_of_several else ""
+    importance_notes = _importance_notes(data.importances)
+    return [
+        PageSection(f"Optimisation history{of}", plot=figures.history(data)),
+        PageSection(f"Learning curves{of}", notes, figures.curves(data)),
+        PageSection(f"Parallel coordinates{of}", plot=figures.parallel_coordinates(data)),
+        PageSection(f"Parameter importance{of}", importance_notes, figures.importances(data)),
+        PageSection(f"The two most important parameters{of}", plot=figures.contour(data)),
+    ]
+
+
+def _values(data: SweepData, line: TrialSummary) -> str:
+    """The value of every objective, with its name."""
+    others = [(d.spec.metric, line.values.get(d.spec.metric)) for d in data.others]
+    pairs = [(data.spec.metric, line.value), *others]
+    return ", ".join(f"{name} {number(value)}" for name, value in pairs)
+
+
+def _importance_notes(importances: Sequence[Importance]) -> list[str]:
+    if not importances:
+        return []
+    one = importances[0]
+    return [
+        f"Computed from the metric at step {one.step}, which {one.trials} trials reached: "
+        "values at other steps are not comparable.",
+    ]
+
+
+def _confirmation(data: SweepData) -> PageSection:
+    made = data.confirmation
+    if made is None:
+        return PageSection("Confirmation")
+    text = [f"Measured again {made.where}, {len(made.seeds) or 'no'} fresh seeds each."]
+    for name, amount in made.optimism.items():
+        off = "better" if amount > 0 else "worse"
+        text.append(
+            f"The search's best {name} was {off} by {number(abs(amount))} than its trial "
+            "is with fresh seeds on the same split."
+        )
+    rows = [
+        [m.trial, name, *map(number, (of.search, of.mean, of.half_width, len(of.test)))]
+        for m in made.trials
+        for name, of in m.series.items()
+    ]
+    header = ["trial", "objective", "in the search", f"mean {made.where}", "± (95 %)", "values"]
+    return PageSection("Confirmation", text, header=header, rows=rows)
+
+
+def _inheritance(data: SweepData) -> PageSection:
+    notes = ["An arrow points from the trial whose weights were copied to the one that continued."]
+    figure, rows = inheritance_figure(data), inheritance_rows(data)
+    return PageSection("Inherited weights", notes, (figure), HEADER, rows)
+
+
+def _cost(data: SweepData) -> PageSection:
+    spent: Counter[TrialState] = Counter()
+    for line in data.summaries:
+        spent[line.record.state] += round(line.record.worker_seconds)
+    unit = unit_for(sum(spent.values()))
+    parts = ", ".join(f"{unit.format(s)} on {state.value}" for state, s in spent.most_common())
+    attempts = [a for e in data.summaries for a in e.record.attempts]
+    cpu = unit.format(sum(a.held_seconds * a.cpus for a in attempts))
+    gpu = unit.format(sum(a.held_seconds * a.gpus for a in attempts))
+    whole = unit.format(sum(spent.values()))
+    notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if spent else []
+    if (cpu, gpu) != ("0", "0"):
+        notes.append(f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}.")
+    return PageSection("Time and cost", notes, figures.costs(data) if spent else None)
+
+
+def _failed(data: SweepData) -> PageSection:
+    rows = [
+        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
+        for f in failure_classes([e.record for e in data.summaries])
+    ]
+    header = ["class", "attempts", "trials", "treated as", "for example"]
+    return PageSection("Failures", header=header, rows=rows)
+
+
+def _table(data: SweepData) -> PageSection:
+    names = list(dict.fromkeys(name for e in data.summaries for name in e.record.params))
+    others = [one.spec.metric for one in data.others]
+    spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.summaries)
+    header = ["trial", "state", data.spec.metric, *spread, *others, "step", "seconds"]
+    header += ["why it ended", *names]
+    rows = [
+        [
+            e.record.id,
+            e.record.state.value,
+            number(e.value),
+            *[_mean(e)] * len(spread),
+            *(number(e.values.get(name)) for name in others),
+            str(e.step),
+            f"{e.record.seconds:.0f}",
+            e.record.reason,
+            *(setting(e.record.params[n]) if n in e.record.params else "" for n in names),
+        ]
+        for place, e in enumerate(data.summaries)
+        if place < _MAX_ROWS or e.record.state is TrialState.RUNNING
+    ]
+    few = len(rows) < len(data.summaries)
+    notes = [f"The best {_MAX_ROWS} of {len(data.summaries)}, and those that run."] if few else []
+    return PageSection("Trials", notes, header=header, rows=rows)
+
+
+def _mean(line: TrialSummary) -> str:
+    """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
+    if line.mean is None:
+        return ""
+    spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
+    return f"{number(line.mean)}{spread} of {line.seeds}"

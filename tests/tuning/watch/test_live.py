@@ -1,0 +1,221 @@
+"""The live page: who may see and change a sweep, and what it sends as records grow."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from results.records.trial import TrialState, read_trial
+from tests.tuning.simulate import make_spec, new_sweep, open_run, train
+from tuning.controller.sweep import SweepController
+from tuning.controller.sweep_dir.commands import pending_commands
+from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.watch.live.app import make_app
+from tuning.watch.live.feed import LocalSource
+
+TOKEN = "the-token"
+
+
+@dataclass
+class Page:
+    """A real server of one sweep, and what a browser would send it."""
+
+    run: SweepController
+    port: int
+
+    def ask(
+        self, path: str, body: Mapping[str, str] | None = None, **headers: str
+    ) -> tuple[int, Mapping[str, str], str]:
+        """Status, headers and text of an answer; redirections are not followed."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
+        for name, value in headers.items():
+            request.add_header(name.replace("_", "-"), value)
+        try:
+            with _OPENER.open(request, timeout=20) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, e.headers, e.read().decode()
+
+    def see(self, path: str) -> tuple[int, Mapping[str, str], str]:
+        return self.ask(path, Cookie=f"tune_live_{self.port}={TOKEN}")
+
+    def do(self, action: str, **body: str) -> tuple[int, str]:
+        status, _, text = self.ask(f"/do/{action}/s", body, **self.own)
+        return status, text if status == 404 else json.loads(text)["said"]
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Headers of the page's own requests for a change."""
+        return {"Origin": f"http://127.0.0.1:{self.port}", "X_Tune_Token": TOKEN}
+
+    @contextmanager
+    def events(self, path: str) -> Iterator[Callable[..., Any]]:
+        """Wait for the data of an event that fulfils a condition."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
+        request.add_header("Cookie", f"tune_live_{self.port}={TOKEN}")
+        with _OPENER.open(request, timeout=30) as stream:
+
+            def until(good: Callable[[Any], bool]) -> Any:
+                for line in stream:
+                    found = json.loads(line[6:]) if line.startswith(b"data: ") else None
+                    if found and good(found):
+                        return found
+                raise AssertionError("the stream ended")
+
+            yield until
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    spec = make_spec(name="s", budget={"trials": 20})
+    run = open_run(new_sweep(spec, tmp_path).root, spec)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        app = make_app(lambda: {"s": LocalSource(run.paths)}, TOKEN, local=True)
+        config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=0)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield Page(run, listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def test_nothing_is_shown_without_the_token(page: Page) -> None:
+    for path in ("/", "/sweeps/s", "/events/s", "/logs/t0000/s", "/static/page.css", "/?token=x"):
+        assert page.ask(path)[0] == 403, path
+    status, headers, _ = page.ask(f"/?token={TOKEN}")
+    assert (status, headers["Location"]) == (303, "/")
+    assert "HttpOnly" in headers["Set-Cookie"]
+    assert "SameSite=strict" in headers["Set-Cookie"]
+    assert page.see("/")[1]["Location"] == "/sweeps/s"
+    assert (
+        page.ask("/sweeps/s", Cookie=f"tune_live_{page.port}={TOKEN}", Host="evil.example")[0]
+        == 421
+    )
+
+
+def test_page_loads_nothing_from_elsewhere(page: Page) -> None:
+    _, headers, html = page.see("/sweeps/s")
+    addresses = re.findall(r'(?:src|href)="(.*?)"', html)
+    assert len(addresses) == 6
+    for address in addresses:
+        assert address == "data:," or page.see(address)[0] == 200
+    assert "connect-src 'self'" in headers["Content-Security-Policy"]
+    assert page.see("/sweeps/other")[0] == 404
+    assert page.see("/sweeps/../s")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"X_Tune_Token": "wrong"},
+        {"X_Tune_Token": ""},
+    ],
+)
+def test_changes_need_the_own_origin_and_the_token(page: Page, change: dict[str, str]) -> None:
+    train(page.run, page.run.next_trial(), upto=1)
+    cookie = {"Cookie": f"tune_live_{page.port}={TOKEN}"}
+    assert page.ask("/do/stop/s", {}, **cookie, **{**page.own, **change})[0] == 403
+    assert page.see("/do/stop/s")[0] == 405
+    assert read_trial(page.run.paths.trial("t0000")).state is TrialState.RUNNING
+
+
+def test_changes_are_those_of_the_commands(page: Page) -> None:
+    train(page.run, page.run.next_trial(), upto=1)
+    paths = page.run.paths
+    assert page.do("explode")[0] == 404
+    assert page.do("add", values="x=0.5") == (200, f"queued; run it with: tune resume {paths.root}")
+    assert page.do("add", values="nothing=1")[0] == 409
+    assert page.do("pause") == (
+        409,
+        "s: no driver runs it, so there is nothing to pause; "
+        f"continue with: tune resume {paths.root}",
+    )
+    with acquire_lock(paths.lock):
+        status, said = page.do("stop", trial="t0000")
+        assert (status, "stops t0000 at the next report" in said) == (200, True)
+        assert page.do("pause")[0] == 200
+        status, said = page.do("extend", trials="+2")
+        assert (status, "pause it first" in said) == (409, True)
+    assert [c.do for c in pending_commands(paths)] == ["add", "stop", "pause"]
+    assert page.do("stop", trial="t0000") == (200, "stopped t0000")
+    assert read_trial(paths.trial("t0000")).state is TrialState.STOPPED
+
+
+def test_parts_arrive_as_records_grow(page: Page) -> None:
+    first = page.run.next_trial()
+    train(page.run, first, upto=2)
+    with page.events("/events/s") as until:
+        assert until(lambda e: "lead" in e)["running"] == ["t0000"]
+        curve = until(lambda e: e.get("key") == "learning-curves")["figure"]["data"][0]
+        assert curve["x"] == [1, 2, None]
+        train(page.run, first, upto=3)
+        page.run.on_failed("t0000", "rank 0: ValueError: no")
+        until(lambda e: e.get("key") == "learning-curves" and 3 in e["figure"]["data"][0]["x"])
+        rows = until(lambda e: e.get("key") == "what-happened" and "failed" in str(e["rows"]))[
+            "rows"
+        ]
+        assert ["t0000", "failed: rank 0: ValueError: no"] in [[r[1], r[2][:30]] for r in rows]
+        with acquire_lock(page.run.paths.lock):
+            until(lambda e: e.get("driver"))
+
+
+def test_log_of_a_trial_goes_on(page: Page) -> None:
+    job = page.run.next_trial()
+    log = job.paths.log(1, 0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("one\n")
+    assert page.see("/logs/t0009/s")[0] == 409
+    with page.events("/logs/t0000/s") as until:
+        assert until(bool) == ["t0000 rank 0: one"]
+        with log.open("a") as file:
+            file.write("two <b>\n")
+        assert until(bool) == ["t0000 rank 0: two <b>"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [390, 1200])
+def test_browser_draws_the_page(page: Page, width: int) -> None:
+    for _ in range(9):
+        job = page.run.next_trial()
+        train(page.run, job)
+        page.run.on_ended(job.trial_id)
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += [f"--window-size={width},2000", "--timeout=15000", "--dump-dom"]
+    address = f"http://127.0.0.1:{page.port}/sweeps/s?token={TOKEN}"
+    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
+    assert "no driver runs it" in done.stdout
+    assert "Winner: " in done.stdout
+    for key in ("learning-curves", "workers-by-trial", "rungs-and-promotions"):
+        part = re.search(f'id="s-{key}".*?</section>', done.stdout, re.DOTALL)
+        assert part is not None, key
+        assert "svg-container" in part[0], key

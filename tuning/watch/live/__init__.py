@@ -1,0 +1,1 @@
+"""The live page of sweeps: `tune ui --live`."""

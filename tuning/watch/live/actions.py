@@ -1,0 +1,61 @@
+"""Changes of a sweep from the live page: the functions of `tune stop`, `pause`, `add`, `resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from results.paths import SweepPaths
+from results.storage.links import refuse_outside_links
+from search_spaces.errors import UserError
+from tuning.controller.sweep_dir.commands import add_configuration, pause_session, stop_trials
+from tuning.controller.sweep_dir.lock import current_driver
+from tuning.watch.background import BackgroundSession
+
+
+def _stop(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+    return stop_trials(paths, asked.get("trial") or None)
+
+
+def _pause(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+    return pause_session(paths)
+
+
+def _add(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+    return add_configuration(paths, asked.get("values", "").split())
+
+
+def _extend(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+    """`tune resume --detach`, with more trials or time; on a Ray of its own, as without --address.
+
+    Raises:
+        UserError: a driver runs the sweep, or the session ended at once.
+    """
+    if driver := current_driver(paths.lock):
+        raise UserError(f"{driver} runs {paths.name}: pause it first, then extend it")
+    given = {"--trials": asked.get("trials", ""), "--time": asked.get("time", "")}
+    options = [f"{option}={value}" for option, value in given.items() if value]
+    session = BackgroundSession(paths, more=options)
+    driver = session.wait_for_driver()
+    if driver is None and session.process.returncode:
+        raise UserError(session.output.strip() or "the session ended at once")
+    return f"{driver} runs {paths.name}" if driver else session.output.strip()
+
+
+_Action = Callable[[SweepPaths, Mapping[str, str]], str]
+
+
+def _checked(action: _Action) -> _Action:
+    def act(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+        refuse_outside_links(paths.root)
+        return action(paths, asked)
+
+    return act
+
+
+ACTIONS: Mapping[str, _Action] = {
+    "stop": _checked(_stop),
+    "pause": _checked(_pause),
+    "add": _checked(_add),
+    "extend": _checked(_extend),
+}
+"""By name: what a change does with a sweep and the texts that were asked; its effect in words."""

@@ -1,0 +1,259 @@
+"""What the live page of a sweep shows, sent to every browser that looks at it as it changes.
+
+The records are read as they grow. A part of the page is sent again only if it is another than
+before. The page that begins to look gets all parts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import plotly.graph_objects as go
+
+from results.analysis.selection import Trial
+from results.paths import SweepPaths
+from results.records.spec_file import read_spec
+from results.records.trial import Report, TrialRecord
+from results.report.page import PageSection
+from results.report.sweep_data import SweepData, assemble, read_phases
+from results.report.sweep_page import lead, sections, winner
+from results.report.time_units import unit_for
+from search_spaces.errors import UserError
+from tuning.controller.resources.forecast import forecast, mean_trial_cost
+from tuning.controller.sweep_dir.commands import pending_commands
+from tuning.controller.sweep_dir.folder import total_elapsed_s
+from tuning.controller.sweep_dir.lock import current_driver
+from tuning.search.importance import with_importances
+from tuning.watch.follow import RecordReader
+from tuning.watch.searched import with_search
+
+POLL_S = 0.5
+_BUSY = 4
+"""A poll that takes long is followed by a pause of so many times its duration."""
+_SLOW = 20
+"""The same for importance and phases, which take longest."""
+_REDRAW_S = 10.0
+"""While a driver runs, what grows with time alone is drawn so often."""
+_KEEP_ALIVE_S = 15.0
+
+Publish = Callable[[str, str], None]
+
+
+class Source(Protocol):
+    """Where the records of a sweep are.
+
+    Attributes:
+        paths: of the folder that is read.
+        read_only: why the page cannot change the sweep; empty if it can.
+    """
+
+    @property
+    def paths(self) -> SweepPaths:
+        """The folder."""
+
+    @property
+    def read_only(self) -> str:
+        """Why not."""
+
+    def refresh(self) -> None:
+        """Bring the folder up to date."""
+
+    def driver(self) -> str | None:
+        """The driver in words; None if there is none."""
+
+
+@dataclass(frozen=True)
+class LocalSource:
+    """A sweep folder on this machine, or on storage that it shares."""
+
+    paths: SweepPaths
+    read_only: str = ""
+
+    def refresh(self) -> None:
+        """Nothing to do: the folder is the truth."""
+
+    def driver(self) -> str | None:
+        """The driver in words; None if there is none."""
+        return current_driver(self.paths.lock)
+
+
+class Snapshot:
+    """The parts of the page, computed from the records; used by one thread at a time."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._reader = source, RecordReader(source.paths)
+        self._trials: dict[str, tuple[TrialRecord, list[Report]]] = {}
+        self._data: SweepData | None = None
+        self._slow: tuple[Any, float] = (None, 0.0)
+        self._drawn = 0.0
+        self._driver: str | None = None
+
+    def update(self, publish: Publish) -> None:
+        """Read what is new, and publish the parts that may have changed."""
+        self._source.refresh()
+        changed = self._read()
+        driver = self._source.driver()
+        changed |= driver != self._driver or self._data is None
+        self._driver = driver
+        due = driver is not None and time.monotonic() > self._drawn + _REDRAW_S
+        if changed or due or driver is not None:
+            spec = read_spec(self._source.paths)
+            if changed or due:
+                self._data = self._assembled()
+            assert self._data is not None
+            publish("head", json.dumps({**self._head(), "budget": spec.budget.trials}))
+        if changed or due:
+            self._publish_sections(publish)
+            if self._slow_is_due():
+                self._publish_sections(publish)
+            self._drawn = time.monotonic()
+
+    def _read(self) -> bool:
+        changes = self._reader.changes()
+        for _, record, new in changes:
+            known = self._trials.get(record.id, (record, []))[1]
+            if known and new and new[0].step <= known[-1].step:  # an attempt began earlier again
+                files = self._source.paths.trial(record.id)
+                known, new = [], record.read_chain(files).reports(record.end_step)
+            end = record.end_step
+            kept = [r for r in (*known, *new) if end is None or r.step <= end]
+            self._trials[record.id] = record, kept
+        return bool(changes)
+
+    def _assembled(self) -> SweepData:
+        paths, old = self._source.paths, self._data
+        trials: list[Trial] = [self._trials[key] for key in sorted(self._trials)]
+        data = with_search(assemble(paths, read_spec(paths), trials), paths)
+        if old is None:
+            return data
+        pairs = zip(data.others, old.others, strict=False)
+        others = [replace(one, importances=before.importances) for one, before in pairs]
+        return replace(data, importances=old.importances, phases=old.phases, others=others)
+
+    def _slow_is_due(self) -> bool:
+        """Compute importances and phases, if trials have ended since and there is time for it."""
+        assert self._data is not None
+        ended = [e.record.id for e in self._data.summaries if not e.record.state.active]
+        if self._slow[0] == sorted(ended) or time.monotonic() < self._slow[1]:
+            return False
+        began = time.monotonic()
+        phases = read_phases(self._source.paths, self._data)
+        self._data = replace(with_importances(self._data), phases=phases)
+        now = time.monotonic()
+        self._slow = sorted(ended), now + _SLOW * (now - began)
+        return True
+
+    def _publish_sections(self, publish: Publish) -> None:
+        assert self._data is not None
+        for place, section in enumerate(sections(self._data)):
+            if section.has_content:
+                publish(section.key, section_json(section, place))
+
+    def _head(self) -> dict[str, Any]:
+        data, source = self._data, self._source
+        assert data is not None
+        records = [record for record, _ in self._trials.values()]
+        finished = sum(r.state.finished for r in records)
+        return {
+            "title": data.spec.name,
+            "lead": lead(data),
+            "winner": winner(data),
+            "driver": self._driver or "",
+            "readOnly": source.read_only,
+            "finished": finished,
+            "left": self._left(data, records) if self._driver else "",
+            "pending": [c.do for c in pending_commands(source.paths)],
+            "running": [r.id for r in records if r.state.active],
+            "trials": sorted(r.id for r in records),
+            "space": list(data.spec.domains()),
+        }
+
+    def _left(self, data: SweepData, records: list[TrialRecord]) -> str:
+        """A forecast of time and cost, in words; empty if it is not known."""
+        spec, at_once = data.spec, sum(r.state.value == "running" for r in records)
+        each, spent = mean_trial_cost(records, spec.prices), total_elapsed_s(self._source.paths)
+        found = forecast(spec.budget, records, each, max(1, at_once), spent, spec.prices)
+        if found is None:
+            return ""
+        unit = unit_for(found.seconds)
+        return f"about {unit.format(found.seconds)} {unit.symbol} and {found.cost} left"
+
+
+def section_json(section: PageSection, place: int) -> str:
+    """A section for the page; `place` orders them."""
+    drawn = section.plot.to_json() if isinstance(section.plot, go.Figure) else "null"
+    rest = {
+        "key": section.key,
+        "place": place,
+        "title": section.title,
+        "text": list(section.text),
+        "header": list(section.header),
+        "rows": [list(row) for row in section.rows],
+    }
+    return f'{json.dumps(rest)[:-1]}, "figure": {drawn}}}'
+
+
+class Feed:
+    """The parts of a sweep's page, for any number of browsers. It reads while one looks."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._snapshot = Snapshot(source)
+        self._parts: dict[str, tuple[int, str]] = {}
+        self._version = 0
+        self._news = asyncio.Event()
+        self._lookers = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Server-sent events: all parts, then those that change."""
+        self._lookers += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll())
+        try:
+            seen = 0
+            while True:
+                news = self._news  # before looking: what comes meanwhile is not missed
+                for text in self._newer(seen):
+                    yield text
+                seen = self._version
+                try:
+                    await asyncio.wait_for(news.wait(), _KEEP_ALIVE_S)
+                except TimeoutError:
+                    yield ": nothing new\n\n"
+        finally:
+            self._lookers -= 1
+
+    def _newer(self, seen: int) -> Iterator[str]:
+        for key, (version, data) in list(self._parts.items()):
+            if version > seen:
+                kind = key if key in ("head", "problem") else "section"
+                yield f"event: {kind}\ndata: {data}\n\n"
+
+    async def _poll(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def publish(key: str, data: str) -> None:
+            loop.call_soon_threadsafe(self._publish, key, data)
+
+        while self._lookers:
+            began = time.monotonic()
+            try:
+                await asyncio.to_thread(self._snapshot.update, publish)
+                publish("problem", json.dumps(""))
+            except (UserError, OSError) as e:
+                publish("problem", json.dumps(str(e)))
+            await asyncio.sleep(max(POLL_S, _BUSY * (time.monotonic() - began)))
+
+    def _publish(self, key: str, data: str) -> None:
+        if self._parts.get(key, (0, ""))[1] == data:
+            return
+        self._version += 1
+        self._parts[key] = self._version, data
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,77 @@
+"""A sweep of another machine, read from its mirror in object storage."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from results.paths import SweepPaths
+from results.storage.object_store import explain_storage_error, open_object_store
+from search_spaces.errors import UserError
+from tuning.controller.sweep_dir.record_mirror import PERIOD_S, RECORDS, has_driver
+from tuning.controller.sweep_dir.restore import fetch_record
+
+_THREADS = 8
+_REFRESH_S = PERIOD_S / 2
+_REPLACED = ("trial.json", "state.json")
+"""Files that may change without another size."""
+
+
+class MirroredSource:
+    """Copies the records of a mirrored sweep into a folder of its own, and the new ones later.
+
+    Args:
+        address: of the sweep, such as `s3://bucket/prefix/llm`.
+        folder: for the copy.
+
+    Raises:
+        UserError: there is no sweep, or the object storage cannot be reached.
+    """
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._objects = open_object_store(address)
+        name = self._objects.address.rpartition("/")[2]
+        self.paths = SweepPaths(folder / name)
+        self.read_only = (
+            f"{self._objects.address} is a mirror: change the sweep on the machine that drives it"
+        )
+        self._sizes: dict[str, int] = {}
+        self._next = 0.0
+        self._driver: str | None = None
+        self.refresh()
+        if not self.paths.is_sweep:
+            raise UserError(
+                f"{self._objects.address}: holds no sweep; the address of a sweep is MIRROR/NAME"
+            )
+
+    def refresh(self) -> None:
+        """Fetch what is new, if the mirror may have something new."""
+        if time.monotonic() < self._next:
+            return
+        try:
+            before = self._driver
+            self._driver = "a driver" if has_driver(self._objects) else None
+            self._fetch(always=bool(before or self._driver))
+        except OSError as e:
+            raise explain_storage_error(self._objects, e) from e
+        self._next = time.monotonic() + _REFRESH_S
+
+    def driver(self) -> str | None:
+        """Whether the driver's heartbeat in the mirror is fresh."""
+        return self._driver and f"{self._driver} on another machine"
+
+    def _fetch(self, always: bool) -> None:
+        found = self._objects.sizes(RECORDS)
+        old = self._sizes
+        keys = [
+            key
+            for key, size in found.items()
+            if old.get(key) != size or (always and key.endswith(_REPLACED))
+        ]
+        # a record after its reports, as the mirror has them: it says how many there are
+        records = [key for key in keys if key.endswith("trial.json")]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for part in ([key for key in keys if key not in set(records)], records):
+                list(pool.map(lambda key: fetch_record(self._objects, key, self.paths.root), part))
+        self._sizes = found
