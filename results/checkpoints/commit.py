@@ -8,8 +8,10 @@ older checkpoint.
 from __future__ import annotations
 
 import ctypes
+import glob
 import logging
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.checkpoints.streaming_hash import (
@@ -109,8 +112,16 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
 
 @contextmanager
 def staged(final: Path) -> Iterator[Path]:
-    """An empty hidden folder that becomes `final` when the block ends without an error."""
-    folder = final.with_name(f".{final.name}.{os.getpid()}")
+    """An empty hidden folder that becomes `final` when the block ends without an error.
+
+    Deletes those that processes of this machine left which were killed.
+    """
+    mine = f".{final.name}.{platform.node()}."
+    for left in final.parent.glob(f"{glob.escape(mine)}*"):
+        pid = left.name.removeprefix(mine)
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = final.with_name(f"{mine}{os.getpid()}")
     create_staging(folder)
     try:
         yield folder

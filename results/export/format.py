@@ -27,8 +27,8 @@ FORMATS: dict[str, str] = {
 }
 """Name after `--to` → `module:Class`. A new format is one line here.
 
-`gguf-q8_0` is what `--to gguf --quant q8_0` writes. `mlflow` is made of `onnx`: see
-`results.tracking.model_registry`.
+`gguf-q8_0` is what `--to gguf --quant q8_0` writes; it is no name after `--to`. `mlflow` is made of
+`onnx`: see `results.tracking.model_registry`.
 """
 
 EXTRA = "tune-platform[export]"

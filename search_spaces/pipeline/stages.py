@@ -192,7 +192,13 @@ class ExportStage(Stage):
 
     kind: Literal["export"]
     model: str = Field(description="pretrain.winner or pretrain.soup.")
-    to: list[str] = Field(min_length=1, description="Formats of tune export.")
+    to: list[str] = Field(
+        min_length=1,
+        description="Formats of tune export. mlflow registers the model under the pipeline's name.",
+    )
+    quant: Literal["q8_0", "int8"] | None = Field(
+        None, description="Weights of 8 bits: q8_0 for gguf, int8 for onnx."
+    )
     verify: bool = Field(True, description="Run the copies, and compare their outputs.")
 
     @property

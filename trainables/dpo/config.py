@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from trainables.config import Problem
-from trainables.sft.config import TunedConfig, bad_rows
+from trainables.sft.config import TunedConfig
 from trainables.sft.data_config import GENERATED_HELP, AnswersConfig, RowsConfig
 from trainables.sft.rows import BadRow, Row, read_rows
 
@@ -67,7 +66,7 @@ class DPOConfig(TunedConfig):
 
     task: ClassVar[str] = "trainables.dpo.task:open_task"
 
-    data: PairsConfig = Field(  # type: ignore[assignment]
+    data: PairsConfig = Field(
         default_factory=lambda: PairsConfig(), description="the pairs of answers"
     )
     beta: float = Field(
@@ -102,7 +101,3 @@ class DPOConfig(TunedConfig):
     def same_as_start(self) -> dict[str, Any]:
         """The preferred answers, too."""
         return {**super().same_as_start(), "data": self.data.as_answers()}
-
-    def missing_files(self) -> list[Problem]:
-        """Those of the model, and rows that are no pairs."""
-        return super().missing_files() or bad_rows(self, self.data)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from search_spaces.errors import UserError
 from trainables.config import Problem, path_in
 from trainables.grpo.rewards import RewardConfig, problem_of
-from trainables.sft.config import TunedConfig, bad_rows
+from trainables.sft.config import TunedConfig
 from trainables.sft.data_config import GENERATED_HELP, AnswersConfig
 from trainables.user_code import loader
 
@@ -33,7 +33,7 @@ class GRPOConfig(TunedConfig):
 
     task: ClassVar[str] = "trainables.grpo.task:open_task"
 
-    data: QuestionsConfig = Field(  # type: ignore[assignment]
+    data: QuestionsConfig = Field(
         default_factory=lambda: QuestionsConfig(), description="the questions"
     )
     rewards: dict[str, RewardConfig] = Field(
@@ -130,7 +130,7 @@ class GRPOConfig(TunedConfig):
 
     def missing_files(self) -> list[Problem]:
         """Those of the data and the model, and functions of rewards."""
-        found = super().missing_files() or bad_rows(self, self.data)
+        found = super().missing_files()
         for name in (name for name in self.rewards if ":" in name):
             try:
                 loader.find(name)

@@ -15,7 +15,17 @@ from trainables.sft.rows import problem_of
 from trainables.sft.start import StartConfig
 
 
-class SFTConfig(StartConfig):
+class RowsTrainedConfig(StartConfig):
+    """Hyperparameters of a training on questions with answers."""
+
+    data: RowsConfig  # type: ignore[assignment]
+
+    def missing_files(self) -> list[Problem]:
+        """Missing files and models, a model with too few positions, and rows that are no data."""
+        return super().missing_files() or bad_rows(self)
+
+
+class SFTConfig(RowsTrainedConfig):
     """Hyperparameters of supervised fine-tuning."""
 
     task: ClassVar[str] = "trainables.sft.task:open_task"
@@ -49,7 +59,7 @@ class SFTConfig(StartConfig):
         " samples in the trial's folder `answers`; 0: none",
     )
     max_new_tokens: int = Field(64, gt=0, description="tokens of an answer at a report, at most")
-    data: AnswersConfig = Field(  # type: ignore[assignment]
+    data: AnswersConfig = Field(
         default_factory=lambda: AnswersConfig(), description="the questions and answers"
     )
 
@@ -59,13 +69,8 @@ class SFTConfig(StartConfig):
             raise ValueError("epochs and max_steps: only one of them has an effect; remove one")
         return self
 
-    def missing_files(self) -> list[Problem]:
-        """Missing files and models, a model with too few positions, and rows that are no data."""
-        found = super().missing_files()
-        return found or bad_rows(self, self.data)
 
-
-class TunedConfig(StartConfig):
+class TunedConfig(RowsTrainedConfig):
     """Hyperparameters of a training that changes a model which answers already."""
 
     start_key: ClassVar[str] = "sft"
@@ -98,17 +103,13 @@ CHECKED_BYTES = 200 << 20
 """Files beyond this many bytes are first read by a worker."""
 
 
-def bad_rows(config: StartConfig, data: RowsConfig) -> list[Problem]:
-    """The first row of files that is no data, if there is one that is not skipped.
-
-    Args:
-        config: gives the model's tokenizer and `sequence_length`.
-        data: the rows.
-    """
-    return [(("data",), line) for line in _bad_rows(config, data)] if data.paths else []
+def bad_rows(config: RowsTrainedConfig) -> list[Problem]:
+    """The first row of files that is no data, if there is one that is not skipped."""
+    return [(("data",), line) for line in _bad_rows(config)] if config.data.paths else []
 
 
-def _bad_rows(config: StartConfig, data: RowsConfig) -> list[str]:
+def _bad_rows(config: RowsTrainedConfig) -> list[str]:
+    data = config.data
     files: list[Path] = []
     size = 0
     for file in data.files():

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from results.export import FORMATS, ModelSource, Verification, export_model, make_format, quantized
 from results.export.classic import write_classic
 from results.lineage import ancestors
+from results.records.pipeline import outer_storage
 from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
 
+if TYPE_CHECKING:
+    from results.tracking.model_registry import RegisteredVersion
+
 
 def check_formats(to: str, quant: str | None = None) -> list[str]:
-    """The formats in a text like `hf,onnx`, without duplicates.
+    """The formats in a text like `hf,onnx`, without duplicates, as `export_selected` takes them.
 
     Args:
         to: the text.
@@ -23,7 +28,7 @@ def check_formats(to: str, quant: str | None = None) -> list[str]:
     Raises:
         UserError: unknown format, one without this kind of weights, or its packages are missing.
     """
-    known = [*FORMATS, "mlflow"]
+    known = [*(name for name in FORMATS if "-" not in name), "mlflow"]
     names = list(dict.fromkeys(name.strip() for name in to.split(",") if name.strip()))
     if not names:
         raise UserError(f"--to: needs one or more of {', '.join(known)}")
@@ -91,3 +96,30 @@ def _export_to(
         return export_model(picked.source, target, name, model, card, check=verify, force=force)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+
+
+def register_selected(picked: SelectedModel, name: str, verify: bool) -> RegisteredVersion:
+    """Register the model in MLflow, as an ONNX file; it is `champion` only if it is confirmed.
+
+    Args:
+        name: of the registered model.
+        verify: also compare the file before it is registered; the registered model always is.
+
+    Raises:
+        UserError: see `export_selected` and `register`.
+    """
+    from results.tracking.model_registry import register
+    from tuning.controller.sweep_dir.folder import read_state
+    from tuning.controller.tracking.observer import experiment_of, tracking_uri
+
+    onnx, _ = export_selected(picked, "onnx", verify, force=True)
+    return register(
+        tracking_uri(picked.spec, picked.paths),
+        outer_storage(picked.paths).artifacts,
+        experiment_of(picked.spec, picked.paths),
+        onnx,
+        name,
+        model_source(picked).exportable,
+        {"tune.export_of": read_state(picked.paths).key, "tune.model": picked.name},
+        champion=picked.confirmed,
+    )

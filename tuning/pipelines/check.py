@@ -223,12 +223,10 @@ def _other_problems(pipeline: LoadedPipeline, name: str) -> _Found:
     stage = pipeline.stages[name]
     try:
         if isinstance(stage, ExportStage):
-            check_formats(",".join(stage.to))
-            if "mlflow" in stage.to:
-                yield ("to",), "mlflow registers a model; use tune export --to mlflow for it"
+            check_formats(",".join(stage.to), stage.quant)
         elif isinstance(stage, AverageStage):
             method_of(stage.method, [f"{k}={v}" for k, v in stage.options.items()], None)
         elif isinstance(stage, DataStage):
             yield from data_problem(stage, pipeline.directory)
     except UserError as e:
-        yield (), e.problems[0].removeprefix("--to ")
+        yield (), e.problems[0].removeprefix("--")

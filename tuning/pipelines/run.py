@@ -22,9 +22,23 @@ from tuning.pipelines.base import Drive, Say
 from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.chosen import ALL, Chosen
 from tuning.pipelines.folder import require_own, sign_pipeline
-from tuning.pipelines.order import StageOrder
-from tuning.pipelines.table import StageTable
+from tuning.pipelines.running.order import StageOrder
+from tuning.pipelines.running.table import StageTable
 from tuning.pipelines.tracking import track_pipeline
+
+
+class Given(TypedDict, total=False):
+    """What is given beside the file of a pipeline.
+
+    Attributes:
+        overrides: `stage.key=value` texts.
+        name: of the pipeline's folder; default: the file's.
+        storage: folder that holds it; default: `$TUNE_STORAGE` or ./sweeps.
+    """
+
+    overrides: Sequence[str]
+    name: str | None
+    storage: str | None
 
 
 class How(TypedDict, total=False):
@@ -46,50 +60,39 @@ class How(TypedDict, total=False):
     apart: Sequence[str]
 
 
-def create_pipeline(
-    file: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    name: str | None = None,
-    storage: str | None = None,
-) -> PipelinePaths:
+class GivenAndHow(Given, How):
+    """Both."""
+
+
+def create_pipeline(file: str | Path, **given: Unpack[Given]) -> PipelinePaths:
     """Check a pipeline, and write its folder, or that of its earlier runs; no stage runs.
 
     Args:
         file: of the pipeline.
-        overrides: `stage.key=value` texts.
-        name: of the pipeline's folder; default: the file's.
-        storage: folder that holds it; default: `$TUNE_STORAGE` or ./sweeps.
+        given: see `Given`.
 
     Raises:
         UserError: a mistake in the file, or another process runs the pipeline.
     """
-    pipeline, paths = _checked(file, overrides, name, storage)
+    pipeline, paths = _checked(file, given)
     with acquire_lock(paths.lock):
         _freeze(pipeline, paths)
     return paths
 
 
-def run_pipeline(
-    file: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    name: str | None = None,
-    storage: str | None = None,
-    **how: Unpack[How],
-) -> PipelinePaths:
+def run_pipeline(file: str | Path, **how: Unpack[GivenAndHow]) -> PipelinePaths:
     """Run a pipeline's stages that have not been run with these keys; the others are kept.
 
     Args:
-        file, overrides, name, storage: see `create_pipeline`.
-        how: see `How`.
+        file: of the pipeline.
+        how: see `Given` and `How`.
 
     Raises:
         UserError: a mistake in the file, or a stage cannot be run.
         StageStopped: a stage was interrupted, or has no result; `resume_pipeline` goes on.
     """
     check_cluster_auth(how.get("address"), how.get("insecure", False))
-    pipeline, paths = _checked(file, overrides, name, storage)
+    pipeline, paths = _checked(file, how)
     with acquire_lock(paths.lock) as fence:
         _freeze(pipeline, paths)
         names = how.get("chosen", ALL).among(pipeline.order)
@@ -124,12 +127,10 @@ def resume_pipeline(
     return run_pipeline(paths.spec, name=paths.name, storage=str(paths.root.parent), **how)
 
 
-def _checked(
-    file: str | Path, overrides: Sequence[str], name: str | None, storage: str | None
-) -> tuple[LoadedPipeline, PipelinePaths]:
+def _checked(file: str | Path, given: Given) -> tuple[LoadedPipeline, PipelinePaths]:
     """A pipeline without mistakes, and its folder, which is there."""
-    pipeline = load_pipeline(Path(file), overrides)
-    paths = PipelinePaths(resolve_storage(storage).root / (name or pipeline.name))
+    pipeline, name = load_pipeline(Path(file), given.get("overrides", ())), given.get("name")
+    paths = PipelinePaths(resolve_storage(given.get("storage")).root / (name or pipeline.name))
     check_pipeline(pipeline)
     if Path(paths.name).name != (name or paths.name):
         raise UserError(f"--name: must be a plain name, got '{name}'")

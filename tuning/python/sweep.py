@@ -241,6 +241,7 @@ class Sweep(Asking):
         self,
         to: str = "hf",
         *,
+        quant: str | None = None,
         trial: str | None = None,
         soup: str | None = None,
         verify: bool = True,
@@ -257,7 +258,7 @@ class Sweep(Asking):
         from tuning.evaluation.export_model import check_formats, export_selected
         from tuning.evaluation.load_model import select_model
 
-        name, *others = check_formats(to)
+        name, *others = check_formats(to, quant)
         if others or name == "mlflow":
             raise UserError(f"export({to!r}): takes one format that is a folder; see tune export")
         picked = select_model(self._trusted, trial, soup, "export")

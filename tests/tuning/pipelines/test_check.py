@@ -63,6 +63,8 @@ def problems(*overrides: str, change: Callable[[str], str] = str, folder: Path) 
             "data has split its texts; write splits: file_names, or they are split again",
         ),
         ("export.to=[ggf]", "no such format (did you mean 'gguf'?)"),
+        ("export.to=[gguf-q8_0]", "to gguf-q8_0: no such format (did you mean 'gguf'?)"),
+        ("export.quant=int8", "quant int8: not for --to gguf; onnx takes int8, gguf takes q8_0"),
     ],
 )
 def test_a_pipeline_that_cannot_run_is_refused_in_one_line(

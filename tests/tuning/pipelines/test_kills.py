@@ -12,6 +12,7 @@ import pytest
 
 from results.records.pipeline import PipelinePaths, read_stages
 from results.records.trial import read_reports, read_trials
+from tests.threads import one_thread
 from tests.tuning.pipelines import small
 from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.run import run_pipeline
@@ -102,7 +103,27 @@ def test_a_pipeline_that_is_killed_in_every_stage_ends_as_one_that_was_not(
         assert losses(paths, stage) == losses(made, stage), stage
     assert content(paths) == content(made)
     assert len(content(made)) >= 10
+    change_one_stage(file, paths)
     remove_confirmation(file, paths)
+
+
+def change_one_stage(file: Path, paths: PipelinePaths) -> None:
+    """A change of a stage runs it and what depends on it; without the change, nothing runs."""
+    before, override = read_stages(paths).stages, "sft.space.learning_rate={loguniform: [1e-4, 1]}"
+    for overrides, expected in (([override], ["sft", "last", "exported"]), ([], [])):
+        said: list[str] = []
+        with one_thread():
+            run_pipeline(
+                file,
+                storage=str(paths.root.parent),
+                overrides=overrides,
+                drive=small.drive,
+                say=said.append,
+            )
+        begun = [line.split()[1] for line in said if line.startswith("stage ")]
+        done = [line.split()[1] for line in said if line.endswith(": complete")]
+        assert [name.rstrip(":") for name in begun if name not in done] == expected
+    assert read_stages(paths).stages == before
 
 
 def remove_confirmation(file: Path, paths: PipelinePaths) -> None:

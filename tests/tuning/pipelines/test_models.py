@@ -15,7 +15,7 @@ from search_spaces.pipeline.loading import load_pipeline
 from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import FILE, drive
 from tuning.pipelines.base import Surroundings
-from tuning.pipelines.spending import within
+from tuning.pipelines.running.spending import within
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 

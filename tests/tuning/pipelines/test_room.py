@@ -10,8 +10,8 @@ from results.records.pipeline import PipelinePaths, StageRecord, StageRecords, w
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from tuning.controller.resources.placement import Node
-from tuning.pipelines.room import fit_together
-from tuning.pipelines.spending import left_of_budget
+from tuning.pipelines.running.room import fit_together
+from tuning.pipelines.running.spending import left_of_budget
 
 TRAIN = """
   - name: {name}

@@ -73,7 +73,8 @@ class Program:
         """
         if self.exit_code is not None:
             return
-        for key, _ in self._selector.select(timeout):
+        ready = [key for key, _ in self._selector.select(timeout)]
+        for key in sorted(ready, key=lambda key: not key.data):  # the end last: it closes the pipes
             if key.data:
                 yield from self._read(key.fd, key.data)
             else:

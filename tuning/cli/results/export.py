@@ -102,24 +102,11 @@ class _Export:
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""
-        from results.records.pipeline import outer_storage
-        from results.tracking.model_registry import CANDIDATE, CHAMPION, register
-        from tuning.controller.sweep_dir.folder import read_state
-        from tuning.controller.tracking.observer import experiment_of, tracking_uri
-        from tuning.evaluation.export_model import export_selected, model_source
+        from results.tracking.model_registry import CANDIDATE, CHAMPION
+        from tuning.evaluation.export_model import register_selected
 
         picked = self.picked
-        onnx, _ = export_selected(picked, "onnx", self.verify, force=True)
-        made = register(
-            tracking_uri(picked.spec, picked.paths),
-            outer_storage(picked.paths).artifacts,
-            experiment_of(picked.spec, picked.paths),
-            onnx,
-            name,
-            model_source(picked).exportable,
-            {"tune.export_of": read_state(picked.paths).key, "tune.model": picked.name},
-            champion=picked.confirmed,
-        )
+        made = register_selected(picked, name, self.verify)
         alias = CHAMPION if picked.confirmed else CANDIDATE
         echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
         echo(f"verified   {made.verification.summary}")

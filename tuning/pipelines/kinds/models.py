@@ -13,7 +13,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage, EvaluateStage, ExportStage
 from tuning.evaluation.average_models import average_models
 from tuning.evaluation.confirm import Confirmer
-from tuning.evaluation.export_model import export_selected
+from tuning.evaluation.export_model import check_formats, export_selected, register_selected
 from tuning.evaluation.retrain import Retrainer
 from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
 from tuning.evaluation.test_split import make_test_scorer
@@ -60,9 +60,14 @@ def confirm(stage: ConfirmStage, around: Surroundings) -> dict[str, Any]:
 
 
 def export(stage: ExportStage, around: Surroundings) -> dict[str, Any]:
-    """Write a model in each format; returns the folders."""
+    """Write a model in each format, or register it; returns the folders and the version."""
     picked, made = model_of(stage, around), {}
-    for name in stage.to:
+    for name in check_formats(",".join(stage.to), stage.quant):
+        if name == "mlflow":
+            version = register_selected(picked, around.paths.name, stage.verify)
+            around.say(f"registered {picked.name} as {version.name} version {version.version}")
+            made[name] = f"models:/{version.name}/{version.version}"
+            continue
         target, checks = export_selected(picked, name, stage.verify, force=True)
         for check in checks:
             around.say(f"verified   {check.summary}")

@@ -17,7 +17,7 @@ from search_spaces.pipeline.stages import TrainStage
 from tuning import api
 from tuning.pipelines.base import Session, StageStopped, Surroundings
 from tuning.pipelines.inputs import with_inputs
-from tuning.pipelines.spending import within
+from tuning.pipelines.running.spending import within
 from tuning.pipelines.winners import origins, winner_of
 
 

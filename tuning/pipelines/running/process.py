@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from results.records.pipeline import PipelinePaths
@@ -27,6 +27,7 @@ class StageProcess:
         paths, name: the pipeline's folder, and the stage.
         address: of the Ray cluster.
         say: shows each line that it prints, with the stage's name.
+        on_end: called in a thread when it has ended.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class StageProcess:
         name: str,
         address: str | None,
         say: Say,
+        on_end: Callable[[], None],
     ) -> None:
         read, write = os.pipe()
         self._name, self._say, self._answer = name, say, read
@@ -53,6 +55,7 @@ class StageProcess:
         os.close(write)
         self._lines = threading.Thread(target=self._show, daemon=True)
         self._lines.start()
+        threading.Thread(target=self._notify, args=(on_end,), daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
@@ -90,6 +93,10 @@ class StageProcess:
             return None, UserError(*found["problems"])
         killed = f"the process of stage {self._name} ended with code {code}"
         return None, StageStopped(found.get("stopped", killed), found.get("code", 1))
+
+    def _notify(self, on_end: Callable[[], None]) -> None:
+        self._process.wait()
+        on_end()
 
     def _show(self) -> None:
         assert self._process.stdout is not None

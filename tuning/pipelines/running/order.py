@@ -5,6 +5,7 @@ A stage that is the only one to run does so in this process. Others run in proce
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,9 @@ from search_spaces.pipeline.stages import TrainStage
 from tuning.controller.ray_tune.shared import keep_workers_for, release_workers, shared_address
 from tuning.pipelines.base import Drive, Say, StageStopped, Surroundings, run_stage
 from tuning.pipelines.control import Commands
-from tuning.pipelines.process import StageProcess
-from tuning.pipelines.room import Room
-from tuning.pipelines.table import StageTable
+from tuning.pipelines.running.process import StageProcess
+from tuning.pipelines.running.room import Room
+from tuning.pipelines.running.table import StageTable
 
 _POLL_S = 0.1
 
@@ -50,6 +51,7 @@ class StageOrder:
         self._waiting: list[str] = []
         self._ready: list[str] = []
         self._running: dict[str, StageProcess] = {}
+        self._ended = threading.Event()  # a process of a stage
         self._commands = Commands(paths)
 
     def run(self, names: Sequence[str]) -> None:
@@ -64,8 +66,9 @@ class StageOrder:
             while self._find_ready() or self._running:
                 if self._commands.stopped and not self._running:
                     raise StageStopped("stopped by tune stop", 130)
-                if self._collect() or not self._begin():
-                    time.sleep(_POLL_S)
+                if not self._collect() and not self._begin():
+                    self._ended.wait()
+                    self._ended.clear()
 
     def _find_ready(self) -> list[str]:
         """The stages that can begin now, in order; those that are complete are passed."""
@@ -128,7 +131,9 @@ class StageOrder:
         if is_train:
             release_workers()  # they hold what its own will need
         address = shared_address(self._address) if is_train else self._address
-        self._running[name] = StageProcess(self._apart, self._paths, name, address, self._say)
+        self._running[name] = StageProcess(
+            self._apart, self._paths, name, address, self._say, self._ended.set
+        )
         self._commands.add(name)
         sweep = self._paths.sweep(name)
         while is_train and not sweep.is_sweep and self._running[name].is_alive:

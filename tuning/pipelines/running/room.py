@@ -9,7 +9,7 @@ from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline
 from tuning.controller.resources.placement import Node, compute_placement
-from tuning.pipelines.spending import left_of_budget
+from tuning.pipelines.running.spending import left_of_budget
 
 Amount = tuple[float, float]
 """CPUs and GPUs of a worker."""
