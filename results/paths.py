@@ -96,6 +96,10 @@ class TrialPaths:
         """What one rank of one attempt used, and where its time went; one sample per line."""
         return self.attempt(attempt) / f"system_rank_{rank}.jsonl"
 
+    def checkpoint_times(self, attempt: int) -> Path:
+        """How long each checkpoint of one attempt took to save or to load; one per line."""
+        return self.attempt(attempt) / "checkpoints.jsonl"
+
     @property
     def ray_train(self) -> Path:
         """Folder of Ray Train's runs, for user code written for its public API."""
@@ -321,6 +325,11 @@ class Storage:
     def artifacts(self) -> Path:
         """MLflow's artifact folder."""
         return self.root / "mlflow_artifacts"
+
+    @property
+    def targets(self) -> Path:
+        """Folder that tells Prometheus (`file_sd`) the address of each driver with an exporter."""
+        return self.root / ".monitoring"
 
     @property
     def cache(self) -> Path:

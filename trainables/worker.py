@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
-from results.checkpoints.commit import Checkpoint, verify
+from results.checkpoints.commit import Checkpoint, Manifest, verify
 from results.records.reports import Report, ReportWriter
 from search_spaces.spec.layout import Layout
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
@@ -58,6 +59,7 @@ class Worker:
     _provenance: ProvenanceRecorder = field(init=False)
     _sampler: Sampler = field(init=False)
     _watchdog: Watchdog = field(init=False)
+    _loading: tuple[float, Manifest] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         layout = self.job.layout.resolve(self.world_size) if self.world_size > 1 else Layout()
@@ -105,6 +107,7 @@ class Worker:
         Raises:
             Preempted: this or another process of the trial was asked to terminate.
         """
+        began = time.perf_counter()
         self.heartbeat()
         self._leave_if(self._sum_all({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
@@ -119,7 +122,18 @@ class Worker:
         self._last_step = agreed
         self._schedule.resumed(agreed)
         folder = paths.checkpoint(agreed)
-        return Checkpoint(agreed, folder, verify(folder, hashes=False))
+        found = Checkpoint(agreed, folder, verify(folder, hashes=False))
+        self._loading = began, found.manifest
+        return found
+
+    def loaded(self) -> None:
+        """The state of the checkpoint that `resume` found is in place: record how long it took."""
+        if self._loading is not None and self.rank == 0:
+            began, manifest = self._loading
+            append_time(
+                self.job.paths, self.job.attempt, "load", time.perf_counter() - began, manifest
+            )
+        self._loading = None
 
     def report(
         self,
@@ -174,6 +188,8 @@ class Worker:
         Cheap enough for every step. A report is a sign of life too.
         """
         self._watchdog.heartbeat()
+        if self._last_step >= 0:
+            self._sampler.sample(self._last_step)
 
     def close(self) -> None:
         """Finish the checkpoint in progress; the trial is over on this rank."""

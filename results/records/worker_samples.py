@@ -1,7 +1,7 @@
 """What each rank of an attempt used, and where its time went: `logs/attempt_*/system_rank_*.jsonl`.
 
-A line has the step, Unix seconds, `system/…` values, and the seconds of each phase since the line
-before it.
+A line has the step, Unix seconds, the machine and GPU, `system/…` values, and the seconds of each
+phase since the line before it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from results.paths import TrialPaths
 from results.records.trial import TrialRecord
@@ -27,40 +28,66 @@ _SECONDS = "system/seconds_"
 _FILE = re.compile(r"system(_rank_(\d+))?\.jsonl")
 
 
+_PLACE = ("node", "gpu", "uuid")
+
+
 class Sample(NamedTuple):
-    """One line; `time` in Unix seconds."""
+    """One line; `time` in Unix seconds.
+
+    Attributes:
+        place: `node`, the host name; `gpu` and `uuid` of the rank's GPU, if it has one.
+    """
 
     rank: int
     step: int
     time: float
     values: dict[str, float]
+    place: dict[str, str]
 
 
 def sample_line(
-    step: int, time: float, values: Mapping[str, float], seconds: Mapping[str, float] | None = None
+    step: int,
+    time: float,
+    values: Mapping[str, float],
+    seconds: Mapping[str, float] | None = None,
+    place: Mapping[str, str] | None = None,
 ) -> str:
     """A line of the file.
 
     Args:
         values: by a name with the prefix `system/`.
         seconds: by phase.
+        place: see `Sample`.
     """
     phases = {_SECONDS + phase: round(s, 4) for phase, s in (seconds or {}).items()}
-    return json.dumps({"step": step, "time": time, **values, **phases}) + "\n"
+    return json.dumps({"step": step, "time": time, **(place or {}), **values, **phases}) + "\n"
+
+
+def parse_sample(rank: int, line: dict[str, Any]) -> Sample | None:
+    """The sample of a line that was read; None if it is damaged."""
+    place = {name: str(line[name]) for name in _PLACE if name in line}
+    try:
+        step, time = int(line["step"]), float(line["time"])
+        rest = {k: v for k, v in line.items() if k not in ("step", "time", *place)}
+        values = {str(k): float(v) for k, v in rest.items()}
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Sample(rank, step, time, values, place)
+
+
+def sample_files(paths: TrialPaths, attempt: int) -> Iterator[tuple[int, Path]]:
+    """Rank and file of each rank that has samples, by name."""
+    for file in sorted(paths.attempt(attempt).glob("system*.jsonl")):
+        if (found := _FILE.fullmatch(file.name)) is not None:
+            yield int(found[2] or 0), file
 
 
 def read_samples(paths: TrialPaths, attempt: int) -> Iterator[Sample]:
     """The samples of all ranks of an attempt; lines that are damaged are skipped."""
-    for file in sorted(paths.attempt(attempt).glob("system*.jsonl")):
-        if (found := _FILE.fullmatch(file.name)) is None:
-            continue
+    for rank, file in sample_files(paths, attempt):
         for line in read_lines(file):
-            try:
-                step, time = int(line.pop("step")), float(line.pop("time"))
-                values = {str(k): float(v) for k, v in line.items()}
-            except (KeyError, TypeError, ValueError):
-                continue
-            yield Sample(int(found[2] or 0), step, time, values)
+            if (sample := parse_sample(rank, line)) is not None:
+                yield sample
 
 
 def phase_seconds(paths: TrialPaths, record: TrialRecord) -> dict[int, dict[str, float]]:
@@ -68,8 +95,14 @@ def phase_seconds(paths: TrialPaths, record: TrialRecord) -> dict[int, dict[str,
     total: dict[int, dict[str, float]] = defaultdict(lambda: dict.fromkeys(PHASES, 0.0))
     for attempt in record.attempts:
         for sample in read_samples(paths, attempt.number):
-            for name, value in sample.values.items():
-                phase = name.removeprefix(_SECONDS)
-                if phase in PHASES and phase != name:
-                    total[sample.rank][phase] += value
+            for phase, value in phases_of(sample).items():
+                total[sample.rank][phase] += value
     return dict(sorted(total.items()))
+
+
+def phases_of(sample: Sample) -> dict[str, float]:
+    """Seconds of each phase since the sample before."""
+    named = {
+        name.removeprefix(_SECONDS): v for name, v in sample.values.items() if _SECONDS in name
+    }
+    return {phase: seconds for phase, seconds in named.items() if phase in PHASES}

@@ -181,6 +181,18 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     yield from parse_lines(data)
 
 
+def read_new_lines(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
+    """JSON objects of complete lines after `position` bytes, and the new position."""
+    try:
+        with open(path, "rb") as f:
+            f.seek(position)
+            data = f.read()
+    except OSError:
+        return [], position
+    complete = data.rfind(b"\n") + 1
+    return list(parse_lines(data[:complete])), position + complete
+
+
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     """JSON objects, one per line. Lines that are torn, damaged or not objects are skipped."""
     for line in data.split(b"\n"):

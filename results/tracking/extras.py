@@ -40,7 +40,7 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     samples = tuple(
         (key if rank == 0 else key.replace("/", f"/rank_{rank}/", 1), step, time, value)
         for number in numbers
-        for rank, step, time, values in read_samples(paths, number)
+        for rank, step, time, values, _ in read_samples(paths, number)
         for key, value in values.items()
     )
     attempts = [a.model_dump(mode="json") for a in record.attempts]

@@ -28,6 +28,7 @@ from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.command import ReportFromSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
+from search_spaces.spec.monitoring import MonitoringSpec
 from search_spaces.spec.objectives import (
     Metrics,
     Mode,
@@ -58,7 +59,13 @@ __all__ = [
 ]
 
 ENV_FIELDS = frozenset(
-    {("storage",), ("tracking", "uri"), ("checkpoint", "mirror"), ("notify", "webhook")}
+    {
+        ("storage",),
+        ("tracking", "uri"),
+        ("checkpoint", "mirror"),
+        ("notify", "webhook"),
+        ("monitoring", "token"),
+    }
 )
 """The only fields in which `${ENV}` is expanded."""
 
@@ -126,6 +133,7 @@ class SweepSpec(Section):
     select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
     notify: NotifySpec = Field(default_factory=NotifySpec)
+    monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     redact: list[str] = Field(
         default_factory=list,
         description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",

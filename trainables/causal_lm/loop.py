@@ -168,6 +168,7 @@ class _Run:
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
             "grad_norm": float(self._norm),
             "tokens_per_second": rate,
+            "samples_seen": float(self.step * self.config.batch_size),
             **({"skipped_steps": self.scaler.skipped} if self.scaler.is_enabled else {}),
             **self._of_device(rate),
             **communication_metrics(self.ddp, self.worker),

@@ -26,6 +26,7 @@ class CausalLM(Trainable[CausalLMConfig]):
         "grad_norm",
         "skipped_steps",
         "tokens_per_second",
+        "samples_seen",
         "mfu",
         "peak_memory_gib",
         "skipped_data",

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
-from trainables.checkpointing.disk_full import retry_when_full
+from trainables.checkpointing.disk_full import T, retry_when_full
 from trainables.checkpointing.host_buffers import HostBuffers
 from trainables.checkpointing.uploads import make_uploads
 
@@ -77,12 +79,13 @@ class Saver:
             create_staging(folder)
         if self._group is None and self._world_size > 1:
             self._group = _own_group()
+        began = time.perf_counter()
         barrier()
         result: object = self._save(folder, step, save)
         rest = result if callable(result) else None  # a lambda returns whatever its write returns
         self._on_disk.clear()
         self._thread = threading.Thread(
-            target=self._finish, args=(step, folder, rest), name="checkpoint", daemon=True
+            target=self._finish, args=(step, folder, rest, began), name="checkpoint", daemon=True
         )
         self._thread.start()
         if not self._job.checkpoint_async:
@@ -131,16 +134,16 @@ class Saver:
 
         return self._retry_when_full(copy, step)
 
-    def _retry_when_full(self, write: Callable[[], object], step: int) -> object:
+    def _retry_when_full(self, write: Callable[[], T], step: int) -> T:
         return retry_when_full(write, self._job.paths, step, self._job.wait_for_room_s)
 
-    def _finish(self, step: int, folder: Path, rest: DeferredWrite | None) -> None:
+    def _finish(self, step: int, folder: Path, rest: DeferredWrite | None, began: float) -> None:
         committed = False
         try:
             self._write(step, rest)
             if self._all_wrote() and self._rank == 0:
                 fault_point("checkpoint:saved")
-                self._commit(step, folder)
+                self._commit(step, folder, began)
                 committed = True
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = self._error or e
@@ -170,12 +173,13 @@ class Saver:
             raise RuntimeError("another rank could not write its part of the checkpoint")
         return self._error is None
 
-    def _commit(self, step: int, folder: Path) -> None:
+    def _commit(self, step: int, folder: Path, began: float) -> None:
         job = self._job
         if job.superseded:
             raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
         final = job.paths.checkpoint(step)
-        self._retry_when_full(lambda: commit(folder, final, step=step), step)
+        made = self._retry_when_full(lambda: commit(folder, final, step=step), step)
+        append_time(job.paths, job.attempt, "save", time.perf_counter() - began, made)
         self._uploads.add(step)
 
     def _clean_up(self, step: int) -> None:

@@ -225,6 +225,7 @@ def load_progress(
         set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
     else:  # resumed with more workers than before
         seed_everything(worker.seed + step, worker.rank)
+    worker.loaded()
 
 
 def _names(optimizer: torch.optim.Optimizer, parallel_model: nn.Module | None) -> list[str]:

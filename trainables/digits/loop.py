@@ -65,11 +65,18 @@ def train(config: DigitsConfig, worker: Worker) -> None:
         with worker.times.of("evaluation"):
             scores = score(model, Split.SELECTION, worker)
         sent = communication_metrics(ddp, worker)
-        metrics = {**scores, "train_loss": train_loss, **sent}
+        seen = {"samples_seen": float(epoch * samples_per_epoch(config))}
+        metrics = {**scores, "train_loss": train_loss, **seen, **sent}
         final = epoch == config.epochs
         answer = worker.report(step=epoch, metrics=metrics, checkpoint=save, final=final)
         if answer is not Answer.CONTINUE:
             break
+
+
+def samples_per_epoch(config: DigitsConfig) -> int:
+    """Images of an epoch's whole batches, of all ranks together."""
+    images = len(images_of(Split.TRAIN)[1])
+    return max(1, images // config.batch_size) * config.batch_size
 
 
 def train_epoch(
@@ -82,7 +89,7 @@ def train_epoch(
     """Train for one epoch (from 1) on this rank's share; returns the mean loss of its batches."""
     images, labels = images_of(Split.TRAIN)
     sampler = Sampler(len(labels), config.batch_size, worker.seed, worker.rank, worker.world_size)
-    steps = max(1, sampler.size // config.batch_size)
+    steps = samples_per_epoch(config) // config.batch_size
     losses = []
 
     def mean_loss(rows: Rows) -> torch.Tensor:

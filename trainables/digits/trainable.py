@@ -16,6 +16,6 @@ class Digits(Trainable[DigitsConfig]):
         "trainables.digits.export",
         "trainables.digits.client",
     )
-    metric_names = ("accuracy", "loss", "train_loss", *METRIC_NAMES)
+    metric_names = ("accuracy", "loss", "train_loss", "samples_seen", *METRIC_NAMES)
     clock = "epoch"
     elastic = True

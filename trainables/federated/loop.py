@@ -202,6 +202,7 @@ def _start(config: FederatedConfig, worker: Worker) -> _Run:
         for client_id in range(config.clients)
         if (found.folder / f"optimizer_{client_id:05d}.json").exists()
     }
+    worker.loaded()
     return _Run(config, worker, client, model, lineage, server, found.step, optimizers)
 
 

@@ -129,6 +129,7 @@ class _Run:
         return {
             **scores,
             "learning_rate": float(self.scheduler.get_last_lr()[0]),
+            "samples_seen": float(self.epoch * self.steps * self.config.batch_size),
             "images_per_second": self.steps * self.config.batch_size / seconds,
             **memory,
             **communication_metrics(self.ddp, self.worker),

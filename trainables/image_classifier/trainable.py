@@ -22,6 +22,7 @@ class ImageClassifier(Trainable[ImageClassifierConfig]):
         "top5_accuracy",
         "train_loss",
         "learning_rate",
+        "samples_seen",
         "images_per_second",
         "peak_memory_gib",
         *METRIC_NAMES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -13,9 +15,9 @@ from trainables.runtime.phase_times import PhaseTimes
 if TYPE_CHECKING:
     import torch
 
-_INTERVAL_S = 10.0
+_INTERVAL_S, _LONGEST_S = 10.0, 60.0
 _INTERVAL_SHARE = 0.01
-"""Of the age of the attempt: a run of days gives hundreds of samples, not tens of thousands."""
+"""Of the age of the attempt, up to a minute: who watches a temperature cannot wait for longer."""
 _MB = 1e6
 
 
@@ -35,17 +37,19 @@ class Sampler:
         self._process = psutil.Process()
         self._process.cpu_percent(None)  # the first call starts the measurement
         self._began, self._next = time.monotonic(), 0.0
+        self._place = {"node": socket.gethostname(), **gpu_place(device)}
 
     def sample(self, step: int, *, last: bool = False) -> None:
         """Record a sample, if the one before is old enough, or it is the last one."""
         now = time.monotonic()
         if now < self._next and not last:
             return
-        self._next = now + max(_INTERVAL_S, _INTERVAL_SHARE * (now - self._began))
+        pause = min(_INTERVAL_SHARE * (now - self._began), _LONGEST_S)
+        self._next = now + max(_INTERVAL_S, pause)
         values = self._of_process()
         if self._device.type == "cuda":
             values |= self._of_gpu()
-        line = sample_line(step, time.time(), values, self.times.take())
+        line = sample_line(step, time.time(), values, self.times.take(), self._place)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with open(self._file, "a", encoding="utf-8") as f:
             f.write(line)  # no fsync: these values are only displayed
@@ -77,3 +81,15 @@ class Sampler:
             values["system/gpu_celsius"] = float(torch.cuda.temperature(self._device))
             values["system/gpu_watts"] = torch.cuda.power_draw(self._device) / 1e3
         return values
+
+
+def gpu_place(device: torch.device) -> dict[str, str]:
+    """Number of a rank's GPU on its machine, and the UUID by which NVIDIA's tools name it."""
+    if device.type != "cuda":
+        return {}
+    import torch
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    number = visible.split(",")[index].strip() if visible else str(index)
+    return {"gpu": number, "uuid": f"GPU-{torch.cuda.get_device_properties(device).uuid}"}

@@ -35,6 +35,7 @@ COMMANDS = {
     "attach": "tuning.cli.look.attach",
     "logs": "tuning.cli.look.logs",
     "best": "tuning.cli.results.best",
+    "monitor": "tuning.cli.look.monitor",
     "ui": "tuning.cli.look.ui",
     "report": "tuning.cli.results.report",
     "compare": "tuning.cli.results.compare",

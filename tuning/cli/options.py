@@ -98,6 +98,16 @@ Detach = Annotated[
         "--detach", help="Run in the background, also after logout; the output goes to a log."
     ),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve metrics to Prometheus at this port (0: a free one): --set monitoring.port=PORT",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Trial = Annotated[
     str | None,
@@ -119,6 +129,11 @@ Trust = Annotated[
         help="Use a sweep that another user made: run its code, contact its addresses. Remembered.",
     ),
 ]
+
+
+def with_metrics_port(overrides: list[str], port: int | None) -> list[str]:
+    """The overrides of `--set`, and that of `--metrics-port`."""
+    return [*overrides, *([] if port is None else [f"monitoring.port={port}"])]
 
 
 def ask_for_trust(question: str) -> bool:

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def preflight(
             *_secrets(spec),
             *_search_problems(spec),
             *_notify_problems(spec),
+            *_monitoring_problems(spec),
             *_population_problems(spec),
             *(_layout_problems(spec, sampled, configs) or _worker_problems(spec, sampled, configs)),
             *_config_problems(spec, sampled, configs, files),
@@ -141,6 +143,24 @@ def _notify_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
     if program is None or shutil.which(program):
         return []
     return [(("notify", "command"), f"no such program, or not executable: {program}")]
+
+
+def _monitoring_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:
+    """Files and folders that the exporter needs, and the library."""
+    monitoring = spec.monitoring
+    if not monitoring.enabled:
+        return []
+    if find_spec("prometheus_client") is None:
+        return [(("monitoring",), "needs: pip install 'tune-platform[monitoring]'")]
+    found: list[tuple[KeyPath, str]] = []
+    for name in ("certificate", "key", "client_ca"):
+        file = getattr(monitoring, name)
+        if file is not None and not Path(file).is_file():
+            found.append((("monitoring", name), f"no such file: {file}"))
+    folder = monitoring.textfile
+    if folder is not None and not (Path(folder).is_dir() and os.access(folder, os.W_OK)):
+        found.append((("monitoring", "textfile"), f"no folder that can be written: {folder}"))
+    return found
 
 
 def _population_problems(spec: SweepSpec) -> list[tuple[KeyPath, str]]:

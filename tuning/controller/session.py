@@ -22,6 +22,7 @@ from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.watchdog import Watchdog
+from tuning.controller.tracking.monitoring import exporters
 from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import START_DELAY_S
@@ -59,7 +60,8 @@ def run_session(
     with (
         no_core_dumps(),
         Watchdog(interrupt, paths) as watchdog,
-        open_sweep(paths, spec, observers, accept_damage, introduction) as run,
+        exporters(spec) as monitors,
+        open_sweep(paths, spec, [*observers, *monitors], accept_damage, introduction) as run,
     ):
         run.on_progress = watchdog.progress
         endings: list[Ending] = []

@@ -19,7 +19,8 @@ from trainables.data.prepare import VERSION
 from trainables.registry import resolve_for
 
 _NOT_IN_KEY = {"name", "after", "choose_by", "overrides", "sweep", "directory", "workers"}
-_OF_STORAGE = {"name", "description", "storage", "tracking", "notify", "redact", "prices"}
+_FOR_PEOPLE = {"tracking", "notify", "monitoring", "redact", "prices"}
+_OF_STORAGE = {"name", "description", "storage", *_FOR_PEOPLE}
 """Keys of a sweep that do not change its models."""
 
 

@@ -16,11 +16,13 @@ from tuning.cli.options import (
     Detach,
     File,
     Insecure,
+    MetricsPort,
     Set,
     StorageDir,
     Sweep,
     Trust,
     ask_for_trust,
+    with_metrics_port,
 )
 from tuning.cli.run.pipeline import Asked, Begin, Stages, Until, run_stages
 
@@ -39,6 +41,7 @@ def run(
     address: Address = None,
     insecure: Insecure = False,
     detach: Detach = False,
+    metrics_port: MetricsPort = None,
     stages: Stages = None,
     begin: Begin = None,
     until: Until = None,
@@ -56,6 +59,7 @@ def run(
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
 
+        _refuse("a pipeline", {"--metrics-port": metrics_port is not None})
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         which = Asked(stages, begin, until)
         if detach:
@@ -64,6 +68,7 @@ def run(
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
         return run_stages(begun, drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
+    set_ = with_metrics_port(set_, metrics_port)
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
         return run_detached(partial(create, address=address), address, insecure)
@@ -91,6 +96,7 @@ def resume(
     address: Address = None,
     insecure: Insecure = False,
     detach: Detach = False,
+    metrics_port: MetricsPort = None,
     stages: Stages = None,
     begin: Begin = None,
     until: Until = None,
@@ -108,8 +114,9 @@ def resume(
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        given = {"--trials": trials, "--time": time, "--set": set_}
-        _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
+        given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
+        given |= {"--retry-failed": retry_failed, "--metrics-port": metrics_port is not None}
+        _refuse("a pipeline", given)
         which = Asked(stages, begin, until)
         if detach:
             found = partial(_own, pipeline, trust)
@@ -117,6 +124,7 @@ def resume(
             return run_detached(found, address, insecure, options=more)
         return run_stages(_resume_of(pipeline, trust, address, insecure), drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
+    set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
     asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
     asked |= {"storage": storage, "trust": trust or ask_for_trust}
