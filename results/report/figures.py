@@ -289,7 +289,7 @@ def _styled(figure: go.Figure) -> go.Figure:
     return figure.update_layout(
         template="none",
         height=420,
-        margin={"l": 70, "r": 30, "t": 40, "b": 50},
-        legend={"orientation": "h", "y": 1.08},
+        margin={"l": 70, "r": 30, "t": 60, "b": 50},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
         font={"family": "system-ui, sans-serif"},
     )

@@ -11,13 +11,24 @@ function drawIn(element, figure) {
 }
 
 function drawNext() {
-  const [element, figure] = waiting.entries().next().value;
+  // parallel coordinates last: without a GPU they take longer than all others
+  const all = [...waiting], quick = ([, one]) => (one.data[0] || {}).type !== "parcoords";
+  const [element, figure] = all.find(quick) || all[0];
+  try {
+    drawNow(element, figure);
+  } catch (error) {  // parallel coordinates without WebGL; the others are drawn
+    element.textContent = `this plot cannot be drawn here: ${error.message}`;
+  }
+  waiting.delete(element);
+  if (waiting.size) setTimeout(drawNext);
+  else document.dispatchEvent(new Event("drawn"));
+}
+
+function drawNow(element, figure) {
   const least = figure.layout.meta && figure.layout.meta.min_width;
   if (least) element.style.minWidth = `${least}px`;
   if (figure.layout.height) element.style.height = `${figure.layout.height}px`;
   Plotly.react(element, figure.data, themed(figure.layout), {displaylogo: false, responsive: true});
-  waiting.delete(element);
-  if (waiting.size) setTimeout(drawNext);
 }
 
 /** The layout in the colours of the page; a zoom outlasts new data. */

@@ -75,12 +75,13 @@ def workers_figure(data: SweepData) -> go.Figure | None:
                 marker={"color": colour, "line": {"width": 0.5, "color": "rgba(128,128,128,0.6)"}},
                 textposition="inside",
                 insidetextanchor="middle",
-                constraintext="inside",
+                textangle=0,
                 hovertemplate="%{text}: %{x:.3g} " + unit.symbol + "<extra></extra>",
             )
     rows = max(b.row for b in found) + 1
     figure.update_yaxes(autorange="reversed", tickvals=list(range(rows)), showgrid=False)
     figure.update_yaxes(ticktext=[str(row + 1) for row in range(rows)])
+    figure.update_layout(uniformtext={"mode": "hide", "minsize": 9})
     return figure.update_layout(barmode="overlay", bargap=0.15, height=150 + 32 * min(rows, 24))
 
 

@@ -13,7 +13,14 @@ const tables = new Map();
 const pending = new Map();
 let newest = null;
 
+/** When something was there first, in milliseconds: for a measurement of the page. */
+const note = (name, at = performance.now()) => { document.body.dataset[name] ??= at.toFixed(); };
+new PerformanceObserver(list => list.getEntries().forEach(entry => note("paint", entry.startTime)))
+  .observe({type: "paint", buffered: true});
+document.addEventListener("drawn", () => { if (get("s-what-happened")) note("plots"); });
+
 function showHead(head) {
+  note("head");
   newest = head;
   document.title = `${head.finished}${head.budget ? `/${head.budget}` : ""} ${head.title}`;
   lines(get("lead"), head.lead);
@@ -77,6 +84,7 @@ document.querySelector("script[async]").addEventListener("load", () => {
 });
 
 function showTable(section, target) {
+  if (section.key === "trials") note("table");
   const column = section.header.indexOf("trial");
   const cell = (text, place) => place !== column ? made("td", {textContent: text, className: text.length > 40 ? "long" : ""}) :
     made("td", {textContent: text, className: "trial", onclick: () => choose(text)});
