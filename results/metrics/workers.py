@@ -40,6 +40,7 @@ class Rank:
             if (now := sample.values.get(name)) is not None:
                 before = self.values.get(name, 0.0)
                 self.totals[name] += now - before if now >= before else now
+        self.totals["communication"] += 0.0  # a rank that is alone never waits
         for phase, seconds in phases_of(sample).items():
             self.totals[phase] += seconds
         self.place.update(sample.place)
