@@ -89,6 +89,7 @@ class Watching:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.hook, self._stack = folder, Hook(), stack
+        stack.callback(self.hook.http.server_close)
         stack.callback(self.hook.http.shutdown)
         self._port, alerts = free_port(), free_port()
         hook = f"http://127.0.0.1:{self.hook.http.server_port}/"
