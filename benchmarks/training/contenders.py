@@ -162,13 +162,14 @@ def plain(
 def trainer(
     case: Case, folder: Path, windows: Windows, problem: Problem, device: torch.device
 ) -> None:
-    """`transformers.Trainer` with the same model, batch, precision and optimizer."""
+    """`transformers.Trainer` with the same model, batches, precision and optimizer."""
     import transformers
 
     config = problem.config
     _, size = _ranks()
     share = config.batch_size // size
     micro = config.micro_batch_size or share
+    steps = problem.every * case.windows + 1
 
     class Timer(transformers.TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, *args: Any, **others: Any) -> None:
@@ -183,7 +184,8 @@ def trainer(
 
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "trainer"),
-        max_steps=problem.every * case.windows + 1,
+        max_steps=steps,
+        train_sampling_strategy="sequential",
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=share // micro,
         learning_rate=config.learning_rate,
@@ -202,11 +204,12 @@ def trainer(
         remove_unused_columns=False,
         dataloader_num_workers=0 if device.type == "cpu" else 2,
     )
-    rows: Any = range(len(problem.sizes))
+    sampler = problem.sampler()  # sequences differ in length: all take the same ones in a window
+    rows = np.concatenate([sampler.batch_rows(step) for step in range(steps)])
     transformers.Trainer(
         model=problem.model,
         args=arguments,
-        train_dataset=rows,
+        train_dataset=rows.tolist(),
         data_collator=collate,
         callbacks=[Timer()],
     ).train()
