@@ -38,10 +38,12 @@ class Host:
     Args:
         number: 0 or 1, which decides its name and address.
         folder: for its own files.
+        certificates: of the hosts, made by `tune certs`; None: they talk without TLS.
     """
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, certificates: Path | None = None) -> None:
         self.name, self.address = f"host{number}", ADDRESSES[number]
+        self.env = ENV | (tls(certificates, self.address) if certificates else {})
         self._folder = folder / self.name
         self._boot()
 
@@ -79,7 +81,7 @@ class Host:
     def run(self, *command: str) -> None:
         """Run a command on this host."""
         done = subprocess.run(
-            self.inside(*command), capture_output=True, text=True, env=ENV, timeout=120
+            self.inside(*command), capture_output=True, text=True, env=self.env, timeout=120
         )
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
 
@@ -104,6 +106,17 @@ class Host:
         self.run("ip", "link", "set", LINK, "up")
 
 
+def tls(certificates: Path, address: str) -> dict[str, str]:
+    """The environment of a host with its certificate."""
+    own = certificates / address
+    return {
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_CA_CERT": str(certificates / "ca.crt"),
+        "RAY_TLS_SERVER_CERT": str(own / "tls.crt"),
+        "RAY_TLS_SERVER_KEY": str(own / "tls.key"),
+    }
+
+
 def connect(first: Host, second: Host) -> None:
     """Connect the second host to a port of the first."""
     # Not `inside`: only a process outside sees the process id of the second host.
@@ -116,9 +129,9 @@ def connect(first: Host, second: Host) -> None:
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[tuple[Host, Host]]:
+def two_hosts(folder: Path, certificates: Path | None = None) -> Iterator[tuple[Host, Host]]:
     """Two connected hosts, each with a Ray node of one cluster, for the duration of the block."""
-    hosts = [Host(number, folder) for number in range(2)]
+    hosts = [Host(number, folder, certificates) for number in range(2)]
     try:
         # A bridge: unlike the end of a link, it stays when the other host is gone.
         hosts[0].run("ip", "link", "add", LINK, "type", "bridge")

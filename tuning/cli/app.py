@@ -26,6 +26,7 @@ COMMANDS = {
     "pause": "tuning.cli.run.control",
     "up": "tuning.cli.run.up",
     "down": "tuning.cli.run.up",
+    "certs": "tuning.cli.run.certs",
     "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
     "doctor": "tuning.cli.look.doctor",

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from search_spaces.errors import UserError
 from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
 from tuning.controller.ray_tune.processes import connect, local_cluster, shutdown
+from tuning.controller.ray_tune.tls import check_tls
 from tuning.controller.resources.placement import Node
 
 _PROBE = (
@@ -110,10 +111,14 @@ def check_cluster_auth(address: str | None, insecure: bool) -> None:
         insecure: accept a cluster without a token.
 
     Raises:
-        UserError: the cluster is on another machine, and there is no token, or it needs none.
+        UserError: the cluster is on another machine, and there is no token, or it needs none; or
+            one of the two ends uses TLS and the other does not, or refuses its certificate.
     """
     chosen = address or os.environ.get("RAY_ADDRESS")
-    if insecure or chosen in (None, "", "auto", "local"):
+    if chosen in (None, "", "auto", "local"):
+        return
+    check_tls(chosen)
+    if insecure:
         return
     host = urlsplit(chosen if "://" in chosen else f"ray://{chosen}").hostname or ""
     if _is_this_machine(host):
