@@ -40,7 +40,7 @@ def test_trial_spans_two_hosts(
     ("given", "reason"),
     [
         ("none", "the cluster uses TLS; set RAY_USE_TLS=1"),
-        ("of another authority", "no connection with TLS (self-signed certificate"),
+        ("of another authority", "no connection with TLS (unable to get local issuer certificate)"),
     ],
 )
 def test_host_without_a_certificate_of_the_cluster_is_refused(
