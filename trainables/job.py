@@ -13,7 +13,7 @@ from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import Report, read_reports
 from search_spaces.spec.command import ReportFromSpec
-from search_spaces.spec.layout import DDP, LayoutSpec
+from search_spaces.spec.layout import DDP, Layout, LayoutSpec
 
 
 class Answer(StrEnum):
@@ -80,6 +80,10 @@ class TrialJob:
     def key(self) -> str:
         """Identifies this attempt within its sweep."""
         return f"{self.trial_id}.{self.attempt}"
+
+    def layout_on(self, ranks: int) -> Layout:
+        """How so many ranks share the model."""
+        return self.layout.resolve(ranks) if ranks > 1 else Layout()
 
     @property
     def paths(self) -> TrialPaths:

@@ -12,7 +12,6 @@ from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
 from results.checkpoints.commit import Checkpoint, Manifest, verify
 from results.records.reports import Report, ReportWriter
-from search_spaces.spec.layout import Layout
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
@@ -62,8 +61,7 @@ class Worker:
     _loading: tuple[float, Manifest] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        layout = self.job.layout.resolve(self.world_size) if self.world_size > 1 else Layout()
-        self.mesh = Mesh(layout, self.rank, self.device)
+        self.mesh = Mesh(self.job.layout_on(self.world_size), self.rank, self.device)
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
         self._reports = ReportWriter(self.job.paths, self.job.attempt)

@@ -165,7 +165,7 @@ def copy_progress(
     """
     if parallel_model is not None:
         free_gathered(parallel_model)
-    generators = copy_tree(rng_state(worker.device))
+    write_generators = _copy_generators(folder, worker)
     common, spread = split_optimizer(optimizer, _names(optimizer, parallel_model), worker.mesh)
     blocks: Blocks = copy_blocks(spread, worker.mesh)
     state: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def copy_progress(
     left_out = copy_tree(sender.state) if sender and sender.state else None
 
     def write() -> None:
-        generators.write(folder, f"rng_{worker.rank}")
+        write_generators()
         blocks.write(folder, OPTIMIZER, worker.rank)
         if left_out is not None:
             left_out.write(folder, f"communication_{worker.rank}")
@@ -221,11 +221,24 @@ def load_progress(
     sender = exchange(parallel_model) if parallel_model is not None else None
     if sender and (folder / f"communication_{worker.rank}.json").exists():
         sender.load(load_tree(folder, f"communication_{worker.rank}"))
-    if (folder / f"rng_{worker.rank}.json").exists():
-        set_rng_state(load_tree(folder, f"rng_{worker.rank}"), worker.device)
+    if (folder / f"{_rng_file(worker)}.json").exists():
+        set_rng_state(load_tree(folder, _rng_file(worker)), worker.device)
     else:  # resumed with more workers than before
-        seed_everything(worker.seed + step, worker.rank)
+        seed_everything(worker.seed + step, worker.mesh.dp_rank)
     worker.loaded()
+
+
+def _copy_generators(folder: Path, worker: Worker) -> DeferredWrite:
+    """Copy the random generators, of one of the ranks that share them."""
+    if not worker.mesh.leads:
+        return lambda: None
+    generators, stem = copy_tree(rng_state(worker.device)), _rng_file(worker)
+    return lambda: generators.write(folder, stem)
+
+
+def _rng_file(worker: Worker) -> str:
+    """Stem of the file of random generators, which ranks with the same samples share."""
+    return f"rng_{worker.mesh.dp_rank}"
 
 
 def _names(optimizer: torch.optim.Optimizer, parallel_model: nn.Module | None) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from results.storage.log_filter import filtered_log, no_core_dumps
 from search_spaces.errors import UserError
 from trainables.job import Channel, TrialJob
+from trainables.parallel.mesh import Mesh
 from trainables.registry import resolve
 from trainables.runtime.preemption import install_sigterm_handler
 from trainables.runtime.seeding import isolated_rng
@@ -42,7 +43,9 @@ def run_trial(
     config = trainable.Config.model_validate(job.config)
     if trainable.runs_on_mps and world_size == 1:  # gloo does not take its tensors
         device = mps_instead_of_cpu(device)
-    with isolated_rng(job.seed, rank, device):
+    # ranks with the same samples draw the same numbers: dropout keeps their copies equal
+    part = Mesh(job.layout_on(world_size), rank).dp_rank
+    with isolated_rng(job.seed, part, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
         worker.begin(trainable.source())
         try:

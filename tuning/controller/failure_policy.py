@@ -75,7 +75,8 @@ class FailurePolicy:
         """Half the micro-batch, as changes of the trial's configuration; None if impossible."""
         config = {**record.config, **record.adjusted}
         checked = resolve(self._spec.trainable).Config.model_validate(config)
-        return checked.halve_micro_batch(record.attempts[-1].workers)
+        shares = self._spec.resources.data_parallel(record.attempts[-1].workers)
+        return checked.halve_micro_batch(shares)
 
     def lacks_metric(self, report: Report) -> bool:
         """Whether a trial ends for a first report without the metric."""

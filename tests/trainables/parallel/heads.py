@@ -1,0 +1,82 @@
+"""One of two ranks that share the layers of a model with normalised and grouped heads.
+
+    python -m tests.trainables.parallel.heads RANK FOLDER
+
+Rank 0 prints losses and norms of the gradient: of a whole model, and of the shared one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from search_spaces.spec.layout import Layout
+from trainables.common.optimizers import make_optimizer
+from trainables.parallel.fsdp import blocks_of, shard
+from trainables.parallel.gradients import clip_gradients
+from trainables.parallel.mesh import ALONE, Mesh
+
+ODD, EVEN = 65, 64
+"""Vocabularies: one that two ranks cannot share."""
+
+
+def new_model(vocabulary: int, *, tied: bool) -> Any:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        tie_word_embeddings=tied,
+    )
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(config)
+    for gain in (p for p in model.parameters() if p.ndim == 1):
+        torch.nn.init.uniform_(gain, 0.5, 1.5)
+    return model
+
+
+def train(model: Any, mesh: Mesh) -> list[tuple[float, float]]:
+    """Loss and norm of the gradient of some steps."""
+    optimizer, found = make_optimizer(model, "adamw", 1e-2, 0.1, 0.99), []
+    for step in range(4):
+        tokens = torch.randint(EVEN, (4, 17), generator=torch.Generator().manual_seed(step))
+        logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        norm = clip_gradients(model.parameters(), 0.5, mesh)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append((loss.item(), norm.item()))
+    return found
+
+
+def main(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    store, timeout = f"file://{folder}/rendezvous", timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=timeout)
+    mesh = Mesh(Layout(tp=2), rank, torch.device("cpu"))
+    pairs = []
+    for vocabulary, tied in ((EVEN, True), (EVEN, False), (ODD, True)):
+        whole = train(new_model(vocabulary, tied=tied), ALONE)
+        model = new_model(vocabulary, tied=tied)
+        shard(model, blocks_of(model), mesh, plan=model.tp_plan)
+        pairs.append((whole, train(model, mesh)))
+    mesh.close()
+    dist.destroy_process_group()
+    if rank == 0:
+        sys.stdout.write(json.dumps(pairs))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
