@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
-from tuning.cli.formatting import make_console
+from tuning.cli.formatting import echo, make_console
 from tuning.cli.options import (
     Address,
     Detach,
@@ -42,13 +43,18 @@ def run(
     insecure: Insecure = False,
     detach: Detach = False,
     metrics_port: MetricsPort = None,
+    or_resume: Annotated[
+        bool,
+        typer.Option("--or-resume", help="Continue the sweep if it has begun: for job queues."),
+    ] = False,
     stages: Stages = None,
     begin: Begin = None,
     until: Until = None,
 ) -> None:
     """Run the sweep of a file, from its search space to a winner; or the stages of a pipeline.
 
-    A stage of a pipeline that is complete, and has not changed since, is not run again.
+    A stage of a pipeline that is complete, and has not changed since, is not run again. With
+    --or-resume the same command begins a sweep, continues it, and does nothing once it is complete.
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
@@ -68,12 +74,34 @@ def run(
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
         return run_stages(begun, drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
+    if or_resume:
+        name, found = _begun(file, set_, name, storage)
+        if found is not None:
+            given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
+            return resume(found, storage=storage, metrics_port=metrics_port, **given)
     set_ = with_metrics_port(set_, metrics_port)
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
         return run_detached(partial(create, address=address), address, insecure)
     start = partial(api.run, file, overrides=set_, name=name, storage=storage)
     _run_session(partial(start, address=address, insecure=insecure))
+
+
+def _begun(
+    file: Path, overrides: Sequence[str], name: str | None, storage: str | None
+) -> tuple[str, str | None]:
+    """The name of the file's sweep, and where it is if it has begun."""
+    from tuning import api
+    from tuning.controller.sweep_dir.begun import changed_keys, find_begun
+
+    loaded = api.load(file, overrides)
+    found = find_begun(loaded, name, storage)
+    if found is not None and "://" not in found and (changed := changed_keys(found, loaded)):
+        echo(
+            f"{file}: differs from the sweep that has begun in {', '.join(changed)}; it continues"
+            " as it is (tune resume --set changes it)"
+        )
+    return name or loaded.spec.name, found
 
 
 def resume(

@@ -46,7 +46,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     for candidate in candidates:
         paths = root.sweep(candidate)
         if _make_folder(paths.root):
-            named = _with_absolute_paths(loaded).model_copy(update={"name": candidate})
+            named = frozen_spec(loaded).model_copy(update={"name": candidate})
             named = _with_code(named, paths, loaded.code)
             header = f"# frozen by `tune run {loaded.path}`\n"
             header += "".join(f"# --set {o}\n" for o in loaded.overrides)
@@ -101,8 +101,8 @@ def with_new_defaults(spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"fixed": fixed})
 
 
-def _with_absolute_paths(loaded: LoadedSweep) -> SweepSpec:
-    """Make relative paths absolute: workers and resumes have other working folders."""
+def frozen_spec(loaded: LoadedSweep) -> SweepSpec:
+    """The spec of a new sweep, without relative paths: workers and resumes have other folders."""
     spec = with_new_defaults(with_absolute_fixed(loaded))
     update: dict[str, Any] = {
         "named": spec.named and canonical(spec.named),
