@@ -28,4 +28,4 @@ class Federated(Trainable[FederatedConfig]):
 
         task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
         names = dict.fromkeys((*task.metric_names, *self.metric_names))
-        return tuple(name for name in names if name not in METRIC_NAMES)
+        return tuple(name for name in names if name not in (*METRIC_NAMES, "samples_seen"))

@@ -163,7 +163,7 @@ def test_show_draws_the_family_tree(tune: Tune) -> None:
     page = (paths.results / "report.html").read_text()
     drawn = page[page.index("Inherited weights</h2>") :]
     assert f"{clone} from t" in drawn
-    assert drawn.index("Plotly.newPlot") < drawn.index(f"<td>{clone}</td>")
+    assert drawn.index('class="plot"') < drawn.index(f"<td>{clone}</td>")
 
 
 def test_clock_of_a_dead_driver_stands_still(tune: Tune) -> None:

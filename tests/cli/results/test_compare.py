@@ -11,7 +11,7 @@ def test_report_writes_a_page(tune: Tune) -> None:
     winner = tune.best("mine")["trial"]
     assert f"Winner: {winner}, loss" in paths.report.read_text()
     assert tune("report", "mine", "--html", "own.html").out == f"page {tune.cwd / 'own.html'}\n"
-    assert (tune.cwd / "own.html").read_text().count("<h2>") == 7
+    assert (tune.cwd / "own.html").read_text().count("<h2>") == 10
     (tune.cwd / "file").write_text("")
     output = tune.refused("report", "mine", "--html", "file/r.html")
     assert output.startswith("file/r.html: cannot be written (")

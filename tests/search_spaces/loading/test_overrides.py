@@ -87,8 +87,8 @@ BAD = [
     ("fixed.x=!!python/name:os.x ''", "tag 'python/name:os.x' is not allowed; write plain data"),
     (
         "fixed.x=${HOME}",
-        "fixed.x: ${ENV} is expanded in checkpoint.mirror, notify.webhook, storage, "
-        "tracking.uri only, got '${HOME}'",
+        "fixed.x: ${ENV} is expanded in checkpoint.mirror, monitoring.token, notify.webhook, "
+        "storage, tracking.uri only, got '${HOME}'",
     ),
     ("space.lr={uniform: [1, 0]}", "space.lr: uniform needs lower < upper, got [1.0, 0.0]"),
     ("space.lr.loguniform=[0, 1]", "space.lr: loguniform needs lower > 0, got 0.0"),

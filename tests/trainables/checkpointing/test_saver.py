@@ -8,7 +8,7 @@ import pytest
 import results.storage.retry
 import trainables.checkpointing.saver
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import commit
+from results.checkpoints.commit import Manifest, commit
 from results.checkpoints.retention import Retention
 from results.paths import TrialPaths
 from results.records.trial import Report
@@ -145,10 +145,11 @@ def test_damaged_checkpoint_does_not_replace_the_previous_one(
 ) -> None:
     worker = trial.start(retention=Retention(newest=1))
 
-    def worn(folder: Path, final: Path, *, step: int) -> None:
-        commit(folder, final, step=step)
+    def worn(folder: Path, final: Path, *, step: int) -> Manifest:
+        made = commit(folder, final, step=step)
         if step == 2:
             (final / "model.safetensors").write_text("#" * len(folder.name))
+        return made
 
     monkeypatch.setattr(trainables.checkpointing.saver, "commit", worn)
     for step, left in [(1, [1]), (2, [1, 2]), (3, [3])]:

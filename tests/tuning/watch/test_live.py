@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import socket
-import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ import pytest
 import uvicorn
 
 from results.records.trial import TrialState, read_trial
+from tests.browser import Browser
 from tests.tuning.simulate import make_spec, new_sweep, open_run, train
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.commands import pending_commands
@@ -204,18 +204,17 @@ def test_log_of_a_trial_goes_on(page: Page) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [390, 1200])
-def test_browser_draws_the_page(page: Page, width: int) -> None:
+def test_browser_draws_the_page(page: Page, tmp_path: Path, width: int) -> None:
     for _ in range(9):
         job = page.run.next_trial()
         train(page.run, job)
         page.run.on_ended(job.trial_id)
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    command += [f"--window-size={width},2000", "--timeout=15000", "--dump-dom"]
     address = f"http://127.0.0.1:{page.port}/sweeps/s?token={TOKEN}"
-    done = subprocess.run([*command, address], capture_output=True, text=True, timeout=120)
-    assert "no driver runs it" in done.stdout
-    assert "Winner: " in done.stdout
+    with Browser(tmp_path / "profile", width) as browser:
+        body = browser.visit(address, "document.body && document.body.dataset.plots")
+    assert "no driver runs it" in body
+    assert "Winner: " in body
     for key in ("learning-curves", "workers-by-trial", "rungs-and-promotions"):
-        part = re.search(f'id="s-{key}".*?</section>', done.stdout, re.DOTALL)
+        part = re.search(f'id="s-{key}".*?</section>', body, re.DOTALL)
         assert part is not None, key
         assert "svg-container" in part[0], key
