@@ -13,10 +13,13 @@ import pytest
 from tests.search_spaces.examples import DIGITS
 
 SESSION = """
-import sys, time
+import sys, time, traceback
 from pathlib import Path
 from tuning.cli.run.signals import StopOnSignal
 folder = Path(sys.argv[1])
+def tell(*error):  # there may be no terminal
+    (folder / "error").write_text("".join(traceback.format_exception(*error)))
+sys.excepthook = tell
 with StopOnSignal() as stop:
     (folder / "ready").touch()
     while not (folder / "go").exists():
@@ -70,7 +73,9 @@ def test_hangup_stops_a_session_unless_ignored(
         wait_until_ready(tmp_path, process)
         os.close(ours)  # the kernel sends SIGHUP
         (tmp_path / "go").touch()
-        assert process.wait(60) == 0  # the summary is written, but not to the terminal
+        code = process.wait(60)  # the summary is written, but not to the terminal
+    error = tmp_path / "error"
+    assert code == 0, error.read_text() if error.exists() else "no exception"
     assert (tmp_path / "asked").read_text() == asked
 
 
