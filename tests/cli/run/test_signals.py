@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,9 @@ def test_hangup_stops_a_session_unless_ignored(
     ours, terminal = pty.openpty()
     command = ["setsid", "--ctty", *wrapper, sys.executable, "-c", SESSION, str(tmp_path)]
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    with subprocess.Popen(command, cwd=tmp_path, env=ENV, **streams) as process:
+    # the tests may run under nohup themselves
+    heed: Any = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
+    with subprocess.Popen(command, cwd=tmp_path, env=ENV, preexec_fn=heed, **streams) as process:
         os.close(terminal)
         wait_until_ready(tmp_path, process)
         os.close(ours)  # the kernel sends SIGHUP
