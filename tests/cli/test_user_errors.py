@@ -136,3 +136,10 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     paths.spec.write_text("name: [mine\n")
     for command in ("show", "best", "average", "export", "resume"):
         assert tune.refused(command, "mine").startswith(f"{paths.spec}:2: not valid YAML: ")
+
+
+@pytest.mark.parametrize("command", [("certs", "taken", "10.0.0.1"), ("monitor", "taken")])
+def test_file_where_a_folder_is_to_be_is_refused(tune: Tune, command: tuple[str, ...]) -> None:
+    tune.write("taken", "mine")
+    assert "'taken' is a file" in tune.refused(*command)
+    assert (tune.cwd / "taken").read_text() == "mine"

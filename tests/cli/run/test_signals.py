@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,6 +61,11 @@ def test_second_signal_ends_the_process_unless_it_comes_at_once(
         assert process.wait(60) == (130 if later else 0)
 
 
+def heed_hangups() -> None:
+    """Undo a nohup under which the tests may run."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("wrapper", "asked"), [([], "True"), (["nohup"], "False")])
 def test_hangup_stops_a_session_unless_ignored(
     tmp_path: Path, wrapper: list[str], asked: str
@@ -69,9 +73,9 @@ def test_hangup_stops_a_session_unless_ignored(
     ours, terminal = pty.openpty()
     command = ["setsid", "--ctty", *wrapper, sys.executable, "-c", SESSION, str(tmp_path)]
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    # the tests may run under nohup themselves
-    heed: Any = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
-    with subprocess.Popen(command, cwd=tmp_path, env=ENV, preexec_fn=heed, **streams) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENV, preexec_fn=heed_hangups, **streams
+    ) as process:
         os.close(terminal)
         wait_until_ready(tmp_path, process)
         os.close(ours)  # the kernel sends SIGHUP

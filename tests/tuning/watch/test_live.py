@@ -17,14 +17,16 @@ from typing import Any
 import pytest
 import uvicorn
 
-from results.records.trial import TrialState, read_trial
+from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from tests.browser import Browser
 from tests.tuning.simulate import make_spec, new_sweep, open_run, train
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.commands import pending_commands
 from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.sweep_dir.record_mirror import RecordMirror, mirror_records
 from tuning.watch.live.app import make_app
 from tuning.watch.live.feed import LocalSource
+from tuning.watch.live.mirrored import MirroredSource
 
 TOKEN = "the-token"
 
@@ -218,3 +220,19 @@ def test_browser_draws_the_page(page: Page, tmp_path: Path, width: int) -> None:
         part = re.search(f'id="s-{key}".*?</section>', body, re.DOTALL)
         assert part is not None, key
         assert "svg-container" in part[0], key
+
+
+def test_mirrored_sweep_is_read_and_followed(tmp_path: Path) -> None:
+    spec = make_spec(checkpoint={"mirror": (tmp_path / "far").as_uri()})
+    paths = new_sweep(spec, tmp_path / "here")
+    with acquire_lock(paths.lock) as fence, mirror_records(paths, spec, fence) as mirror:
+        assert isinstance(mirror, RecordMirror)
+        run = open_run(paths.root, spec)
+        job = run.next_trial()
+        train(run, job, upto=2)
+        mirror.send()
+        source = MirroredSource(f"{spec.checkpoint.mirror}/{spec.name}", tmp_path / "copy")
+        assert source.driver() == "a driver on another machine"
+        assert "change the sweep on the machine that drives it" in source.read_only
+        assert read_trials(source.paths)[0].id == job.trial_id
+        assert len(read_reports(source.paths.trial(job.trial_id))) == 2

@@ -12,7 +12,9 @@ from tuning.cli.options import StorageDir
 
 
 def monitor(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the files.")
+    ],
     temperature: Annotated[
         float, typer.Option(metavar="C", help="HighGPUTemperature: above so many degrees Celsius")
     ] = 85,

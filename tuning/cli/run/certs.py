@@ -11,7 +11,9 @@ from tuning.cli.formatting import echo
 
 
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder for them.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="The folder for them.")
+    ],
     hosts: Annotated[
         list[str],
         typer.Argument(metavar="HOST...", help="Addresses or names of the Ray cluster's machines."),
