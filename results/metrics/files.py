@@ -6,7 +6,7 @@ import json
 import threading
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client import CollectorRegistry, generate_latest
 
 from search_spaces.errors import UserError
 
@@ -26,10 +26,7 @@ class Target:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(_PUBLIC_FOLDER)
         entry = [{"targets": [address], "labels": {"sweep": sweep}}]
-        staged = self._file.with_suffix(".new")
-        staged.write_text(json.dumps(entry, indent=1))
-        staged.chmod(_PUBLIC)
-        staged.replace(self._file)
+        _replace(self._file, json.dumps(entry, indent=1).encode())
 
     def close(self) -> None:
         """The driver ends."""
@@ -63,8 +60,7 @@ class TextFile:
 
     def write(self) -> None:
         """Replace the file."""
-        write_to_textfile(str(self._file), self._registry)
-        self._file.chmod(_PUBLIC)
+        _replace(self._file, generate_latest(self._registry))
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_s):
@@ -79,3 +75,11 @@ class TextFile:
         if self._thread.is_alive():
             self._thread.join()
         self._file.unlink(missing_ok=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file that a reader always finds whole and may read."""
+    staged = path.with_suffix(".new")
+    staged.write_bytes(content)
+    staged.chmod(_PUBLIC)
+    staged.replace(path)

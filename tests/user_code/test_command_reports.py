@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tensorboardX import SummaryWriter
 
 from results.checkpoints.retention import Retention
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec
 from tests.user_code.conftest import PROGRAMS, python, run_command
+from trainables.user_code.command.event_files import EventFiles
 
 
 def test_output_becomes_reports_by_patterns(tmp_path: Path) -> None:
@@ -27,6 +29,18 @@ def test_file_of_the_program_becomes_reports(tmp_path: Path) -> None:
     for attempt in (1, 2):  # the second one appends
         channel = run_command(tmp_path / "t", python(code), report_from=source, attempt=attempt)
         assert channel.curve == {1: {"loss": 1.0}, 2: {"loss": 0.5}}
+
+
+def test_value_that_was_written_before_the_metric_is_in_its_report(tmp_path: Path) -> None:
+    files = EventFiles(tmp_path, "val/loss")
+    with SummaryWriter(str(tmp_path / "val")) as validation:
+        validation.add_scalar("loss", 2.0, 3, walltime=20.0)
+    assert list(files.new()) == []  # other files may have been read too early
+    with SummaryWriter(str(tmp_path)) as train:
+        train.add_scalar("loss", 1.0, 3, walltime=10.0)
+        train.add_scalar("loss", 0.5, 4, walltime=30.0)
+    assert [report.values for report in files.new()] == [{"loss": 1.0, "val/loss": 2.0, "step": 3}]
+    assert list(files.new(ended=True)) == []
 
 
 def test_event_files_of_tensorboard_become_reports(tmp_path: Path) -> None:

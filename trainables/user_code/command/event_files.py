@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from search_spaces.errors import UserError
 from trainables.user_code.command.reports import STEP, ProgramReport
@@ -15,6 +16,13 @@ _MOST_BYTES = 2**28
 """Of a record; a larger number is not the length of one."""
 _NUMBERS = {1: "<f", 2: "<d"}
 """Types of tensors that hold a scalar: float and double, as TensorFlow writes them."""
+
+
+class _Scalar(NamedTuple):
+    time: float  # Unix seconds at which it was written
+    step: int
+    tag: str
+    value: float
 
 
 class EventFiles:
@@ -32,24 +40,36 @@ class EventFiles:
         self._folder, self._metric = folder, metric
         self._read = {path: path.stat().st_size for path in self._files()}
         self._values: dict[str, float] = {}
+        self._waiting: list[_Scalar] = []
 
     def new(self, *, ended: bool = False) -> Iterator[ProgramReport]:
         """Yield a report for each new value of the metric.
 
+        A program may write to one file after that was read, and then to another that is read next.
+        So what is found counts when all files have been read again.
+
+        Args:
+            ended: whether nothing more will be written.
+
         Raises:
             UserError: a file holds no events.
         """
-        events = [event for path in self._files() for event in self._events(path)]
-        for _, step, tag, value in sorted(events, key=lambda event: event[0]):
-            self._values[tag] = value
-            if tag == self._metric:
-                yield ProgramReport({**self._values, STEP: step})
+        before = len(self._waiting)
+        self._waiting += [event for path in self._files() for event in self._events(path)]
+        found = self._waiting if ended else self._waiting[:before]
+        until = max((event.time for event in found), default=-math.inf)
+        events = sorted(self._waiting, key=lambda event: event.time)
+        self._waiting = [event for event in events if event.time > until]
+        for event in events[: len(events) - len(self._waiting)]:
+            self._values[event.tag] = event.value
+            if event.tag == self._metric:
+                yield ProgramReport({**self._values, STEP: event.step})
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.rglob("*tfevents*"))
 
-    def _events(self, path: Path) -> Iterator[tuple[float, int, str, float]]:
-        """Time, step, tag and value of each new scalar of a file."""
+    def _events(self, path: Path) -> Iterator[_Scalar]:
+        """Each new scalar of a file."""
         from tensorboardX.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
         below = path.parent.relative_to(self._folder).as_posix()
@@ -57,8 +77,8 @@ class EventFiles:
         for record in self._records(path):
             event = Event.FromString(record)
             for value in event.summary.value:
-                if (number := _scalar(value)) is not None:
-                    yield event.wall_time, event.step, f"{prefix}{value.tag}", number
+                if (number := _number(value)) is not None:
+                    yield _Scalar(event.wall_time, event.step, f"{prefix}{value.tag}", number)
 
     def _records(self, path: Path) -> Iterator[bytes]:
         """The complete records that were written since (TFRecord: length, checksum, content)."""
@@ -77,7 +97,7 @@ class EventFiles:
                 yield content[:size]
 
 
-def _scalar(value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     """The number of a summary's value; None if it is an image, a histogram or text."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
