@@ -1,7 +1,8 @@
 """Speed of the trainables beside a plain PyTorch loop and `transformers.Trainer`.
 
-Each has the same model, batch, precision, optimizer and text. Each run is a new process, and the
-contenders take turns. `python -m benchmarks.training --help`.
+Each has the same model, batch, precision, optimizer and text. Each run is a new process. On the CPU
+the contenders take turns, window by window; a GPU has one of them at a time.
+`python -m benchmarks.training --help`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.machine import cores
-from benchmarks.training.case import Case, Result, write_text
+from benchmarks.training.case import RESULT, TURN, Case, Result, write_text
 
 GPU = (
     Case(
@@ -45,47 +48,115 @@ GPU = (
 )
 SHAPE = {"hidden_size": 128, "num_layers": 4, "vocab_size": 4096}
 CPU = (
-    Case("causal_lm", {**SHAPE, "sequence_length": 128, "batch_size": 16}, "cpu", every=8),
+    Case(
+        "causal_lm",
+        {**SHAPE, "sequence_length": 128, "batch_size": 16},
+        "cpu",
+        every=4,
+        windows=22,
+    ),
     Case(
         "sft",
         {**SHAPE, "sequence_length": 192, "batch_size": 32, "packing": "none", "eval_answers": 0},
         "cpu",
-        every=4,
+        every=2,
+        windows=22,
         trainable="sft",
     ),
-    Case("images", {"model": "resnet8", "batch_size": 64}, "cpu", trainable="image_classifier"),
+    Case(
+        "images",
+        {"model": "resnet8", "batch_size": 64},
+        "cpu",
+        windows=12,
+        trainable="image_classifier",
+    ),
 )
 CONTENDERS = ("ours", "plain", "trainer")
 
 
-def measure(name: str, case: Case, folder: Path, workers: int, timeout_s: float) -> Result:
-    """One run of a contender in new processes, one for each worker."""
-    command = [sys.executable, "-m", "benchmarks.training", "--run", name, case.dumps()]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    started = []
-    threads = str(max(1, cores() // workers))  # as Ray and torchrun set it: more only wait
-    for rank in range(workers):
-        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "MASTER_PORT": port}
-        env = {**os.environ, "OMP_NUM_THREADS": threads}
-        if workers > 1:
-            env |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
-        out = (folder / f"{name}.{rank}.log").open("w+")
-        started.append(
-            (subprocess.Popen([*command, str(folder)], stdout=out, stderr=out, env=env), out)
-        )
+class Run:
+    """One run of a contender in new processes, one for each worker, which takes turns."""
+
+    def __init__(self, name: str, case: Case, folder: Path, workers: int, timeout_s: float) -> None:
+        self.name, self._timeout_s = name, timeout_s
+        command = [sys.executable, "-m", "benchmarks.training", "--run", name, case.dumps()]
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self._log = (folder / f"{name}.log").open("w+")
+        self._ranks: list[subprocess.Popen[str]] = []
+        threads = str(max(1, cores() // workers))  # as Ray and torchrun set it: more only wait
+        for rank in range(workers):
+            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "MASTER_PORT": port}
+            env = {**os.environ, "OMP_NUM_THREADS": threads}
+            if workers > 1:
+                env |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
+            out = subprocess.PIPE if rank == 0 else self._log
+            self._ranks.append(
+                subprocess.Popen(
+                    [*command, str(folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=out,
+                    stderr=self._log,
+                    env=env,
+                    text=True,
+                )
+            )
+
+    def turn(self) -> bool:
+        """Wait for the end of a window; whether another one follows after `go`."""
+        timer = threading.Timer(self._timeout_s, self.close)
+        timer.start()
+        try:
+            for line in self._ranks[0].stdout or ():
+                self._log.write(line)
+                if line == TURN or line.startswith(RESULT):
+                    self._last = line
+                    return line == TURN
+        finally:
+            timer.cancel()
+        self._last = ""
+        return False
+
+    def go(self) -> None:
+        """Begin the next window."""
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            rank.stdin.write("\n")
+            rank.stdin.flush()
+
+    def result(self) -> Result:
+        """After the last window."""
+        if self._last:
+            return Result(**json.loads(self._last))
+        self._log.seek(0)
+        lines = self._log.read().splitlines()
+        return Result(self.name, error="\n".join(lines[-12:]) or "no result")
+
+    def close(self) -> None:
+        """Kill what is left."""
+        for rank in self._ranks:
+            rank.kill()
+
+
+def measure(
+    names: Sequence[str], case: Case, folder: Path, workers: int, timeout_s: float
+) -> list[Result]:
+    """One run of each contender, one window of each at a time.
+
+    The speed of a machine changes within seconds: windows of one turn can be compared.
+    """
+    runs = [Run(name, case, folder, workers, timeout_s) for name in names]
     try:
-        codes = [process.wait(timeout_s) for process, _ in started]
-    except subprocess.TimeoutExpired:
-        codes = [1]
-        for process, _ in started:
-            process.kill()
-    started[0][1].seek(0)
-    lines = started[0][1].read().splitlines()
-    if any(codes):
-        return Result(name, error="\n".join(lines[-12:]) or f"no result in {timeout_s:g} s")
-    found = next(line for line in reversed(lines) if line.startswith("{"))
-    return Result(**json.loads(found))
+        going = [run for run in runs if run.turn()]
+        while going:
+            for run in list(going):
+                run.go()
+                if not run.turn():
+                    going.remove(run)
+        return [run.result() for run in runs]
+    finally:
+        for run in runs:
+            run.close()
 
 
 def table(case: Case, runs: dict[str, list[Result]]) -> str:
@@ -94,24 +165,24 @@ def table(case: Case, runs: dict[str, list[Result]]) -> str:
     gpu = ["MFU", "peak memory", "first window"] if case.device == "cuda" else []
     head += gpu or [f"{case.unit} per CPU second", "to the best other"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
-    speeds = {name: float(np.median([r.speed for r in found])) for name, found in runs.items()}
+    speeds = {name: windows(found) for name, found in runs.items()}
     cpu = {name: float(np.median([r.cpu_speed for r in found])) for name, found in runs.items()}
     for name, found in runs.items():
-        others = [speed for other, speed in speeds.items() if other != name]
-        each = [r.speed for r in found]
+        others = [each for other, each in speeds.items() if other != name]
         row = [
             TITLES[name].format(case.trainable),
-            f"{speeds[name]:,.0f}",
+            f"{np.median(speeds[name]):,.0f}",
             _ratio(speeds[name], others),
         ]
+        each = [r.speed for r in found]
         row.append(f"{min(each):,.0f} to {max(each):,.0f}")
         if gpu:
             last = found[-1]
             memory = f"{last.peak_memory_gib or 0:.1f} GiB"
             row += [f"{100 * (last.mfu or 0):.1f} %", memory, f"{last.first_s:.0f} s"]
         else:
-            rest = [speed for other, speed in cpu.items() if other != name]
-            row += [f"{cpu[name]:,.0f}", _ratio(cpu[name], rest)]
+            rest = [np.array([speed]) for other, speed in cpu.items() if other != name]
+            row += [f"{cpu[name]:,.0f}", _ratio(np.array([cpu[name]]), rest)]
         lines.append(row)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -123,9 +194,22 @@ TITLES = {
 }
 
 
-def _ratio(speed: float, others: Sequence[float]) -> str:
-    known = [other for other in others if other == other]
-    return f"{speed / max(known):.3f}" if known else "-"
+Speeds = npt.NDArray[np.float64]
+
+
+def windows(found: Sequence[Result]) -> Speeds:
+    """Speeds of all windows that count, of all rounds."""
+    return np.concatenate([r.tokens_per_second[2:] or [np.nan] for r in found])
+
+
+def _ratio(speeds: Speeds, others: Sequence[Speeds]) -> str:
+    """Median of the ratios to the fastest other, window by window where both have them."""
+    known = [other for other in others if np.isfinite(other).all()]
+    if not known or not np.isfinite(speeds).all():
+        return "-"
+    best = max(known, key=lambda other: float(np.median(other)))
+    pairs = speeds / best if len(speeds) == len(best) else np.median(speeds) / np.median(best)
+    return f"{np.median(pairs):.3f}"
 
 
 def _run_one(name: str, case: Case, folder: Path) -> None:
@@ -184,10 +268,11 @@ def main() -> None:
         runs: dict[str, list[Result]] = {name: [] for name in names}
         with tempfile.TemporaryDirectory(prefix="tune-bench-") as folder:
             write_text(Path(folder), case)
-            for _ in range(given.rounds):
-                for name, found in runs.items():
-                    found.append(measure(name, case, Path(folder), workers, given.timeout))
-                    print(name, found[-1].error or round(found[-1].speed), file=sys.stderr)
+            at_once = [[name] for name in names] if given.gpu else [names]
+            for group in at_once * given.rounds:
+                for each in measure(group, case, Path(folder), workers, given.timeout):
+                    runs[each.contender].append(each)
+                    print(each.contender, each.error or round(each.speed), file=sys.stderr)
         print(f"\n{workers} worker(s)\n\n{table(case, runs)}\n", flush=True)
         if given.profile and "ours" in runs:
             print(runs["ours"][-1].profile)

@@ -9,6 +9,10 @@ from typing import Any
 
 import numpy as np
 
+TURN = "turn\n"
+"""What a contender prints at the end of a window; it goes on when it reads a line."""
+RESULT = '{"contender"'
+"""What its last line begins with."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.training.case import Case, Result
+from benchmarks.training.case import TURN, Case, Result
 from benchmarks.training.problems import Problem, problem_of
 from results.records.reports import Report
 from trainables.causal_lm.config import CausalLMConfig
@@ -36,6 +37,7 @@ class Windows:
         self._sampler, self._steps = problem.sampler(), 0
         self._began, self._cpu = time.perf_counter(), time.process_time()
         self._profiler: Any = None
+        self._waited = 0.0
         self.result = Result("")
 
     def step(self, number: int, loss: float | None = None) -> bool:
@@ -47,8 +49,21 @@ class Windows:
         seconds = time.perf_counter() - self._began
         self._problem.evaluate()
         self._add(self._next_units(), seconds, loss)
+        self._await_turn()
         self._began = time.perf_counter()
+        return self._enough
+
+    @property
+    def _enough(self) -> bool:
         return len(self.result.tokens_per_second) == self._case.windows
+
+    def _await_turn(self) -> None:
+        """Let the other contenders have the machine for a window."""
+        began = time.perf_counter()
+        if not self._enough:
+            print(TURN, end="", flush=True)
+            sys.stdin.readline()
+        self._waited = time.perf_counter() - began
 
     def _next_units(self) -> int:
         """Tokens or images of the next window, of all ranks."""
@@ -64,8 +79,9 @@ class Windows:
             raise Stopped
         units, told = self._next_units(), report.metrics
         speed = told.get("tokens_per_second") or told["images_per_second"]
-        self._add(units, units / speed, told["train_loss"])
-        if len(self.result.tokens_per_second) == self._case.windows:
+        self._add(units, units / speed - self._waited, told["train_loss"])
+        self._await_turn()
+        if self._enough:
             if _ranks()[1] > 1:
                 return Answer.STOP  # the other ranks learn of it
             if not self._case.profile:
