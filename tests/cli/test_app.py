@@ -48,8 +48,8 @@ def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
 def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
         "init run resume add stop pause up down certs describe plan doctor trial ls show attach "
-        "logs monitor best ui report compare reproduce sync fetch average export generate predict "
-        "schema"
+        "logs monitor best ui report compare reproduce sync fetch backup restore average export "
+        "generate predict schema"
     )
     assert list(COMMANDS) == named.split()
     output = tune("--help").out
@@ -104,7 +104,7 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
     ("words", "completed"),
     [
         ("tune sh", {"show"}),
-        ("tune res", {"resume"}),
+        ("tune res", {"restore", "resume"}),
         ("tune best --js", {"--json"}),
         ("tune average mine --method g", {"greedy"}),
         ("tune show m", {"mine", "mine-2"}),

@@ -43,6 +43,8 @@ COMMANDS = {
     "reproduce": "tuning.cli.results.reproduce",
     "sync": "tuning.cli.run.transfer",
     "fetch": "tuning.cli.run.transfer",
+    "backup": "tuning.cli.run.backup",
+    "restore": "tuning.cli.run.backup",
     "average": "tuning.cli.results.average",
     "export": "tuning.cli.results.export",
     "generate": "tuning.cli.results.generate",

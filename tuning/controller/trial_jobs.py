@@ -61,7 +61,7 @@ def make_job(
         layout=spec.resources.layout,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
-        retention=_retention(spec),
+        retention=checkpoints_to_keep(spec),
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
         hang_timeout_s=silence_s,
@@ -152,7 +152,8 @@ def make_rerun_job(
     )
 
 
-def _retention(spec: SweepSpec) -> Retention:
+def checkpoints_to_keep(spec: SweepSpec) -> Retention:
+    """The checkpoints of a trial that its sweep file keeps."""
     return Retention(
         newest=spec.checkpoint.keep,
         best=spec.checkpoint.keep_best,
