@@ -15,7 +15,8 @@ def test_every_package_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     kinds = ("*.py", "*.yaml")  # a folder may have data alone
     files = [file for p in PACKAGES for kind in kinds for file in (ROOT / p).rglob(kind)]
-    there = {".".join(file.parent.relative_to(ROOT).parts) for file in files}
+    folders = {folder for file in files for folder in file.relative_to(ROOT).parents}
+    there = {".".join(folder.parts) for folder in folders if folder.parts}
     assert (
         set(find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"]))
         == there

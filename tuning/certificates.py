@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from results.storage.atomic import write_atomic
+from results.storage.folder import making
 from search_spaces.errors import UserError
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
@@ -42,7 +43,9 @@ _CLOCKS = timedelta(hours=1)
 """How much the clock of another machine may be behind."""
 
 
-def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> list[Path]:
+def make_certificates(
+    folder: Path, hosts: Sequence[str], days: int, also: Sequence[str] = ()
+) -> list[Path]:
     """Make a certificate and a key for each host, and the authority that signs them.
 
     An authority that the folder has already signs new hosts, too. A host that has a certificate
@@ -52,26 +55,29 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> list[Pat
         folder: gets `ca.crt`, `ca.key`, and `tls.crt` and `tls.key` in a folder for each host.
         hosts: names or addresses, as Ray's nodes are started with (`--node-ip-address`).
         days: how long they are valid; the authority is for ten times as long.
+        also: more names that each of these hosts has.
 
     Returns:
         The folders of the hosts.
 
     Raises:
-        UserError: a host is no name or address, or the authority's files are damaged or incomplete.
+        UserError: a host is no name or address, the authority's files are damaged or incomplete,
+            or the folder cannot be written.
     """
     names = {host: _subject(host) for host in hosts}  # all, before anything is written
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    authority, key = _authority(folder, 10 * days)
-    for host, name in names.items():
-        own = ec.generate_private_key(ec.SECP256R1())
-        made = _builder(host, authority.subject, own.public_key(), key, days)
-        known = [name, x509.DNSName(_HERE[0]), _subject(_HERE[1])]
-        made = made.add_extension(x509.SubjectAlternativeName(list(dict.fromkeys(known))), False)
-        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        made = made.add_extension(x509.ExtendedKeyUsage(usage), False)
-        (folder / host).mkdir(exist_ok=True, mode=0o700)
-        _write(folder / host / KEY, own)
-        _write(folder / host / CERTIFICATE, made.sign(key, hashes.SHA256()))
+    others = [_subject(name) for name in (*also, *_HERE)]
+    with making(folder, mode=0o700):
+        authority, key = _authority(folder, 10 * days)
+        for host, name in names.items():
+            own = ec.generate_private_key(ec.SECP256R1())
+            made = _builder(host, authority.subject, own.public_key(), key, days)
+            known = list(dict.fromkeys([name, *others]))
+            made = made.add_extension(x509.SubjectAlternativeName(known), False)
+            usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+            made = made.add_extension(x509.ExtendedKeyUsage(usage), False)
+            (folder / host).mkdir(exist_ok=True, mode=0o700)
+            _write(folder / host / KEY, own)
+            _write(folder / host / CERTIFICATE, made.sign(key, hashes.SHA256()))
     return [folder / host for host in names]
 
 

@@ -26,6 +26,7 @@ from search_spaces.nested import flattened, show
 from search_spaces.spec.base import EnvText, Section
 from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
+from search_spaces.spec.cluster import ClusterSpec
 from search_spaces.spec.command import ReportFromSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.monitoring import MonitoringSpec
@@ -134,6 +135,7 @@ class SweepSpec(Section):
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
     notify: NotifySpec = Field(default_factory=NotifySpec)
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
+    cluster: ClusterSpec = Field(default_factory=ClusterSpec)
     redact: list[str] = Field(
         default_factory=list,
         description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",

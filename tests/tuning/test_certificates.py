@@ -37,6 +37,18 @@ def test_each_host_has_a_certificate_of_the_authority(tmp_path: Path) -> None:
         assert timedelta(days=29) < left <= timedelta(days=30)
 
 
+def test_hosts_may_have_more_names(tmp_path: Path) -> None:
+    make_certificates(tmp_path, HOSTS[:1], 30, ["llm-head-svc.ray.svc"])
+    made = certificate(tmp_path / HOSTS[0] / "tls.crt")
+    assert names(made) == {HOSTS[0], "llm-head-svc.ray.svc", "localhost", "127.0.0.1"}
+
+
+def test_a_folder_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/certs: cannot be written \(Not a directory\)"):
+        make_certificates(tmp_path / "file" / "certs", HOSTS, 30)
+
+
 def test_python_and_openssl_accept_it_as_of_that_host_only(tmp_path: Path) -> None:
     make_certificates(tmp_path, HOSTS, 30)
     builder = PolicyBuilder().store(Store([certificate(tmp_path / "ca.crt")]))

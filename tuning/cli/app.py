@@ -27,6 +27,7 @@ COMMANDS = {
     "up": "tuning.cli.run.up",
     "down": "tuning.cli.run.up",
     "certs": "tuning.cli.run.certs",
+    "render": "tuning.cli.look.render",
     "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
     "doctor": "tuning.cli.look.doctor",

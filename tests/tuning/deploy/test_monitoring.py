@@ -73,6 +73,12 @@ def test_a_wrong_duration_is_a_line(tmp_path: Path) -> None:
         monitor(tmp_path, "--down", "soon")
 
 
+def test_a_folder_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/m: cannot be written \(Not a directory\)"):
+        monitor(tmp_path / "file" / "m")
+
+
 def test_the_dashboard_has_each_row_and_no_panel_over_another(tmp_path: Path) -> None:
     board = json.loads((monitor(tmp_path) / "dashboard.json").read_text())
     rows = [panel["title"] for panel in board["panels"] if panel["type"] == "row"]

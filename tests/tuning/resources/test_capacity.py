@@ -38,6 +38,18 @@ def test_capacity_never_exceeds_the_requested_concurrency():
     assert cluster.later(80) == 3
 
 
+def test_a_machine_of_the_autoscaler_ends_the_cap():
+    cluster = Cluster(ResourcesSpec(workers=2), 4)
+    new = Node(4, 0, started=False)
+    cluster.nodes, cluster.seconds = [Node(4, 0), new], 10
+    assert cluster.capacity.max_concurrent_trials() == 4
+    cluster.capacity.cap_workers(4)
+    cluster.seconds += 10
+    assert cluster.capacity.max_concurrent_trials() == 2, "it does not start"
+    cluster.nodes, cluster.seconds = [Node(4, 0), Node(4, 0)], cluster.seconds + 10
+    assert cluster.capacity.max_concurrent_trials() == 4
+
+
 def test_capacity_lists_machines_only_every_few_seconds():
     cluster = Cluster(ResourcesSpec(), 2)
     for _ in range(1000):

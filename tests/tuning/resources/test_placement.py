@@ -10,9 +10,11 @@ from search_spaces.spec.sweep import ResourcesSpec
 from tuning.controller.resources.placement import (
     Node,
     compute_placement,
+    describe_nodes,
     no_cpu_for_tasks,
     unused_gpus,
     unused_nccl,
+    with_autoscaling,
     workers_per_trial,
 )
 
@@ -24,6 +26,31 @@ def place(nodes, **resources):
 def test_placement_uses_every_slot():
     placement = place([Node(8, 0)], workers=2)
     assert (placement.concurrency, placement.gpus_per_worker) == (4, 0)
+
+
+GROWS = '{"max_nodes": 3, "cpus": 4, "gpus": 1}'
+
+
+def test_autoscaling_counts_machines_that_start_when_needed():
+    head, worker = Node(0, 0, "head"), Node(4, 1, "there")
+    nodes = with_autoscaling([head, worker], GROWS)
+    assert [n.started for n in nodes] == [True, True, False, False]
+    assert place(nodes, workers=1).concurrency == 3
+    assert describe_nodes(nodes).endswith("on 4 machines, of which 2 start when needed")
+    assert with_autoscaling([head, worker], None) == [head, worker]
+    assert with_autoscaling([worker] * 5, GROWS) == [worker] * 5
+
+
+def test_a_trial_that_fits_only_what_starts_later_is_not_refused():
+    with pytest.raises(UserError):
+        place([Node(4, 1)], workers=3, gpus_per_worker=1)
+    assert place(with_autoscaling([Node(4, 1)], GROWS), workers=3, gpus_per_worker=1).concurrency
+
+
+@pytest.mark.parametrize("text", ["8", "{}", '{"max_nodes": "x", "cpus": 1, "gpus": 0}'])
+def test_autoscaling_of_another_form_is_a_line(text):
+    with pytest.raises(UserError, match="TUNE_AUTOSCALING: must be like"):
+        with_autoscaling([], text)
 
 
 def test_auto_gives_each_worker_a_gpu_if_there_are_enough():

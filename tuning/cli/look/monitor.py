@@ -60,6 +60,7 @@ def monitor(
     Example: tune monitor monitoring --temperature 80 --webhook https://example.org/hook
     """
     from results.paths import Storage
+    from results.storage.folder import write_folder
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.deploy.monitoring import rendered
 
@@ -78,10 +79,8 @@ def monitor(
         **{"budget": budget, "disk": disk, "webhook": webhook, "alertmanager": alertmanager},
         "targets": Storage(resolve_storage(storage).root.resolve()).targets,
     }
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in rendered(values).items():
-        (directory / name).write_text(text, encoding="utf-8")
-        echo(str(directory / name))
+    for file in write_folder(directory, rendered(values)):
+        echo(str(file))
 
 
 def _seconds(name: str, text: str) -> int:

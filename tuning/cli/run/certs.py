@@ -18,6 +18,9 @@ def certs(
         list[str],
         typer.Argument(metavar="HOST...", help="Addresses or names of the Ray cluster's machines."),
     ],
+    also: Annotated[
+        list[str], typer.Option("--also", metavar="NAME", help="One more name of each machine.")
+    ] = [],  # noqa: B006 - typer reads the default, it is never changed
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are valid.")] = 365,
 ) -> None:
     """Make certificates, with which the machines of a Ray cluster encrypt what they send.
@@ -28,7 +31,7 @@ def certs(
     """
     from tuning.certificates import CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY, make_certificates
 
-    for made in make_certificates(folder, hosts, days):
+    for made in make_certificates(folder, hosts, days, also):
         echo(f"{made}: {CERTIFICATE}, {KEY}")
     echo(f"""
 Each machine needs its folder, {CA_CERTIFICATE}, and in the environment of `ray start` and `tune`:

@@ -17,7 +17,7 @@ from search_spaces.errors import UserError
 from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
 from tuning.controller.ray_tune.processes import connect, local_cluster, shutdown
 from tuning.controller.ray_tune.tls import check_tls
-from tuning.controller.resources.placement import Node
+from tuning.controller.resources.placement import AUTOSCALING, Node, with_autoscaling
 
 _PROBE = (
     "import sys; from ray._raylet import GcsClient; "
@@ -74,11 +74,12 @@ def ray_cluster(
 
 
 def cluster_nodes() -> list[Node]:
-    """The machines of the cluster with all their resources."""
+    """The machines of the cluster with all their resources, and those that its autoscaler adds."""
     import ray
 
     alive = [n for n in ray.nodes() if n["Alive"]]
-    return [_node(n["Resources"], n["NodeID"], n["NodeManagerAddress"]) for n in alive]
+    nodes = [_node(n["Resources"], n["NodeID"], n["NodeManagerAddress"]) for n in alive]
+    return with_autoscaling(nodes, os.environ.get(AUTOSCALING))
 
 
 def available_nodes() -> list[Node]:

@@ -48,6 +48,7 @@ class Capacity:
         self._list_nodes, self._available_nodes, self.clock = list_nodes, available_nodes, clock
         self._refreshed, self._slots = clock(), placement.worker_slots
         self._nodes: Sequence[Node] | None = None
+        self._started = math.inf
         self._cap: int | None = None
         self._last_activity: float | None = None
         self._unused_since: float | None = None
@@ -56,8 +57,10 @@ class Capacity:
         """The number of workers that fit at once."""
         if self.clock() - self._refreshed >= _REFRESH_S:
             self._nodes = self._list_nodes()
-            slots = self._slots_of(self._nodes)
-            self._cap = self._cap if slots == self._slots else None
+            slots, there = self._slots_of(self._nodes), sum(n.started for n in self._nodes)
+            if slots != self._slots or there > self._started:
+                self._cap = None
+            self._started = there
             self._refreshed, self._slots = self.clock(), slots
         return self._slots if self._cap is None else min(self._cap, self._slots)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,15 +11,26 @@ from results.records.machines import Machine
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import ResourcesSpec
 
+AUTOSCALING = "TUNE_AUTOSCALING"
+"""Variable of a cluster's machines: `{"max_nodes": 8, "cpus": 8, "gpus": 2}`.
+
+Ray does not tell how far its autoscaler goes, and the autoscaler acts only on what waits.
+"""
+
 
 @dataclass(frozen=True)
 class Node:
-    """CPUs and GPUs of one machine, all or those available; Ray's id of it; its address."""
+    """CPUs and GPUs of one machine, all or those available; Ray's id of it; its address.
+
+    Attributes:
+        started: whether it is there; else the autoscaler starts it when workers wait for it.
+    """
 
     cpus: float
     gpus: float
     id: str = ""
     address: str = ""
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,24 @@ class Placement:
         return f"{resources.min_workers} to {most.workers} x {one}"
 
 
+def with_autoscaling(nodes: Sequence[Node], autoscaling: str | None) -> list[Node]:
+    """The machines, and those that the autoscaler may add; `autoscaling` is that variable.
+
+    Raises:
+        UserError: it is not of that form.
+    """
+    if not autoscaling:
+        return list(nodes)
+    try:
+        data = json.loads(autoscaling)
+        new, most = Node(data["cpus"], data["gpus"], started=False), int(data["max_nodes"])
+        there = sum(n.cpus >= new.cpus > 0 and n.gpus >= new.gpus for n in nodes)
+    except (ValueError, TypeError, KeyError):
+        example = '{"max_nodes": 8, "cpus": 8, "gpus": 2}'
+        raise UserError(f"{AUTOSCALING}: must be like {example}, got {autoscaling}") from None
+    return [*nodes, *[new] * (most - there)]
+
+
 def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
     """Place the trials of a sweep on the machines of a cluster.
 
@@ -205,6 +235,8 @@ def fair_share(resources: ResourcesSpec, free: int, trials: int) -> int:
 def describe_nodes(nodes: Sequence[Node]) -> str:
     """The resources of the cluster, in words."""
     machines = f"{len(nodes)} machine{'s' * (len(nodes) != 1)}"
+    if later := sum(not node.started for node in nodes):
+        machines += f", of which {later} start when needed"
     return f"{_amount(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))} on {machines}"
 
 

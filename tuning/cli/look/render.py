@@ -1,0 +1,60 @@
+"""`tune render`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tuning.cli.formatting import echo
+from tuning.cli.options import File, Set, StorageDir, with_results
+
+
+def render(
+    target: Annotated[Literal["k8s"], typer.Argument(metavar="k8s", help="For Kubernetes.")],
+    file: File,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the manifests.")
+    ],
+    overlays: Annotated[
+        list[str],
+        typer.Option("--with", metavar="OVERLAY", help="Switch an overlay on. May be repeated."),
+    ] = [],  # noqa: B006 - typer reads the default, it is never changed
+    winner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SWEEP", help="Also jobs that train the winner of this sweep by torchrun."
+        ),
+    ] = None,
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    storage: StorageDir = None,
+) -> None:
+    """Write manifests that run the sweep of a file on Kubernetes: kubectl apply -k DIR
+
+    The file says in `cluster` which machines there are. Overlays are kustomize components.
+
+    Example: tune render k8s search_spaces/llm.yaml k8s --with queue --with spot
+    """
+    from results.analysis.selection import select_winner
+    from results.records.spec_file import read_spec
+    from results.storage.folder import write_folder
+    from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import load_sweep
+    from search_spaces.pipeline.loading import is_pipeline_file
+    from tuning.cli.look.monitor import monitor
+    from tuning.controller.preflight import preflight
+    from tuning.submit.manifests import render_k8s
+
+    if is_pipeline_file(file):
+        raise UserError(f"{file}: a pipeline cannot be rendered; render the files of its sweeps")
+    loaded = load_sweep(file, set_)
+    preflight(loaded)
+    params = None
+    if winner is not None:
+        paths = with_results(winner, storage)
+        params = select_winner(paths, read_spec(paths)).line.record.params
+    made = render_k8s(loaded, overlays, params)
+    monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
+    for path in write_folder(directory, made):
+        echo(str(path))

@@ -1,0 +1,1 @@
+"""Sweeps on machines that another program manages: Kubernetes."""
