@@ -98,6 +98,15 @@ def test_sums_are_text_and_questions_of_one_split(tmp_path: Path) -> None:
     assert rows(tmp_path / "other", "text", "train") != rows(tmp_path / "out", "text", "train")
 
 
+def test_another_seed_holds_out_other_sums(tmp_path: Path) -> None:
+    held_out = []
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        prepare(stage(source="arithmetic", sums=100, digits=1, seed=seed), tmp_path, folder)
+        held_out.append({row["text"] for row in rows(folder, "text", "test")})
+    assert held_out[0] != held_out[1]  # of the same hundred sums
+
+
 @pytest.mark.parametrize(
     ("given", "key"),
     [
