@@ -134,12 +134,14 @@ class StageRecords:
         earlier: records of stages as they were before a change, by folder name.
         signed: signatures for the present `pipeline.yaml` and the one before.
         identity: of the pipeline, also after its folder was moved or renamed.
+        places: folders in which it ran; its sweeps name files there.
     """
 
     stages: Mapping[str, StageRecord] = field(default_factory=dict)
     earlier: Mapping[str, StageRecord] = field(default_factory=dict)
     signed: tuple[str, ...] = ()
     identity: str = ""
+    places: tuple[str, ...] = ()
 
 
 def read_stages(paths: PipelinePaths) -> StageRecords:
@@ -155,7 +157,8 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
         raw = parse_json(data)
         signed = tuple(map(str, raw.get("signed", ())))
         records = (_records(raw["stages"]), _records(raw["earlier"]))
-        return StageRecords(*records, signed, raw.get("identity", ""))
+        places = tuple(map(str, raw.get("places", ())))
+        return StageRecords(*records, signed, raw.get("identity", ""), places)
     except FileNotFoundError:
         return StageRecords()
     except (OSError, ValueError, KeyError, TypeError) as e:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from results.paths import Storage
@@ -75,11 +77,12 @@ class StageTable:
         write_stages(self._paths, self.records)
 
     def require(self, name: str) -> None:
-        """Pass if the stages that a stage needs are complete.
+        """Pass if the stages that a stage needs are complete, and where they ran.
 
         Raises:
-            UserError: one is not.
+            UserError: one is not, or the folder was moved.
         """
+        self._require_places()
         for other in dependencies(name, self._pipeline.stages):
             record = self.records.stages.get(other)
             if record is None or record.key != self._keys[other] or not record.done:
@@ -87,9 +90,24 @@ class StageTable:
                 also = f"--stages {other},{name}"
                 raise UserError(f"stage {name} needs {other}, which {state}; run it too: {also}")
 
+    def _require_places(self) -> None:
+        """Pass if the files that sweeps name are found: models and data of other stages."""
+        if not self.records.stages.keys() & self._pipeline.sweeps.keys():
+            return  # no sweep has begun
+        root, own = self._paths.root.absolute(), self.records.identity
+        for place in map(Path, self.records.places):
+            if read_stages(PipelinePaths(place)).identity != own:
+                parent, *both = map(shlex.quote, map(str, (place.parent, root, place)))
+                raise UserError(
+                    f"{root}: was moved from {place}, where its sweeps look for files; move it "
+                    f"back, or make a link: mkdir -p {parent} && ln -s {' '.join(both)}"
+                )
+
     def begin(self, name: str) -> bool:
         """Record that a stage runs; returns whether it goes on with what it has begun."""
         before, folder = self.records.stages.get(name), self._paths.stage(name)
+        places = dict.fromkeys((*self.records.places, str(self._paths.root.absolute())))
+        self.records = replace(self.records, places=tuple(places))
         if before is None or before.done:  # done, and its folder was removed
             before = None
             if folder.exists():  # its key is unknown: the records were removed
