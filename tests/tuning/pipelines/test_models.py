@@ -12,9 +12,10 @@ from results.records.spec_file import read_spec
 from results.records.trial import read_trials
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import load_pipeline
+from search_spaces.pipeline.stages import ExportStage
 from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import FILE, drive
-from tuning.pipelines.base import Surroundings
+from tuning.pipelines.base import Surroundings, run_stage
 from tuning.pipelines.running.spending import within
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -29,6 +30,22 @@ def test_models_are_averaged_confirmed_and_evaluated(made: PipelinePaths) -> Non
     scores = json.loads((made.stage("scores") / "scores.json").read_text())
     assert found["scores"].result == {"model": found["confirmed"].result["winner"], **scores}
     assert scores["eval_loss"] > 0
+
+
+def test_an_export_stage_registers_the_model_in_mlflow(
+    made: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    stage = ExportStage(name="registered", kind="export", model="sft.winner", to=["mlflow"])
+    results = {name: record.result for name, record in read_stages(made).stages.items()}
+    around = Surroundings(load_pipeline(made.spec), made, results, None, drive, print)
+    result = run_stage(stage, around)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{made.root.parent}/mlflow.db")
+    (version,) = client.search_model_versions("name='small'")
+    assert result == {"model": results["sft"]["winner"], "mlflow": "models:/small/1"}
+    assert version.tags["tune.model"] == results["sft"]["winner"]
 
 
 def test_a_stage_begins_with_the_soup_and_takes_the_tied_value(made: PipelinePaths) -> None:
