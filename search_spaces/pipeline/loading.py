@@ -88,6 +88,7 @@ def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
         head = _validate(PipelineHead, document.data, document.source)
         directory = Path(head.directory or path.absolute().parent)
         _override(document, overrides)
+        head = _validate(PipelineHead, document.data, document.source)
         files = _inline(document, directory)
         stages = _stages(document)
         loaded = LoadedPipeline(head, stages, {}, document.source, directory, document.data)
@@ -161,7 +162,10 @@ def below(source: Source, path: KeyPath) -> Source:
 
 
 def _override(document: Document, texts: Sequence[str]) -> None:
-    """Apply `stage.key=value`: to a key of the stage, or to `set` of a train stage."""
+    """Apply `stage.key=value`: to a key of the stage, or to `set` of a train stage.
+
+    `budget.key=value` and `monitoring.key=value` are of the pipeline.
+    """
     raws = [raw for raw in document.data["stages"] if isinstance(raw, dict)]
     known = {str(raw.get("name")): raw for raw in raws}
     for text in texts:
@@ -170,6 +174,10 @@ def _override(document: Document, texts: Sequence[str]) -> None:
         name, _, rest = key.strip().partition(".")
         if not equals or not rest:
             raise UserError(f"{label}: expected stage.key=value, like sft.budget.trials=3")
+        if name in _SECTIONS and name not in known:
+            section, value = document.data.get(name) or {}, read_value(value, label)
+            document.data[name] = {**section, rest: value}
+            continue
         if name not in known:
             raise UserError(f"{label}: no stage '{name}'{suggest(name, known)}")
         raw, found = known[name], read_value(value, label)
@@ -179,6 +187,7 @@ def _override(document: Document, texts: Sequence[str]) -> None:
             raw[rest] = found
 
 
+_SECTIONS = ("budget", "monitoring")
 _OF_STAGE = {field.alias or name for name, field in TrainStage.model_fields.items()}
 
 
@@ -223,7 +232,8 @@ def _sweep(pipeline: LoadedPipeline, stage: TrainStage, source: Source) -> Loade
     made = apply_overrides(Document(dict(stage.sweep), source), texts)
     _raise(made.problems)
     tracking = {"experiment": pipeline.name, **(made.data.get("tracking") or {})}
-    data = {**made.data, "name": stage.name, "tracking": tracking}
+    shared = {key: pipeline.data[key] for key in ("monitoring",) if key in pipeline.data}
+    data = {**shared, **made.data, "name": stage.name, "tracking": tracking}
     data.pop("storage", None)
     directory = Path(stage.directory or pipeline.directory)
     return check_sweep(data, made.source, folder=directory)

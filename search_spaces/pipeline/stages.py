@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from search_spaces.spec.base import Seconds, Section
+from search_spaces.spec.monitoring import MonitoringSpec
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 _SOURCES = {
@@ -271,6 +272,10 @@ class PipelineHead(Section):
     )
     description: str | None = Field(None, description="Purpose of the pipeline, in your words.")
     budget: WholeBudget = Field(default_factory=WholeBudget)
+    monitoring: MonitoringSpec = Field(
+        default_factory=MonitoringSpec,
+        description="Metrics of the train stages without a section `monitoring`.",
+    )
     stages: list[Any] = Field(min_length=1, description="The stages.")
     directory: str | None = Field(
         None, description="Folder of relative paths; default: that of the file."

@@ -60,7 +60,7 @@ def run_session(
     with (
         no_core_dumps(),
         Watchdog(interrupt, paths) as watchdog,
-        exporters(spec) as monitors,
+        exporters(spec, paths) as monitors,
         open_sweep(paths, spec, [*observers, *monitors], accept_damage, introduction) as run,
     ):
         run.on_progress = watchdog.progress

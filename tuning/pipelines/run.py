@@ -111,20 +111,26 @@ def run_pipeline(file: str | Path, **how: Unpack[GivenAndHow]) -> PipelinePaths:
 
 
 def resume_pipeline(
-    paths: PipelinePaths, *, trust: Trust = False, **how: Unpack[How]
+    paths: PipelinePaths,
+    *,
+    trust: Trust = False,
+    overrides: Sequence[str] = (),
+    **how: Unpack[How],
 ) -> PipelinePaths:
     """Go on with a pipeline, as it was started last: in the stage that was interrupted.
 
     Args:
         paths: its folder.
         trust: resume a pipeline that another user made; or a function that is asked.
+        overrides: `stage.key=value` texts, which stay.
         how: see `How`.
 
     Raises:
         UserError, StageStopped: see `run_pipeline`.
     """
     require_own(paths, trust)
-    return run_pipeline(paths.spec, name=paths.name, storage=str(paths.root.parent), **how)
+    given: Given = {"name": paths.name, "storage": str(paths.root.parent), "overrides": overrides}
+    return run_pipeline(paths.spec, **given, **how)
 
 
 def _checked(file: str | Path, given: Given) -> tuple[LoadedPipeline, PipelinePaths]:

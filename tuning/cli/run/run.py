@@ -65,7 +65,7 @@ def run(
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
 
-        _refuse("a pipeline", {"--metrics-port": metrics_port is not None})
+        set_ = with_metrics_port(set_, metrics_port)
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         which = Asked(stages, begin, until)
         if detach:
@@ -143,14 +143,16 @@ def resume(
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
-        given |= {"--retry-failed": retry_failed, "--metrics-port": metrics_port is not None}
-        _refuse("a pipeline", given)
+        _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         which = Asked(stages, begin, until)
         if detach:
             found = partial(_own, pipeline, trust)
-            more = [*which.options, *["--trust"] * trust]
+            port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
+            more = [*which.options, *["--trust"] * trust, *port]
             return run_detached(found, address, insecure, options=more)
-        return run_stages(_resume_of(pipeline, trust, address, insecure), drive, which)
+        changed = with_metrics_port([], metrics_port)
+        begun = partial(_resume_of(pipeline, trust, address, insecure), overrides=changed)
+        return run_stages(begun, drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}

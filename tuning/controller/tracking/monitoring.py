@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths
+from results.records.pipeline import PipelinePaths, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.tracking import Ending
 from search_spaces.errors import UserError
+from search_spaces.spec.monitoring import MonitoringSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SessionStart, SweepEvents
 
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def exporters(spec: SweepSpec) -> Iterator[Sequence[SweepEvents]]:
+def exporters(spec: SweepSpec, paths: SweepPaths) -> Iterator[Sequence[SweepEvents]]:
     """The observers that the `monitoring` section asks for: none or one.
 
     Raises:
@@ -36,10 +37,10 @@ def exporters(spec: SweepSpec) -> Iterator[Sequence[SweepEvents]]:
         yield ()
         return
     try:
-        from results.metrics.server import MetricsServer
+        import results.metrics.server  # noqa: F401
     except ImportError as e:
         raise UserError("monitoring: needs pip install 'tune-platform[monitoring]'") from e
-    server = MetricsServer(spec.monitoring) if spec.monitoring.port is not None else None
+    server = _server(spec.monitoring, paths) if spec.monitoring.port is not None else None
     exporter = Exporter(spec, server)
     try:
         yield (exporter,)
@@ -116,6 +117,19 @@ class Exporter(SweepEvents):
             text = TextFile(Path(self._spec.monitoring.textfile), name, registry)
             text.start()
             self._open.callback(text.close)
+
+
+def _server(monitoring: MonitoringSpec, paths: SweepPaths) -> MetricsServer:
+    """The server; a stage takes any free port if one that runs beside it has the port already."""
+    from results.metrics.server import MetricsServer
+
+    try:
+        return MetricsServer(monitoring)
+    except UserError as e:
+        if pipeline_of(paths.root) is None or monitoring.port == 0:
+            raise
+        log.warning("%s: stage %s takes a free port", e, paths.name)
+        return MetricsServer(monitoring.model_copy(update={"port": 0}))
 
 
 def _place(paths: SweepPaths) -> tuple[Path, str]:

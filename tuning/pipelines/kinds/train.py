@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from functools import partial
 from typing import Any
@@ -26,7 +27,9 @@ def run(stage: TrainStage, around: Surroundings) -> dict[str, Any]:
     paths, address = around.paths.sweep(stage.name), around.address
     session: Session
     if paths.is_sweep:
-        session = partial(api.resume, str(paths.root), address=address)
+        session = partial(
+            api.resume, str(paths.root), overrides=_changes(stage, around), address=address
+        )
     else:
         shutil.rmtree(paths.root, ignore_errors=True)  # a kill while the folder was made
         storage = str(paths.storage.root)
@@ -43,6 +46,14 @@ def run(stage: TrainStage, around: Surroundings) -> dict[str, Any]:
     values = {"winner": line.record.id, spec.metric: line.value}
     priced = {"cost": cost.cost} if spec.prices is not None else {}
     return {**values, "cpu_hours": cost.cpu_hours, "gpu_hours": cost.gpu_hours, **priced}
+
+
+def _changes(stage: TrainStage, around: Surroundings) -> list[str]:
+    """What has changed in the file and does not change the models of a sweep that has begun."""
+    wanted = around.pipeline.sweeps[stage.name].spec.monitoring
+    if read_spec(around.paths.sweep(stage.name)).monitoring == wanted:
+        return []
+    return [f"monitoring={json.dumps(wanted.model_dump(mode='json', exclude_defaults=True))}"]
 
 
 def _sweep(stage: TrainStage, around: Surroundings) -> LoadedSweep:
