@@ -205,7 +205,7 @@ class Worker:
     def sum(self, values: Mapping[str, float]) -> dict[str, float]:
         """Sum over the data-parallel ranks of each value, in float64; the same on every rank.
 
-        Of ranks with the same samples (`tp`), the values of one count.
+        Of ranks with the same samples (`cp`, `tp`), the values of one count.
         """
         counts = self.mesh.leads
         return self._sum_all({k: v if counts else 0.0 for k, v in values.items()})

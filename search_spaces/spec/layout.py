@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -12,10 +12,14 @@ from pydantic import BeforeValidator, Field, model_validator
 from search_spaces.errors import suggest
 from search_spaces.spec.base import Section
 
+MOST_MICROBATCHES = 1024
 REST = -1
 """Size of an axis that takes the ranks which the others leave."""
-AXES = ("dp_replicate", "dp_shard", "tp")
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """The axes, the outermost first: neighbouring ranks differ in the last one."""
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+TWO_STAGES = ("interleaved", "zero_bubble")
+"""Schedules in which each rank of `pp` has two stages."""
 SHORTHANDS: dict[str, dict[str, int]] = {
     "ddp": {"dp_replicate": REST},
     "fsdp": {"dp_shard": REST},
@@ -29,14 +33,37 @@ class Layout:
     Attributes:
         dp_replicate: copies of the model.
         dp_shard: ranks that share one copy of weights, gradients and optimizer state.
+        cp: ranks that have the same samples, and a part of each sequence; they share weights too.
         tp: ranks that share each layer, and see the same samples.
         reshard_after_forward: whether the ranks gather the weights again for the backward pass.
+        pp: ranks that have some layers each, and see the same samples one after another.
+        schedule: the order in which the ranks of `pp` compute.
+        microbatches: parts of a rank's samples that follow each other; None: the default.
     """
 
     dp_replicate: int = 1
     dp_shard: int = 1
+    cp: int = 1
     tp: int = 1
     reshard_after_forward: bool = True
+    pp: int = 1
+    schedule: Schedule = "1f1b"
+    microbatches: int | None = None
+
+    @property
+    def stages_per_rank(self) -> int:
+        """Stages that each rank of `pp` has."""
+        return 2 if self.pp > 1 and self.schedule in TWO_STAGES else 1
+
+    @property
+    def num_stages(self) -> int:
+        """Parts of the model that compute one after another."""
+        return self.pp * self.stages_per_rank
+
+    @property
+    def num_microbatches(self) -> int:
+        """Parts of a rank's samples that follow each other; by default two for each rank."""
+        return self.microbatches or 2 * self.pp
 
     @property
     def data_parallel(self) -> int:
@@ -45,8 +72,13 @@ class Layout:
 
     @property
     def model_parallel(self) -> int:
-        """Ranks that have the same samples, and compute with their own part of the model."""
-        return self.tp
+        """Ranks that have the same samples, each with its part of them or of the model."""
+        return self.pp * self.cp * self.tp
+
+    @property
+    def weight_parts(self) -> int:
+        """Ranks that gather a model's weights from each other, block by block (FSDP2)."""
+        return self.dp_shard * self.cp
 
     @property
     def shares_model(self) -> bool:
@@ -60,24 +92,35 @@ class Layout:
 
     def __str__(self) -> str:
         shown = {n: size for n, size in self.sizes.items() if size > 1 or n in _ALWAYS}
-        return " x ".join(f"{name} {size}" for name, size in shown.items())
+        text = " x ".join(f"{name} {size}" for name, size in shown.items())
+        if self.pp == 1:
+            return text
+        return f"{text} ({self.schedule}, {self.num_microbatches} microbatches)"
 
     def neighbours(self, axes: Sequence[str]) -> Iterator[Layout]:
         """Other layouts of as many ranks on these axes, the most similar one first."""
         total = math.prod(self.sizes.values())
         free = [name for name in AXES if name in axes]
         found = (dict(zip(free, sizes, strict=True)) for sizes in _factorings(total, len(free)))
-        again = self.reshard_after_forward
-        others = [Layout(**sizes, reshard_after_forward=again) for sizes in found]
+        ones: dict[str, Any] = dict.fromkeys(AXES, 1)
+        others = [replace(self, **ones | sizes) for sizes in found]
+        if self.pp > 1:
+            others += [replace(self, microbatches=n) for n in range(1, MOST_MICROBATCHES + 1)]
         return iter(sorted((o for o in others if o != self), key=self._distance))
 
-    def _distance(self, other: Layout) -> float:
+    def _distance(self, other: Layout) -> tuple[float, float]:
         pairs = zip(self.sizes.values(), other.sizes.values(), strict=True)
-        return sum(abs(math.log(a / b)) for a, b in pairs)
+        parts = abs(math.log(self.num_microbatches / other.num_microbatches))
+        return sum(abs(math.log(a / b)) for a, b in pairs), parts
 
     def as_written(self) -> str:
         """The layout as a sweep file has it."""
-        return _as_written(self.sizes)
+        others: dict[str, object] = {}
+        if self.pp > 1 and self.schedule != "1f1b":
+            others["schedule"] = self.schedule
+        if self.pp > 1 and self.microbatches:
+            others["microbatches"] = self.microbatches
+        return _as_written(self.sizes, others)
 
 
 def _size(text: str) -> Any:
@@ -92,7 +135,28 @@ class LayoutSpec(Section):
         "Ranks that share a copy of weights, gradients and optimizer state (FSDP2), each with its "
         "part of the batch"
     )
+    cp: int = _size(
+        "Ranks that have the same samples, and a part of each sequence (context parallelism); they "
+        "share weights, gradients and optimizer state like those of dp_shard"
+    )
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
+    pp: int = _size(
+        "Ranks that have some layers each (pipeline parallelism); they have the same samples"
+    )
+    schedule: Schedule | None = Field(
+        None,
+        description="With pp: the order in which ranks compute the microbatches: gpipe (all "
+        "forward, then all backward), 1f1b (in turns, with less memory; the default), interleaved "
+        "(in turns, with two stages per rank), or zero_bubble (interleaved, and gradients of "
+        "weights when a rank would wait).",
+    )
+    microbatches: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_MICROBATCHES,
+        description="With pp: parts of a rank's samples that follow each other through the ranks; "
+        "default: two for each rank of pp.",
+    )
     reshard_after_forward: bool = Field(
         True,
         description="With dp_shard: whether weights are freed after the forward pass and gathered "
@@ -106,8 +170,11 @@ class LayoutSpec(Section):
             raise ValueError(f"{zero[0]} must be at least 1, or -1 for the rest, got 0")
         if len(rest := [name for name, size in sizes.items() if size == REST]) > 1:
             raise ValueError(f"only one axis can be -1 (the rest), got {' and '.join(rest)}")
-        if self.dp_shard == 1 and not self.reshard_after_forward:
-            raise ValueError("reshard_after_forward has no effect without dp_shard")
+        if self.dp_shard == self.cp == 1 and not self.reshard_after_forward:
+            raise ValueError("reshard_after_forward has no effect without dp_shard or cp")
+        for name in ("schedule", "microbatches"):
+            if self.pp == 1 and getattr(self, name) is not None:
+                raise ValueError(f"{name} has no effect without pp")
         return self
 
     @property
@@ -134,7 +201,12 @@ class LayoutSpec(Section):
             raise ValueError(f"{_product(sizes)} {rule} {workers}; nearest layout: {nearest}")
         if rest is not None:
             sizes[rest] = workers // given
-        return Layout(**sizes, reshard_after_forward=self.reshard_after_forward)
+        return Layout(
+            **sizes,
+            reshard_after_forward=self.reshard_after_forward,
+            schedule=self.schedule or "1f1b",
+            microbatches=self.microbatches,
+        )
 
     def _nearest(self, workers: int) -> dict[str, int]:
         """Sizes with this product: axes have the largest that divides it, one has the rest."""
@@ -143,7 +215,7 @@ class LayoutSpec(Section):
             if (wanted := self._sizes[name]) != REST:
                 found[name] = max(n for n in range(1, wanted + 1) if left % n == 0)
                 left //= found[name]
-        taker = next((name for name in AXES if self._sizes[name] == REST), AXES[0])
+        taker = next((name for name in AXES if self._sizes[name] == REST), "dp_replicate")
         return {**found, taker: found[taker] * left}
 
 
@@ -168,8 +240,9 @@ def _product(sizes: Mapping[str, int]) -> str:
     return " x ".join(factors) or "a layout of ones"
 
 
-def _as_written(sizes: Mapping[str, int]) -> str:
-    return "{" + ", ".join(f"{name}: {size}" for name, size in sizes.items() if size > 1) + "}"
+def _as_written(sizes: Mapping[str, int], others: Mapping[str, object] | None = None) -> str:
+    shown = {name: size for name, size in sizes.items() if size > 1} | dict(others or {})
+    return "{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}"
 
 
 def _expand(value: object) -> object:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.data_config import DataConfig, paths_in
-from trainables.causal_lm.layout import layout_problem, saved_sizes
+from trainables.causal_lm.layout import layout_problem, pipeline_field, saved_sizes, unknown_type
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
@@ -232,10 +232,14 @@ class CausalLMConfig(DataParallelConfig):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Numbers of heads and units that ranks may share; empty for a model of a hub."""
+        """Numbers of layers, heads and units that ranks may share; empty for a model of a hub."""
         if self.model_name_or_path is not None:
             return saved_sizes(self.model_name_or_path)
-        return {"num_heads": self.heads, "intermediate_size": self.mlp_size}
+        return {
+            "num_layers": self.num_layers,
+            "num_heads": self.heads,
+            "intermediate_size": self.mlp_size,
+        }
 
     @property
     def num_parameters(self) -> int | None:
@@ -283,11 +287,21 @@ class CausalLMConfig(DataParallelConfig):
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,
             "compile": "True" if self.compile is True else None,
-            "lora": "" if self.lora is not None and layout.model_parallel > 1 else None,
+            "lora": "" if self.lora is not None and layout.tp > 1 else None,
         }
         given = {name: value for name, value in whole_only.items() if value is not None}
-        found = layout_problem(layout, given, self.sizes, self.batch_size)
+        found = pipeline_field(layout, self.not_in_pipelines) or layout_problem(
+            layout, given, self.sizes, self.batch_size, self.sequence_length
+        )
         return found or super().validate_layout(layout)
+
+    @property
+    def not_in_pipelines(self) -> dict[str, object]:
+        """Fields that exclude `pp` if they have a value."""
+        return {
+            "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
+            "model_name_or_path": unknown_type(self.model_name_or_path),
+        }
 
     @classmethod
     def for_new_sweep(cls, config: dict[str, Any]) -> dict[str, Any]:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from search_spaces.spec.layout import Layout
 
+PIPELINED = ("llama", "mistral", "qwen2", "qwen3")
+"""Types of models of `transformers` whose layers, and nothing else, are between the embedding and
+the last norm."""
 _CUT = ("num_heads", "num_attention_heads", "num_key_value_heads", "intermediate_size")
 """Sizes that the ranks of `tp` share."""
 
 
 def layout_problem(
-    layout: Layout, whole_only: Mapping[str, str], sizes: Mapping[str, int], batch: int
+    layout: Layout,
+    whole_only: Mapping[str, str],
+    sizes: Mapping[str, int],
+    batch: int,
+    length: int,
 ) -> tuple[str, str] | None:
     """What prevents a layout, if anything: the name of a field, or "" for sizes, and the rule.
 
     Args:
         layout: of a trial.
         whole_only: fields that need a whole model on each rank, and their values.
-        sizes: numbers of heads and units.
+        sizes: numbers of layers, heads and units.
         batch: samples per step, of all ranks together.
+        length: tokens of a sequence.
     """
     if not layout.shares_model:
         return None
@@ -29,15 +38,63 @@ def layout_problem(
     for field, value in whole_only.items():
         return field, f"{value} does not work with layout {axis} {ranks}".strip()
     for name, size in sizes.items():
-        if size % layout.tp:
+        if name in _CUT and size % layout.tp:
             return "", f"tp {layout.tp} does not divide {name}, {size}"
+    if length % layout.cp:
+        return "", f"cp {layout.cp} does not divide sequence_length, {length}"
     if batch % layout.data_parallel:
         return "", f"{layout.data_parallel} data-parallel ranks do not divide batch_size, {batch}"
+    problem = _pipeline_problem(layout, sizes.get("num_layers"), batch // layout.data_parallel)
+    return None if problem is None else ("", problem)
+
+
+def pipeline_field(layout: Layout, fields: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first field that has a value, in a layout with `pp`, and the mistake."""
+    if layout.pp == 1:
+        return None
+    given = ((name, value) for name, value in fields.items() if value)
+    return next(
+        ((name, f"{v} does not work with layout pp {layout.pp}") for name, v in given), None
+    )
+
+
+def _pipeline_problem(layout: Layout, layers: int | None, samples: int) -> str | None:
+    """What prevents the stages and microbatches of ranks with so many samples each."""
+    if layout.pp == 1:
+        return None
+    if layout.cp > 1:
+        return f"pp {layout.pp} does not work with cp {layout.cp}"
+    stages, parts = layout.num_stages, layout.num_microbatches
+    if layers is not None and layers < stages:
+        return f"pp {layout.pp} ({layout.schedule}) has {stages} stages, and num_layers is {layers}"
+    if samples % parts:
+        return f"{parts} microbatches do not divide the {samples} samples of a data-parallel rank"
+    if layout.schedule == "1f1b" and parts < stages:
+        return f"schedule 1f1b takes a microbatch for each of {stages} stages, got {parts}"
+    if layout.schedule == "zero_bubble" and layout.data_parallel > 1:  # gradients are wrong
+        return "schedule zero_bubble does not work with data-parallel axes; take interleaved"
+    rounds = max(1, parts // layout.pp)
+    if layout.stages_per_rank > 1 and parts % rounds:
+        return f"schedule {layout.schedule} takes a multiple of pp microbatches, got {parts}"
     return None
 
 
 def saved_sizes(model: str) -> dict[str, int]:
-    """Numbers of heads and units of a model in a folder, by its `config.json`; none of a hub."""
+    """Numbers of layers, heads and units of a model in a folder, by its `config.json`."""
+    told = _described(model)
+    found = {name: told[name] for name in _CUT if isinstance(told.get(name), int)}
+    layers = told.get("num_hidden_layers")
+    return {**found, "num_layers": layers} if isinstance(layers, int) else found
+
+
+def unknown_type(model: str | None) -> str | None:
+    """The type of a model in a folder, if its layers cannot be given to several ranks."""
+    kind = _described(model).get("model_type") if model else None
+    return None if kind is None or kind in PIPELINED else str(kind)
+
+
+def _described(model: str) -> dict[str, Any]:
+    """The `config.json` of a folder; empty for a model of a hub."""
     file = Path(model).expanduser() / "config.json"
-    told = json.loads(file.read_text()) if file.is_file() else {}
-    return {name: told[name] for name in _CUT if isinstance(told.get(name), int)}
+    told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return told

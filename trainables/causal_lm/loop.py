@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,8 +26,10 @@ from trainables.causal_lm.objective import (
     compiles,
     recompute_activations,
     spread_or_place,
+    stage_inputs,
     step_flops,
 )
+from trainables.causal_lm.stages import make_pipeline
 from trainables.causal_lm.task import DATA_KEY, Task, open_task
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
@@ -48,6 +51,7 @@ from trainables.common.training import (
     weights_digest,
 )
 from trainables.job import Answer
+from trainables.parallel.pipeline import Pipeline
 from trainables.worker import Worker
 
 
@@ -93,6 +97,7 @@ class _Run:
     _norm: torch.Tensor = field(init=False)
     _tokens: int = field(default=0, init=False)
     _skipped: dict[str, float] = field(init=False)
+    _flops: float = field(init=False)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     def __post_init__(self) -> None:
@@ -102,19 +107,29 @@ class _Run:
         )
         if config.activation_checkpointing:
             recompute_activations(self.model)
-        spread_or_place(self.model, config, worker.mesh, worker.device)
-        self.model.train()
+        self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else 0.0
+        if worker.mesh.layout.pp > 1:
+            self.ddp = make_pipeline(self.model, config, worker.mesh)
+            self.ddp.train()
+        else:
+            self.ddp = self._placed()
         self.optimizer = optimizer_of(self.model, config)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_schedule(config))
         self.dtype = compute_dtype(config.dtype, worker.device)
         self.scaler = LossScaler(self.dtype, worker.device)
-        loss = self.task.loss(self.model)
-        if not worker.mesh.is_sharded and compiles(config, self.model, worker.device):
-            loss.compile(dynamic=False)
-        self.ddp = data_parallel(loss, worker, config.communication)
         skipped = self.task.dataset.meta.get("skipped")
         self._skipped = {"skipped_data": float(len(skipped))} if skipped else {}
         start_memory_peak(worker.device)
+
+    def _placed(self) -> nn.Module:
+        """The loss on this rank's device, where all ranks compute all layers."""
+        config, worker = self.config, self.worker
+        spread_or_place(self.model, config, worker.mesh, worker.device)
+        self.model.train()
+        loss = self.task.loss(self.model)
+        if not worker.mesh.is_sharded and compiles(config, self.model, worker.device):
+            loss.compile(dynamic=False)
+        return data_parallel(loss, worker, config.communication)
 
     @property
     def config(self) -> CausalLMConfig:
@@ -143,7 +158,13 @@ class _Run:
             return self.worker.mesh.dp_size * task.num_targets(rows) / targets
 
         most, scale = self.config.micro_batch_size, self.scaler.scale
-        loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
+        if isinstance(self.ddp, Pipeline):
+            with self.worker.times.of("data"):
+                inputs: Any = task.batch(rows, self.worker.device)
+                tokens, others = stage_inputs(*inputs)
+            loss = self.ddp.backward(tokens, self.worker.mesh.dp_size / targets, **others)
+        else:
+            loss = backward(self.ddp, rows, most, mean_loss, weight, scale)
         limit = math.inf if self.config.grad_clip is None else self.config.grad_clip
         mesh = self.worker.mesh
         self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit, mesh)
@@ -156,7 +177,7 @@ class _Run:
         seconds = time.perf_counter() - self._since
         rate, answers = self._tokens / seconds, self.worker.job.paths.answers(self.step)
         with self.worker.times.of("evaluation"):
-            scores = self.task.evaluate(self.model, Split.SELECTION, self.worker, answers)
+            scores = self.task.evaluate(self._evaluated, Split.SELECTION, self.worker, answers)
         self._losses.clear()
         self._tokens = 0
         self._since = time.perf_counter()
@@ -174,6 +195,10 @@ class _Run:
             **communication_metrics(self.ddp, self.worker),
         }
 
+    @property
+    def _evaluated(self) -> nn.Module:
+        return self.ddp if isinstance(self.ddp, Pipeline) else self.model
+
     def _of_device(self, tokens_per_second: float) -> dict[str, float]:
         """Metrics of a GPU; MFU is of this rank's device, if its peak is known."""
         device = self.worker.device
@@ -182,7 +207,7 @@ class _Run:
         found, peak = {"peak_memory_gib": memory_peak(device)}, peak_flops(device)
         if peak is not None and self.dtype != torch.float32:
             share = tokens_per_second / self.worker.world_size
-            found["mfu"] = share * step_flops(self.model, self.config) / peak
+            found["mfu"] = share * self._flops / peak
         return found
 
     def save(self, folder: Path) -> DeferredWrite:

@@ -29,8 +29,16 @@ from trainables.common.cross_entropy import (
 from trainables.common.experts import balance_gradient, idle_weights
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import flops_per_token
+from trainables.parallel.context import (
+    CONTEXT,
+    mean_cross_entropy,
+    model_arguments,
+    sequence_part,
+    split_sequences,
+)
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import Mesh
+from trainables.parallel.pipeline import Pipeline
 
 CAUSAL = "causal_sdpa"
 """Our attention's name in `transformers`. It has no function for masks there, so none is built."""
@@ -63,9 +71,9 @@ class NextTokenLoss(nn.Module):
         # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
         if _is_fast(self.model) and self._config.dtype != "float16":
             hidden = _hidden(self.model, inputs, self._config, positions)
-            return linear_cross_entropy(hidden, _head(self.model), targets)
+            return linear_cross_entropy(hidden, _head(self.model), targets.reshape(-1))
         logits, balance = training_logits(self.model, inputs, self._config, positions)
-        return F.cross_entropy(logits, targets) + balance
+        return mean_cross_entropy(sequence_part(self.model), logits, targets) + balance
 
 
 def next_token_loss(
@@ -81,13 +89,33 @@ def next_token_loss(
     On the fast path it is not differentiable; `NextTokenLoss` is.
     """
     inputs, targets = tokens[:, :-1], _targets(tokens, counted)
+    if isinstance(model, Pipeline):
+        scores = model(inputs, **({} if positions is None else {"positions": positions}))
+        if scores is None:  # another rank has the last stage
+            return torch.zeros(targets.numel() if reduction == "none" else (), device=tokens.device)
+        return F.cross_entropy(scores.flatten(0, 1), targets.reshape(-1), reduction=reduction)
+    reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
     if _is_fast(model) and not torch.is_grad_enabled():
         hidden = _hidden(model, inputs, config, positions)
-        losses = linear_cross_entropies(hidden, _head(model), targets)
-        reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
-        return reduce(losses)
+        return reduce(linear_cross_entropies(hidden, _head(model), targets.reshape(-1)))
     logits = next_token_logits(model, inputs, config, positions)
-    return F.cross_entropy(logits, targets, reduction=reduction)
+    part = sequence_part(model)
+    if part.size == 1:
+        return F.cross_entropy(logits, targets.reshape(-1), reduction=reduction)
+    mine = part.cut(targets, IGNORED)
+    losses = F.cross_entropy(logits, mine.reshape(-1), reduction="none").view_as(mine)
+    return reduce(part.gather(losses, dim=1)[:, : targets.shape[1]].reshape(-1))
+
+
+def stage_inputs(
+    tokens: torch.Tensor,
+    counted: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The inputs of `Pipeline.backward`, from those of `NextTokenLoss`."""
+    inputs = tokens[:, :-1]
+    others = {"targets": _targets(tokens, counted)}
+    return inputs, others if positions is None else {**others, "positions": positions}
 
 
 Inputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -115,11 +143,11 @@ def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
 
 
 def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
-    """The next tokens, int64 [batch * length]; those that do not count are `IGNORED`."""
+    """The next tokens, int64 [batch, length]; those that do not count are `IGNORED`."""
     targets = tokens[:, 1:]
     if counted is not None:
         targets = targets.masked_fill(~counted, IGNORED)
-    return targets.reshape(-1)
+    return targets
 
 
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
@@ -157,6 +185,7 @@ def spread_or_place(
         heads = getattr(hf.config, name, None) or mesh.layout.tp
         if heads % mesh.layout.tp:
             raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
+    split_sequences(model, mesh)
     shard(model, blocks_of(model), mesh, compute_dtype(config.dtype, device), hf.tp_plan)
 
 
@@ -196,16 +225,15 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
 
 @contextmanager
 def masked_attention(model: nn.Module) -> Iterator[None]:
-    """Give a model an attention that takes masks, as generation needs it."""
+    """Give a model an attention that takes masks, of whole sequences, as generation needs it."""
     hf: Any = model
-    fast = _is_fast(model)
-    if fast:
+    before = hf.config._attn_implementation
+    if before in (CAUSAL, CONTEXT):
         hf.set_attn_implementation("sdpa")
     try:
         yield
     finally:
-        if fast:
-            hf.set_attn_implementation(CAUSAL)
+        hf.set_attn_implementation(before)
 
 
 def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextManager[object]:
@@ -243,15 +271,6 @@ def _is_fast(model: nn.Module) -> bool:
     return bool(hf.config._attn_implementation == CAUSAL)
 
 
-def _documents(positions: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    """Arguments of a `transformers` model with which documents do not attend to each other."""
-    if positions is None:
-        return {}
-    number = (positions == 0).cumsum(dim=1)
-    same = number[:, :, None] == number[:, None, :]
-    return {"position_ids": positions, "attention_mask": same.tril()[:, None]}
-
-
 def _hidden(
     model: nn.Module,
     inputs: torch.Tensor,
@@ -262,9 +281,11 @@ def _hidden(
     hf: Any = model
     dtype = compute_dtype(config.dtype, inputs.device)
     with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
-        embedded = hf.get_input_embeddings()(inputs).to(dtype)  # the residual stream has its dtype
+        arguments = model_arguments(model, inputs, positions)
+        # the residual stream has its dtype
+        embedded = hf.get_input_embeddings()(arguments.pop("input_ids")).to(dtype)
         found = hf.base_model(
-            inputs_embeds=embedded, use_cache=False, **_documents(positions)
+            inputs_embeds=embedded, use_cache=False, **arguments
         ).last_hidden_state
     flat: torch.Tensor = found.reshape(-1, found.shape[-1]).to(dtype)
     return flat
@@ -283,7 +304,8 @@ def next_token_logits(
     positions: torch.Tensor | None = None,
     keep: int = 0,
 ) -> torch.Tensor:
-    """Scores of every token of the vocabulary, float32 [batch * length, vocabulary].
+    """Scores of every token of the vocabulary, float32 [batch * length, vocabulary]; with `cp`, of
+    this rank's part of the length.
 
     Args:
         model: of `transformers`.
@@ -294,7 +316,7 @@ def next_token_logits(
     """
     with autocast(config, inputs.device):
         logits: torch.Tensor = model(
-            input_ids=inputs, use_cache=False, logits_to_keep=keep, **_documents(positions)
+            use_cache=False, logits_to_keep=keep, **model_arguments(model, inputs, positions)
         ).logits
     return logits.float().reshape(-1, logits.shape[-1])
 
@@ -314,7 +336,7 @@ def training_logits(
     hf: Any = model
     with autocast(config, inputs.device):
         out = hf.base_model(
-            input_ids=inputs, use_cache=False, output_router_logits=True, **_documents(positions)
+            use_cache=False, output_router_logits=True, **model_arguments(model, inputs, positions)
         )
         logits = hf.get_output_embeddings()(out.last_hidden_state)
     flat = logits.float().reshape(-1, logits.shape[-1])

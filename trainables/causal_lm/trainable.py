@@ -33,5 +33,5 @@ class CausalLM(Trainable[CausalLMConfig]):
         *METRIC_NAMES,
     )
     elastic = True
-    axes = ("dp_replicate", "dp_shard", "tp")
+    axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
     runs_on_mps = True

@@ -208,7 +208,9 @@ def load_progress(
     state = load_tree(folder, "progress")
     configured = [_settings(group) for group in optimizer.param_groups]
     names = _names(optimizer, parallel_model)
-    optimizer.load_state_dict(join_optimizer(state["optimizer"], optimizer, names, folder))
+    optimizer.load_state_dict(
+        join_optimizer(state["optimizer"], optimizer, names, folder, worker.mesh)
+    )
     _note_layout(str(state.get("layout", "")), worker)
     if scheduler is not None:
         scheduler.load_state_dict(state["scheduler"])

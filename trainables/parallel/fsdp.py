@@ -26,10 +26,10 @@ def shard(
 ) -> None:
     """Spread a model over the ranks of a layout, in place; every rank has the whole model before.
 
-    With `dp_shard`, parameters become DTensors of which each rank holds some rows, on the mesh's
-    device. The ranks gather those of a block before it computes; then they average its gradients
-    over all data-parallel ranks. With `tp`, layers are cut as `plan` says. Nothing happens where
-    each rank has a copy of the model.
+    With `dp_shard` or `cp`, parameters become DTensors of which each rank holds some rows, on the
+    mesh's device. The ranks gather those of a block before it computes; then they average its
+    gradients over these axes and `dp_replicate`. With `tp`, layers are cut as `plan` says. Nothing
+    happens where each rank has a copy of the model.
 
     Args:
         model: with the same weights on every rank, on the CPU or on the device.
@@ -43,16 +43,23 @@ def shard(
         return
     if mesh.layout.tp > 1:
         split_layers(model, plan or {}, mesh.device_mesh["tp"])
-    if mesh.dp_size == 1:
+    shard_weights(model, blocks, mesh, dtype)
+
+
+def shard_weights(
+    model: nn.Module, blocks: Iterable[nn.Module], mesh: Mesh, dtype: torch.dtype
+) -> None:
+    """Spread weights over the ranks of `dp_shard` and `cp`, as `shard` does."""
+    if (data := mesh.data_mesh) is None:
         model.to(mesh.device)
         return
     half = dtype if dtype != torch.float32 else None
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
     again = mesh.layout.reshard_after_forward
     for block in blocks:
-        fully_shard(block, mesh=mesh.data_mesh, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=again)
     # the rest is needed at the end of the forward pass and at the begin of the backward pass
-    fully_shard(model, mesh=mesh.data_mesh, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mesh=data, mp_policy=policy, reshard_after_forward=False)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from search_spaces.spec.layout import Layout
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -25,7 +27,10 @@ class Mesh:
     layout: Layout
     rank: int
     device: torch.device | None = None
+    repeated: list[torch.nn.Parameter] = field(default_factory=list, init=False)
+    """Weights of this rank that an earlier stage of its pipeline has too."""
     _device_mesh: DeviceMesh | None = field(default=None, init=False)
+    _groups: dict[str, ProcessGroup] = field(default_factory=dict, init=False)
 
     @property
     def dp_rank(self) -> int:
@@ -54,13 +59,37 @@ class Mesh:
     @property
     def leads(self) -> bool:
         """Whether the metrics of this rank count: one rank speaks for those with its samples."""
-        return self.coordinates["tp"] == 0
+        at = self.coordinates
+        last = at["pp"] == self.layout.pp - 1  # it has the loss
+        return last and at["cp"] == at["tp"] == 0
 
     @property
-    def data_mesh(self) -> DeviceMesh:
-        """The data-parallel axes of this rank; all of them together ask for it."""
+    def data_mesh(self) -> DeviceMesh | None:
+        """The axes over which gradients are averaged, and weights cut, of this rank; None: no axis.
+
+        Its `dp_shard` has the ranks of `dp_shard` and of `cp`. All ranks together ask for it.
+        """
         names = tuple(n for n in self.device_mesh.mesh_dim_names or () if n.startswith("dp_"))
-        return self.device_mesh[names]
+        return self.device_mesh[names] if names else None
+
+    @property
+    def weight_coordinates(self) -> dict[str, int]:
+        """The place of this rank on each axis of `device_mesh`, and 0 on others."""
+        at = self.coordinates
+        return {**at, "dp_shard": at["dp_shard"] * self.layout.cp + at["cp"], "cp": 0}
+
+    def group(self, axis: str) -> ProcessGroup:
+        """The ranks that differ from this one on an axis only; all ranks together ask for it."""
+        if axis not in self._groups:
+            import torch
+            import torch.distributed as dist
+
+            sizes = list(self.layout.sizes.values())
+            ranks = torch.arange(math.prod(sizes)).reshape(sizes)
+            place = list(self.layout.sizes).index(axis)
+            lines = ranks.movedim(place, -1).reshape(-1, sizes[place]).tolist()
+            self._groups[axis], _ = dist.new_subgroups_by_enumeration(lines)  # type: ignore[no-untyped-call]
+        return self._groups[axis]
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -73,11 +102,13 @@ class Mesh:
             if kind == "cuda":  # torch takes the current device of the process
                 torch.cuda.set_device(self.device)
                 torch.cuda.init()  # type: ignore[no-untyped-call]  # or torch chooses another one
-            used = {name: size for name, size in self.layout.sizes.items() if size > 1}
+            sizes = {**self.layout.sizes, "dp_shard": self.layout.weight_parts, "cp": 1}
+            used = {name for name, size in sizes.items() if size > 1}
             if self.layout.dp_replicate > 1:  # FSDP2 takes both axes
-                used = {n: s for n, s in self.layout.sizes.items() if n in used or n == "dp_shard"}
+                used.add("dp_shard")
+            shape = {name: size for name, size in sizes.items() if name in used}
             self._device_mesh = init_device_mesh(
-                kind, tuple(used.values()), mesh_dim_names=tuple(used)
+                kind, tuple(shape.values()), mesh_dim_names=tuple(shape)
             )
         return self._device_mesh
 
@@ -88,12 +119,14 @@ class Mesh:
         import torch.distributed as dist
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-        for group in self._device_mesh.get_all_groups():
+        for group in (*self._device_mesh.get_all_groups(), *self._groups.values()):
             if group is not dist.group.WORLD:
                 dist.destroy_process_group(group)
         # its entries name groups, and the next trial has other ones
         _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
         self._device_mesh = None
+        self._groups.clear()
+        self.repeated.clear()
 
 
 ALONE = Mesh(Layout(), 0)

@@ -25,7 +25,7 @@ from results.checkpoints.shards import (
 from search_spaces.errors import UserError
 from trainables.checkpointing.host_buffers import copy_to_host
 from trainables.checkpointing.tensor_file import DTYPE_NAMES, write_tensors
-from trainables.parallel.mesh import Mesh
+from trainables.parallel.mesh import ALONE, Mesh
 
 _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
@@ -98,9 +98,14 @@ def split_optimizer(
     state = optimizer.state_dict()
     common = {names[index]: dict(entry) for index, entry in state["state"].items()}
     spread: dict[str, torch.Tensor] = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    repeated = {id(weight) for weight in mesh.repeated}
+    known = dict(zip(names, parameters, strict=True))
     for name, entry in common.items() if mesh.is_sharded else ():
         for key in [k for k, v in entry.items() if isinstance(v, torch.Tensor)]:
-            spread[f"{key}:{name}"] = entry.pop(key)
+            value = entry.pop(key)
+            if id(known[name]) not in repeated:
+                spread[f"{key}:{name}"] = value
     return {**state, "state": common}, spread
 
 
@@ -109,6 +114,7 @@ def join_optimizer(
     optimizer: torch.optim.Optimizer,
     names: Sequence[str],
     folder: Path,
+    mesh: Mesh = ALONE,
 ) -> dict[str, Any]:
     """The argument of `optimizer.load_state_dict` on this rank.
 
@@ -117,24 +123,42 @@ def join_optimizer(
         optimizer: of the model.
         names: of its parameters, in the order of its groups.
         folder: of the checkpoint.
+        mesh: of this rank; without `pp`, it has parts of all parameters.
+
+    Raises:
+        KeyError: a name is unknown, or, with `pp`, a parameter has no state.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     stored = open_tensors(folder, OPTIMIZER) if has_tensors(folder, OPTIMIZER) else {}
     indices = {name: index for index, name in enumerate(names)}
+    all_here = mesh.layout.pp == 1
     # version 0.1 has numbers, in the same order
-    given = {n if isinstance(n, int) else indices[n]: e for n, e in state["state"].items()}
-    entries = {index: dict(entry) for index, entry in given.items()}
+    entries = {
+        n if isinstance(n, int) else indices[n]: dict(entry)
+        for n, entry in state["state"].items()
+        if all_here or n in indices
+    }
+    own = optimizer.state_dict()["param_groups"]  # other ranks may have other parameters
     for index, entry in entries.items():
         for key, value in entry.items():
             if isinstance(value, torch.Tensor) and value.shape == parameters[index].shape:
                 entry[key] = _cut(value, parameters[index])
     for full_name, tensor in stored.items():
         key, _, name = full_name.partition(":")
+        if not all_here and name not in indices:
+            continue  # of another stage
         index = indices[name]
         like = parameters[index]
         value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _whole(tensor)
         entries.setdefault(index, {})[key] = value
-    return {**state, "state": entries}
+    lost = [name for name, index in indices.items() if index not in entries]
+    if lost and not all_here:
+        raise KeyError(f"{folder}: no state of the optimizer for {lost[0]}")
+    groups = [
+        {**there, "params": here["params"]}
+        for here, there in zip(own, state["param_groups"], strict=True)
+    ]
+    return {**state, "state": entries, "param_groups": groups}
 
 
 def parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module | None) -> list[str]:
@@ -148,12 +172,14 @@ def parameter_names(optimizer: torch.optim.Optimizer, model: nn.Module | None) -
 
 def is_first(tensor: torch.Tensor, mesh: Mesh) -> bool:
     """Whether this rank has a block of a tensor, and is the first of the ranks that have it."""
-    cut = set()
+    if any(tensor is weight for weight in mesh.repeated):
+        return False
+    cut = {"pp"}  # each stage has other weights
     if isinstance(tensor, DTensor):
         names = tensor.device_mesh.mesh_dim_names or ()
         kinds = zip(names, tensor.placements, strict=True)
-        cut = {name for name, kind in kinds if not isinstance(kind, Replicate)}
-    first = all(at == 0 for name, at in mesh.coordinates.items() if name not in cut)
+        cut |= {name for name, kind in kinds if not isinstance(kind, Replicate)}
+    first = all(at == 0 for name, at in mesh.weight_coordinates.items() if name not in cut)
     return first and local_part(tensor).numel() > 0
 
 

@@ -63,6 +63,11 @@ class SFTConfig(RowsTrainedConfig):
         default_factory=lambda: AnswersConfig(), description="the questions and answers"
     )
 
+    @property
+    def not_in_pipelines(self) -> dict[str, object]:
+        """Also answers, which a rank writes with all layers."""
+        return {**super().not_in_pipelines, "eval_answers": self.eval_answers}
+
     @model_validator(mode="after")
     def _one_length(self) -> SFTConfig:
         if self.epochs is not None and "max_steps" in self.model_fields_set:

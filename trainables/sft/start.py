@@ -50,7 +50,7 @@ class StartConfig(CausalLMConfig):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Numbers of heads and units that ranks may share; empty for a model of a hub."""
+        """Numbers of layers, heads and units that ranks may share; empty for a model of a hub."""
         return super().sizes if self.start is None else self.start.sizes
 
     @property

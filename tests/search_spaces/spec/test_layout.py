@@ -23,9 +23,15 @@ def layout(given: Any) -> LayoutSpec:
         (
             {"dp_shard": -1, "reshard_after_forward": False},
             2,
-            Layout(1, 2, 1, False),
+            Layout(dp_shard=2, reshard_after_forward=False),
         ),
         ({"dp_shard": -1, "tp": 2}, 8, Layout(dp_shard=4, tp=2)),
+        ({"dp_replicate": 2, "cp": -1}, 8, Layout(dp_replicate=2, cp=4)),
+        (
+            {"pp": 2, "dp_replicate": -1, "schedule": "gpipe", "microbatches": 8},
+            4,
+            Layout(dp_replicate=2, pp=2, schedule="gpipe", microbatches=8),
+        ),
     ],
 )
 def test_axes_make_the_workers(given: Any, workers: int, expected: Layout) -> None:
@@ -41,6 +47,7 @@ def test_axes_make_the_workers(given: Any, workers: int, expected: Layout) -> No
         ({"dp_shard": 4}, 6, "{dp_replicate: 2, dp_shard: 3}"),
         ({"dp_replicate": 4, "dp_shard": -1}, 6, "{dp_replicate: 3, dp_shard: 2}"),
         ({}, 3, "{dp_replicate: 3}"),
+        ({"pp": 2}, 4, "{pp: 2, dp_replicate: 2}"),
     ],
 )
 def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str) -> None:
@@ -55,8 +62,11 @@ def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str
         ("fdsp", "no layout 'fdsp' (did you mean 'fsdp'?)"),
         ({"dp_shard": -1, "dp_replicate": -1}, "only one axis can be -1"),
         ({"dp_shard": 0}, "must be at least 1, or -1 for the rest, got 0"),
-        ({"reshard_after_forward": False}, "has no effect without dp_shard"),
+        ({"reshard_after_forward": False}, "has no effect without dp_shard or cp"),
         ({"tensor": 2}, "Extra inputs"),
+        ({"tp": 2, "schedule": "gpipe"}, "schedule has no effect without pp"),
+        ({"microbatches": 2}, "microbatches has no effect without pp"),
+        ({"pp": 2, "schedule": "zbv"}, "Input should be 'gpipe', '1f1b', 'interleaved'"),
     ],
 )
 def test_impossible_layouts_are_refused(given: Any, problem: str) -> None:
@@ -76,4 +86,9 @@ def test_neighbours_have_as_many_ranks_and_the_nearest_comes_first() -> None:
     found = list(Layout(dp_replicate=2, tp=4).neighbours(axes))
     assert {o.dp_replicate * o.dp_shard * o.tp for o in found} == {8}
     assert Layout(dp_replicate=2, tp=4) not in found
-    assert found[0] in (Layout(4, 1, 2), Layout(1, 1, 8), Layout(2, 2, 2), Layout(1, 2, 4))
+    assert found[0] in (
+        Layout(4, tp=2),
+        Layout(tp=8),
+        Layout(2, 2, tp=2),
+        Layout(1, 2, tp=4),
+    )

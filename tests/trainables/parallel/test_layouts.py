@@ -24,16 +24,33 @@ from trainables.registry import resolve
 
 ROUNDING = 5e-6
 """Largest difference of a loss."""
-BEGUN = ("llama/fsdp2", "micro/zero2", "own/fsdp2", "llama/tp2", "wide/tp2")
+BEGUN = (
+    "llama/fsdp2",
+    "micro/zero2",
+    "own/fsdp2",
+    "llama/tp2",
+    "wide/tp2",
+    "documents/cp2",
+    "llama/pp2",
+)
 RESUMED = (
     "llama/one>fsdp2",
     "llama/fsdp2>fsdp2",
     "own/one>fsdp2",
     "own/fsdp2>fsdp2",
     "llama/fsdp2>tp2",
+    "documents/one>cp2",
+    "llama/fsdp2>pp2",
+    "llama/pp2>tp2",
 )
-ALONE = ("llama/one", "micro/one", "own/one", "wide/one")
-RESUMED_ALONE = ("llama/fsdp2>one", "own/fsdp2>one", "llama/tp2>one")
+ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one")
+RESUMED_ALONE = (
+    "llama/fsdp2>one",
+    "own/fsdp2>one",
+    "llama/tp2>one",
+    "documents/cp2>one",
+    "llama/pp2>one",
+)
 
 
 def learned(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -123,7 +140,9 @@ def test_same_layout_goes_on_bit_for_bit(two: Results) -> None:
         }
 
 
-@pytest.mark.parametrize("case", ["llama/fsdp2", "llama/tp2", "wide/tp2"])
+@pytest.mark.parametrize(
+    "case", ["llama/fsdp2", "llama/tp2", "wide/tp2", "documents/cp2", "llama/pp2"]
+)
 def test_optimizer_is_that_of_one_process(two: Results, case: str) -> None:
     whole = load_tree(two.checkpoint(f"{case.partition('/')[0]}/one"), "progress")["optimizer"]
     found = open_tensors(two.checkpoint(case), OPTIMIZER)

@@ -8,6 +8,8 @@ import pytest
 
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
+from search_spaces.spec.layout import Layout
+from trainables.registry import resolve
 from tuning.controller.preflight import preflight
 
 SWEEPS = Path(__file__).parents[3] / "search_spaces"
@@ -55,6 +57,8 @@ def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> No
 @pytest.mark.parametrize(
     ("workers", "changes", "problem"),
     [
+        (4, ["pp=2", "cp=2"], "pp 2 does not work with cp 2; nearest layout that fits: {"),
+        (3, ["cp=3"], "cp 3 does not divide sequence_length, 128; nearest layout that fits: {"),
         (3, ["tp=3"], "tp 3 does not divide num_heads, 4; nearest layout that fits: {"),
         (
             6,
@@ -69,6 +73,59 @@ def test_sizes_that_ranks_cannot_share(workers: int, changes: list[str], problem
     assert f"resources.layout: {problem}" in found
 
 
+@pytest.mark.parametrize(
+    ("workers", "axes", "problem"),
+    [
+        (3, "{pp: 3, microbatches: 4}", "pp 3 (1f1b) has 3 stages, and num_layers is 2; nearest"),
+        (
+            4,
+            "{pp: 2, dp_shard: 2, schedule: interleaved}",
+            "pp 2 (interleaved) has 4 stages, and num_layers is 2; nearest",
+        ),
+        (
+            4,
+            "{pp: 2, dp_shard: 2, schedule: zero_bubble}",
+            "schedule zero_bubble does not work with data-parallel axes; take interleaved",
+        ),
+        (
+            2,
+            "{pp: 2, microbatches: 5}",
+            "5 microbatches do not divide the 32 samples of a data-parallel rank; nearest layout"
+            " that fits: {pp: 2, microbatches: 4}",
+        ),
+        (
+            2,
+            "{pp: 2, microbatches: 1}",
+            "schedule 1f1b takes a microbatch for each of 2 stages, got 1; nearest layout that"
+            " fits: {pp: 2, microbatches: 2}",
+        ),
+    ],
+)
+def test_stages_and_microbatches_that_do_not_fit(workers: int, axes: str, problem: str) -> None:
+    layers = 4 if "zero_bubble" in axes else 2
+    size = (f"fixed.num_layers={layers}", "space.batch_size=32", f"resources.workers={workers}")
+    assert f"resources.layout: {problem}" in problems("llm", *size, f"resources.layout={axes}")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        ("llm", "fixed.micro_batch_size=2", "micro_batch_size: 2 does not work with layout pp 2"),
+        ("sft", "fixed.eval_answers=3", "eval_answers: 3 does not work with layout pp 2"),
+    ],
+)
+def test_what_does_not_work_on_stages(file: str, change: str, problem: str) -> None:
+    axes = ("resources.workers=2", "resources.layout={pp: 2}")
+    assert problem in problems(file, *axes, change)
+
+
+def test_other_families_have_no_stages(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4}')
+    config = {"model_name_or_path": str(tmp_path), "batch_size": 8}
+    found = resolve("causal_lm").layout_problems(config, Layout(pp=2))
+    assert found == [(("model_name_or_path",), "gpt2 does not work with layout pp 2")]
+
+
 def test_gradients_that_fsdp_sends() -> None:
     axes = ["resources.workers=4", "resources.layout={dp_replicate: 2, tp: 2}"]
     found = problems("llm", *axes, "fixed.communication={compress: fp16}")
@@ -78,6 +135,8 @@ def test_gradients_that_fsdp_sends() -> None:
 def test_trainable_that_does_not_share_its_model() -> None:
     found = problems("digits", "resources.workers=2", "resources.layout=fsdp")
     assert "resources.layout: digits follows dp_replicate only, got dp_shard" in found
+    found = problems("distill", "resources.workers=2", "resources.layout={cp: 2}")
+    assert "resources.layout: distill follows dp_replicate, dp_shard only, got cp" in found
 
 
 def test_layouts_that_fit() -> None:

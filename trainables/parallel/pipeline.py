@@ -1,0 +1,175 @@
+"""Pipeline parallelism by torch's schedules: ranks have some layers each, and pass activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from trainables.parallel.fsdp import free_gathered
+from trainables.parallel.mesh import Mesh
+from trainables.parallel.sharded_state import local_part
+
+_SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero_bubble": ScheduleInterleavedZeroBubble,
+}
+_KEPT = 8
+"""Shapes of batches whose schedules, with their buffers, are kept."""
+
+
+class Pipeline(nn.Module):
+    """The stages of a model that this rank has, and those that follow and precede them elsewhere.
+
+    A stage takes token ids [rows, length] if it is the first one, and activations
+    [rows, length, width] if not. The last one returns the sum of the losses, [1], if it gets
+    `targets`, and scores if not. All take the other tensors of a batch by name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stages: Mapping[int, nn.Module],
+        mesh: Mesh,
+        width: int,
+        dtype: torch.dtype,
+        tied: nn.Parameter | None = None,
+    ) -> None:
+        """Join the stages of all ranks.
+
+        Args:
+            model: has the parameters of this rank's stages, and its own names for them.
+            stages: of this rank, by number.
+            mesh: of this rank.
+            width: units of an activation.
+            dtype: of activations.
+            tied: weight that the first and the last stage have in common, if this rank has it.
+        """
+        super().__init__()
+        self.model = model
+        self._stages, self._mesh = dict(stages), mesh
+        self._tied = [tied] if tied is not None else []  # a list: it has its name in the model
+        self._width, self._dtype = width, dtype
+        self._group = mesh.device_mesh["pp"].get_group()
+        self._weight = 1.0
+        self._schedules: dict[tuple[int, ...], Any] = {}
+
+    def train(self, mode: bool = True) -> Pipeline:
+        """Set the mode of the stages too, which share the model's modules."""
+        for stage in self._stages.values():
+            stage.train(mode)
+        return super().train(mode)
+
+    def backward(self, tokens: torch.Tensor, weight: float, **others: torch.Tensor) -> torch.Tensor:
+        """Add the gradients of the weighted sum of the losses of a batch, by its microbatches.
+
+        Args:
+            tokens: int64 [rows, length], the same on all ranks of the pipeline.
+            weight: of the sum.
+            others: inputs of each stage, [rows, ...].
+
+        Returns:
+            The weighted sum on the rank of the last stage, 0 on others; detached.
+        """
+        self._weight = weight
+        losses: list[torch.Tensor] = []
+        given = (tokens,) if 0 in self._stages else ()
+        schedule = self._schedule(tokens)
+        schedule.step(*given, target=tokens, losses=losses, return_outputs=False, **others)
+        self._add_tied_gradient()
+        return torch.stack([torch.zeros((), device=tokens.device), *losses]).sum().detach()
+
+    @torch.no_grad()
+    def forward(self, tokens: torch.Tensor, **others: torch.Tensor) -> torch.Tensor | None:
+        """The scores of the last stage; None on the ranks that do not have it."""
+        found = tokens
+        for number, stage in self._stages.items():
+            if number:
+                shape = (*tokens.shape, self._width)
+                found = torch.empty(shape, dtype=self._dtype, device=tokens.device)
+                dist.recv(found, group=self._group, group_src=self._rank_of(number - 1))
+            found = stage(found, **others)
+            free_gathered(stage)
+            if number < self._count - 1:
+                to = self._rank_of(number + 1)
+                dist.send(found.contiguous(), group=self._group, group_dst=to)
+        return found if self._count - 1 in self._stages else None
+
+    @property
+    def _count(self) -> int:
+        return self._mesh.layout.num_stages
+
+    def _rank_of(self, stage: int) -> int:
+        return stage % self._mesh.layout.pp
+
+    def _schedule(self, tokens: torch.Tensor) -> Any:
+        """torch's schedule for batches of this shape."""
+        shape, (rows, length) = tuple(tokens.shape), tokens.shape
+        if shape in self._schedules:
+            return self._schedules[shape]
+        if len(self._schedules) == _KEPT:
+            self._schedules.pop(next(iter(self._schedules)))
+        layout = self._mesh.layout
+        part = rows // layout.num_microbatches
+        ids = torch.empty(part, length, dtype=torch.int64, device="meta")
+        hidden = torch.empty(
+            part, length, self._width, dtype=self._dtype, device="meta", requires_grad=True
+        )
+        loss = torch.empty(1, device="meta", requires_grad=True)
+        stages = [
+            PipelineStage(
+                module,
+                number,
+                self._count,
+                tokens.device,
+                input_args=hidden if number else ids,
+                output_args=hidden if number < self._count - 1 else loss,
+                group=self._group,
+            )
+            for number, module in self._stages.items()
+        ]
+        kind = _SCHEDULES[layout.schedule]
+        self._schedules[shape] = kind(
+            stages if layout.stages_per_rank > 1 else stages[0],
+            layout.num_microbatches,
+            loss_fn=lambda loss, _: loss.sum() * self._weight,
+            scale_grads=False,
+        )
+        return self._schedules[shape]
+
+    def _add_tied_gradient(self) -> None:
+        """Sum the gradients of the weight that the first and the last stage have in common."""
+        at = self._mesh.layout.pp - 1 if 0 in self._stages else 0
+        for weight in self._tied:
+            if weight.grad is None:  # frozen
+                continue
+            mine = local_part(weight.grad)
+            other = torch.empty_like(mine)
+            ops = [
+                dist.P2POp(dist.isend, mine, group=self._group, group_peer=at),
+                dist.P2POp(dist.irecv, other, group=self._group, group_peer=at),
+            ]
+            for work in dist.batch_isend_irecv(ops):
+                work.wait()
+            mine.add_(other)
+
+
+def layers_of_stages(layers: int, stages: int) -> list[range]:
+    """The layers of each stage; the first ones have one more if they cannot be equal."""
+    ends = [0]
+    for stage in range(stages):
+        ends.append(ends[-1] + layers // stages + (stage < layers % stages))
+    return [range(begin, end) for begin, end in pairwise(ends)]
