@@ -50,7 +50,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "causal_lm",
         {**LLAMA, "num_layers": 5, "activation_checkpointing": True, "packing": "documents"},
     ),
-    **{name: (name, EXAMPLES[name].same) for name in ("grpo", "image_classifier")},
+    "grpo": ("grpo", EXAMPLES["grpo"].same),
+    # at 0.1, two sizes of microbatches on one process differ by 2e-4: rounding crosses a kink
+    "image_classifier": (
+        "image_classifier",
+        {**EXAMPLES["image_classifier"].same, "learning_rate": 0.05},
+    ),
     "sft": ("sft", {**SFT, "pretrain": {**SFT["pretrain"], "num_heads": 2}}),
     "sft_deep": (
         "sft",
