@@ -57,10 +57,11 @@ MORE = """
     sweep:{sweep}
       trainable: causal_lm
       space: {{grad_clip: {{uniform: [0.5, 1]}}}}
-      fixed: {{sequence_length: 192, max_steps: 80, eval_every: 8, batch_size: 4, eval_sequences: 8,
+      fixed: {{sequence_length: 192, max_steps: 160, eval_every: 16, batch_size: 4,
+              eval_sequences: 8,
               data: {{source: files, paths: "{{data}}/text/*.jsonl", splits: file_names}}}}
       budget: {{trials: 1}}
-      checkpoint: {{every: 8}}
+      checkpoint: {{every: 16}}
 """
 EXPORT = "  - {name: export, kind: export, model: pretrain.winner, to: [hf], verify: false}\n"
 TRAINED = ("pretrain", "sft", "one", "other")
@@ -96,7 +97,8 @@ def pause_with_two_stages(tune: Tune, paths: PipelinePaths) -> None:
     """Resume in the background, and pause once two stages run at once."""
     tune("resume", "stories", "--detach")
     both = [paths.sweep("one"), paths.sweep("other")]
-    wait_until(lambda: all(has_reported(sweep) and current_driver(sweep.lock) for sweep in both))
+    # a stage trains for seconds: one may be complete before the other one's workers have started
+    wait_until(lambda: any(map(has_reported, both)) and all(current_driver(s.lock) for s in both))
     assert "is a pipeline; name a stage of it: stories/one" in tune("logs", "stories", code=2)
     assert "pauses now; continue with: tune resume stories" in tune("pause", "stories")
     wait_until(lambda: "the pipeline goes on with tune resume" in paths.log.read_text())
