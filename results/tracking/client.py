@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
 PIPELINE_TAG, STAGE_TAG = "tune.pipeline", "tune.stage"
 """Identity of a pipeline; name and key of one of its stages that is no sweep."""
-AVERAGE_TAG = "tune.average"
+AVERAGE_TAG, STOPPED_TAG = "tune.average", "stopped"
 """Digest of the average that a run shows; see `results.tracking.averages`."""
 
 QUIET = {

@@ -9,13 +9,17 @@ from pathlib import Path
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
-from results.tracking.client import AVERAGE_TAG, PARENT_TAG, SWEEP_TAG, TRIAL_TAG
+from results.tracking.client import AVERAGE_TAG, PARENT_TAG, STOPPED_TAG, SWEEP_TAG, TRIAL_TAG
 from results.tracking.extras import Extras
 from results.tracking.run_store import Run, RunStore, mlflow_name
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.nested import flattened
 
-_STATUS = {TrialState.COMPLETED: "FINISHED", TrialState.FAILED: "FAILED"}
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.STOPPED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+}
 """MLflow's status of a trial's run; those of the other states are KILLED."""
 
 
@@ -71,6 +75,7 @@ class Runs:
         tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
         tags["tune.workers"] = ", ".join(str(a.workers) for a in record.attempts)
         tags |= {"tune.state": record.state.value, "tune.reason": record.reason or "under way"}
+        tags[STOPPED_TAG] = str(record.state is TrialState.STOPPED).lower()
         run = self._children.get(record.id)
         if run is None:
             started = record.attempts[0].started if record.attempts else record.created

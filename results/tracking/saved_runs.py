@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.backup.base import SavedRun
-from results.tracking.client import AVERAGE_TAG, PARENT_TAG, SWEEP_TAG, TRIAL_TAG, connect, search
+from results.tracking.client import (
+    AVERAGE_TAG,
+    PARENT_TAG,
+    STOPPED_TAG,
+    SWEEP_TAG,
+    TRIAL_TAG,
+    connect,
+    search,
+)
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -19,7 +27,14 @@ if TYPE_CHECKING:
 
     from mlflow.entities import Run
 
-_DELIVERED = ("tune.", "mlflow.source", "mlflow.runName", "mlflow.runColor", PARENT_TAG)
+_DELIVERED = (
+    "tune.",
+    STOPPED_TAG,
+    "mlflow.source",
+    "mlflow.runName",
+    "mlflow.runColor",
+    PARENT_TAG,
+)
 """Beginnings of tags that a delivery sets, or that follow from the database."""
 
 

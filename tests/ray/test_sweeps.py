@@ -58,7 +58,7 @@ def test_sweep_runs_from_file_to_winner(whole: Tune) -> None:
     assert "6/6" in whole("ls")
     assert "of steps 27, 30 in " in whole("show", "conditional", "t0000")
     runs = dict(whole.mlflow("select name, status from runs"))
-    expected = {TrialState.COMPLETED: "FINISHED", TrialState.STOPPED: "KILLED"}
+    expected = {TrialState.COMPLETED: "FINISHED", TrialState.STOPPED: "FINISHED"}
     trials = {r.id: expected[r.state] for r in whole.trials("conditional")}
     assert runs == {"conditional": "FINISHED", **trials}
     noted = whole.mlflow("select count(*) from tags where key = 'tune.hardware.workers'")
@@ -131,8 +131,9 @@ def test_sweep_resumes_after_a_killed_driver(
     assert violations(case) == []
     survived(killed)
 
-    page = whole("ui", "conditional-2", "--no-browser").splitlines()[0]
-    assert page.startswith(f"{server}/#/compare-runs?runs=")
+    page, comparison, _ = whole("ui", "conditional-2", "--no-browser").splitlines()
+    assert re.fullmatch(rf"{server}/#/experiments/\d+/runs", page)
+    assert comparison.startswith(f"comparison {server}/#/compare-runs?runs=")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:
         runs = dict(db.execute("select name, status from runs").fetchall())
     assert runs == {"conditional-2" if n == "conditional" else n: s for n, s in _runs(whole)}

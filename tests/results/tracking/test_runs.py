@@ -47,9 +47,13 @@ def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> N
         first.changed(trial_id, reported=False)
     assert first.close(Ending("KILLED", {"best": 0.2}), WAIT_S) is None
     before = runs(uri_of(storage), "s/resumed")
-    killed = dict.fromkeys(("llm-1", "t0001", "t0002"), "KILLED")
-    ended = {name: run.info.status for name, run in before.items()}
-    assert ended == {"t0000": "FINISHED", **killed}
+    ended = {name: (run.info.status, run.data.tags.get("stopped")) for name, run in before.items()}
+    assert ended == {
+        "llm-1": ("KILLED", None),
+        "t0000": ("FINISHED", "false"),
+        "t0001": ("FINISHED", "true"),
+        "t0002": ("KILLED", "false"),
+    }
 
     write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 is repeated
     second = open_tracker(sweep, uri_of(storage), "s/resumed")

@@ -1,4 +1,4 @@
-"""Serves MLflow's pages on the loopback interface and opens the comparison of the sweeps' runs."""
+"""Serves MLflow's pages on the loopback interface and opens that of the sweeps' runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -70,23 +70,25 @@ def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
 
 
-def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> list[str]:
-    """The page to open, then the page with the curves."""
+def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> dict[str, str]:
+    """What each page shows, and its address; the first one is opened."""
     if not sweeps:
-        return [f"{base}/#/experiments"]
+        return {"": f"{base}/#/experiments"}
     spec = read_spec(sweeps[0])
+    experiment, *others = {experiment_of(read_spec(paths), paths) for paths in sweeps}
+    runs = {} if others else {"": experiment_url(base, uri, experiment)}
     try:
         page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
     except UserError:  # no run was sent yet
-        return [experiment_url(base, uri, experiment_of(spec, sweeps[0]))]
-    return [page, curves_url(page, spec.metric)]
+        return runs or {"": f"{base}/#/experiments"}
+    return {**runs, "comparison": page, "curves": curves_url(page, spec.metric)}
 
 
-def _show_pages(pages: Sequence[str], browser: bool) -> None:
-    for what, page in zip(("", "curves "), pages, strict=False):
-        echo(what + page)
+def _show_pages(pages: Mapping[str, str], browser: bool) -> None:
+    for what, page in pages.items():
+        echo(f"{what} {page}".lstrip())
     if browser:
-        webbrowser.open(pages[0])
+        webbrowser.open(next(iter(pages.values())))
 
 
 @contextmanager
