@@ -33,16 +33,16 @@ def test_models_are_averaged_confirmed_and_evaluated(made: PipelinePaths) -> Non
 
 
 def test_an_export_stage_registers_the_model_in_mlflow(
-    made: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+    made: PipelinePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     stage = ExportStage(name="registered", kind="export", model="sft.winner", to=["mlflow"])
     results = {name: record.result for name, record in read_stages(made).stages.items()}
     around = Surroundings(load_pipeline(made.spec), made, results, None, drive, print)
     result = run_stage(stage, around)
     from mlflow import MlflowClient
 
-    client = MlflowClient(f"sqlite:///{made.root.parent}/mlflow.db")
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     (version,) = client.search_model_versions("name='small'")
     assert result == {"model": results["sft"]["winner"], "mlflow": "models:/small/1"}
     assert version.tags["tune.model"] == results["sft"]["winner"]
