@@ -59,8 +59,8 @@ CPU = (
         "sft",
         {**SHAPE, "sequence_length": 192, "batch_size": 32, "packing": "none", "eval_answers": 0},
         "cpu",
-        every=2,
-        windows=22,
+        every=4,
+        windows=14,
         trainable="sft",
     ),
     Case(

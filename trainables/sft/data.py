@@ -17,7 +17,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,23 @@ class Conversations(Dataset):
         Args:
             compiled: whether the length is one of `SHAPES`.
         """
-        counted = self.counted(split)[rows]
+        tokens, counted, lengths = self._arrays(split)
         step = -(-counted.shape[1] // SHAPES) if compiled else 1
-        most = int(self.lengths(split)[rows].max()) - 1
+        most = int(lengths[rows].max()) - 1
         width = min(counted.shape[1], -(-most // step) * step)
-        tokens = self.sequences(split)[rows][:, : width + 1]
-        return to_device(tokens, device), to_device(counted[:, :width], device)
+        shown = tokens[rows, : width + 1]
+        return to_device(shown, device), to_device(counted[rows, :width], device)
+
+    def _arrays(self, split: Split) -> tuple[npt.NDArray[Any], Flags, Rows]:
+        """Token ids, what counts, and lengths; each step would open the files again."""
+        if split not in self._opened:
+            found = self.sequences(split), self.counted(split), self.lengths(split)
+            self._opened[split] = found
+        return self._opened[split]
+
+    @cached_property
+    def _opened(self) -> dict[Split, tuple[npt.NDArray[Any], Flags, Rows]]:
+        return {}
 
     def questions(self, split: Split) -> list[dict[str, Any]]:
         """Prompt (token ids), question and answer of each sequence; of train on request."""
