@@ -59,11 +59,9 @@ class Windows:
 
     def _await_turn(self) -> None:
         """Let the other contenders have the machine for a window."""
-        began = time.perf_counter()
         if not self._enough:
             print(TURN, end="", flush=True)
             sys.stdin.readline()
-        self._waited = time.perf_counter() - began
 
     def _next_units(self) -> int:
         """Tokens or images of the next window, of all ranks."""
@@ -77,10 +75,12 @@ class Windows:
             self._profiler.__exit__(None, None, None)
             self.result.profile = _top_kernels(self._profiler)
             raise Stopped
+        began = time.perf_counter()
         units, told = self._next_units(), report.metrics
         speed = told.get("tokens_per_second") or told["images_per_second"]
         self._add(units, units / speed - self._waited, told["train_loss"])
         self._await_turn()
+        self._waited = time.perf_counter() - began
         if self._enough:
             if _ranks()[1] > 1:
                 return Answer.STOP  # the other ranks learn of it

@@ -95,7 +95,9 @@ def _text(config: CausalLMConfig, folder: Path, device: torch.device) -> Problem
 
 def _images(config: ImageClassifierConfig, folder: Path, device: torch.device) -> Problem:
     data = prepare(config.data, folder / "cache")
-    classifier = images.place(new_classifier(config, data), device)
+    classifier = new_classifier(config, data).to(device).train()
+    if device.type == "cuda":
+        classifier.to(memory_format=torch.channels_last)
     pixels, labels = data.pixels(Split.TRAIN), torch.from_numpy(data.labels(Split.TRAIN))
 
     def batch(taken: Rows) -> Inputs:

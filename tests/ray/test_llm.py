@@ -136,16 +136,18 @@ def test_spec_file_loads_as_it_was_run(swept: Tune) -> None:
     assert "--set budget.trials=3" in swept.paths("llm").spec.read_text()
 
 
-def test_ui_opens_the_comparison_of_the_runs(swept: Tune, tmp_path: Path) -> None:
+def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: Path) -> None:
     ui = swept.start("ui", "llm", "--port", "0", "--no-browser")
     try:
-        url = ui.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:")
-        curves = ui.stdout.readline().split()[1]
-        page = page_text(url, "Comparing 3 Runs", tmp_path)
-        drawn = page_text(curves, 'class="trace scatter', tmp_path)
+        runs = ui.stdout.readline().strip()
+        assert runs.startswith("http://127.0.0.1:")
+        pages = dict(ui.stdout.readline().split() for _ in range(2))
+        listed = page_text(runs, "t0002", tmp_path)
+        page = page_text(pages["comparison"], "Comparing 3 Runs", tmp_path)
+        drawn = page_text(pages["curves"], 'class="trace scatter', tmp_path)
     finally:
         end(ui, 2)
+    assert all(f"t{i:04d}" in listed for i in range(3))
     assert "Parallel Coordinates Plot" in page
     assert all(f"t{i:04d}" in page for i in range(3))
     assert "#/metric?" in page, "the metrics link to their curves"

@@ -54,9 +54,8 @@ class Sampler:
         every = np.arange(step * self.batch, (step + 1) * self.batch, dtype=np.int64)
         epochs, offsets = np.divmod(every, self.size)
         self._epochs = {e: order for e, order in self._epochs.items() if e >= epochs[0]}
-        return np.array(
-            [self._permutation(int(e))[o] for e, o in zip(epochs, offsets, strict=True)],
-            dtype=np.int64,
+        return np.concatenate(
+            [self._permutation(int(e))[offsets[epochs == e]] for e in np.unique(epochs)]
         )
 
     def _permutation(self, epoch: int) -> Rows:

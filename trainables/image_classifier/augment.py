@@ -33,8 +33,13 @@ class Draws:
     keep: float
 
 
+_NOTHING = Draws(torch.empty(0, 2), torch.empty(0), torch.empty(0, 2), 1.0)
+
+
 def draw(config: ImageClassifierConfig, seed: int, step: int, share: slice) -> Draws:
     """The draws of a step for the images of `share`, a part of the whole batch."""
+    if not (config.crop or config.flip or config.cutout or config.mixup):
+        return _NOTHING
     rng = np.random.default_rng([seed, step, 1])
     shift = rng.integers(0, 2 * config.crop, (config.batch_size, 2), endpoint=True)
     flip = rng.random(config.batch_size) < 0.5
