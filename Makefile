@@ -32,7 +32,7 @@ unit: setup
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster and not layouts"
 
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
