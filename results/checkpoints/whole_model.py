@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from results.checkpoints.commit import (
     MANIFEST,
@@ -33,11 +34,17 @@ def whole_models(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
             yield found
 
 
+def model_files(folder: Path) -> Iterator[Path]:
+    """The files of a checkpoint, by name, without those that only a training run reads."""
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and not file.name.startswith(_LEFT_OUT):
+            yield file
+
+
 def _whole(paths: TrialPaths, found: Checkpoint) -> Checkpoint:
     target = paths.model(found.step)
     with staged(target) as folder:
-        for file in found.folder.iterdir():
-            if file.is_file() and not file.name.startswith(_LEFT_OUT):
-                shutil.copyfile(file, folder / file.name)
+        for file in model_files(found.folder):
+            shutil.copyfile(file, folder / file.name)
         write_whole(open_tensors(found.folder), folder / "model.safetensors")
     return Checkpoint(found.step, target, verify(target, hashes=False))

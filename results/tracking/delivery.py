@@ -23,6 +23,7 @@ from results.tracking.delivered import Delivered
 from results.tracking.extras import Extras, read_extras
 from results.tracking.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts
+from results.tracking.winner import ReadWinner, Winner, no_winner
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -52,6 +53,9 @@ class Sink(Protocol):
     def end(self, ending: Ending) -> None:
         """Record that the session has ended."""
 
+    def log_model(self, winner: Winner) -> None:
+        """Log the winner's model."""
+
 
 def mlflow_tracker(
     paths: SweepPaths,
@@ -60,10 +64,12 @@ def mlflow_tracker(
     experiment: str,
     facts: SweepFacts,
     fence: Fence = UNFENCED,
+    winner: ReadWinner = no_winner,
 ) -> Delivery:
     """Delivery of a sweep to MLflow; for the arguments see `results.tracking.runs.Runs`."""
     open_runs = partial(Runs, uri, artifact_root, experiment, facts, fence)
-    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", f"{uri} {experiment}", fence)
+    name, destination = f"MLflow at {redact(uri)}", f"{uri} {experiment}"
+    return Delivery(paths, open_runs, name, destination, fence, winner)
 
 
 class Delivery:
@@ -74,6 +80,7 @@ class Delivery:
         name: of the sink, for messages.
         destination: identifies the sink; each sink has its own list of delivered trials.
         fence: checked before writes; after an `OwnershipLostError` nothing more is delivered.
+        winner: whose model is logged when the sweep is done.
     """
 
     def __init__(
@@ -83,8 +90,10 @@ class Delivery:
         name: str,
         destination: str,
         fence: Fence = UNFENCED,
+        winner: ReadWinner = no_winner,
     ) -> None:
         self._paths, self._open_sink, self._name = paths, open_sink, name
+        self._winner = winner
         self._fence = fence
         self._delivered = Delivered(paths, destination)
         self._sink: Sink | None = None
@@ -167,6 +176,9 @@ class Delivery:
                 for average in read_averages(self._paths):
                     self._sink.average(average)
                 self._sink.end(self._ending)
+                done = self._ending.status == "FINISHED"
+                if done and (winner := self._winner()) is not None:
+                    self._sink.log_model(winner)
                 self._has_ended = True
         except OwnershipLostError as e:  # the sweep's new owner delivers the rest
             self._is_abandoned = True

@@ -9,8 +9,21 @@ from dataclasses import dataclass, field
 from results.paths import LINEAGE, TrialPaths
 from results.records import environment
 from results.records.trial import TrialRecord
-from results.records.worker_samples import read_samples
+from results.records.worker_samples import Sample, read_samples
 from search_spaces.files import parse_json, read_regular
+
+_PREFIX = "system/"
+MLFLOW_NAMES = {
+    "cpu_percent": "cpu_utilization_percentage",
+    "memory_mb": "system_memory_usage_megabytes",
+    "network_sent_mb": "network_transmit_megabytes",
+    "network_received_mb": "network_receive_megabytes",
+    "gpu_percent": "gpu_{gpu}_utilization_percentage",
+    "gpu_memory_mb": "gpu_{gpu}_memory_usage_megabytes",
+    "gpu_watts": "gpu_{gpu}_power_usage_watts",
+    "gpu_celsius": "gpu_{gpu}_temperature_celsius",
+}
+"""Our name of a value to that of MLflow's own monitor (of the last, in its manner)."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +51,21 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     if record.lineage:
         tags["tune.donors"] = ", ".join(f"{i.donor} at {i.donor_step}" for i in record.lineage)
     samples = tuple(
-        (key if rank == 0 else key.replace("/", f"/rank_{rank}/", 1), step, time, value)
+        (_metric_name(key, one), one.step, one.time, value)
         for number in numbers
-        for rank, step, time, values, _ in read_samples(paths, number)
-        for key, value in values.items()
+        for one in read_samples(paths, number)
+        for key, value in one.values.items()
     )
     attempts = [a.model_dump(mode="json") for a in record.attempts]
     artifacts = {"attempts.json": json.dumps(attempts, indent=1)} if len(attempts) > 1 else {}
     return Extras(tags, samples, artifacts)
+
+
+def _metric_name(key: str, sample: Sample) -> str:
+    """MLflow's own name, so that its page puts runs of both kinds in one chart."""
+    name = key.removeprefix(_PREFIX)
+    name = MLFLOW_NAMES.get(name, name).format(gpu=sample.place.get("gpu", "0"))
+    return f"{_PREFIX}rank_{sample.rank}/{name}" if sample.rank else _PREFIX + name
 
 
 def _initial_digest(paths: TrialPaths) -> str | None:

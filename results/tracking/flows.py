@@ -14,12 +14,15 @@ from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_o
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
 from results.tracking.run_store import Run, RunStore
+from results.tracking.winner import Winner
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 _MODEL_TAG = "tune.model"
 """Identifies a logged model: digest of the key of its sweep, and the trial or soup."""
+_STEP_TAG = "tune.step"
+"""The step of the checkpoint whose files are stored with a logged model."""
 _DIGEST = 36
 """Characters of a dataset's digest that MLflow stores; the whole one is in its source."""
 
@@ -47,6 +50,16 @@ def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, 
     made = runs.client.create_logged_model(runs.experiment, name, source.id, tags)
     runs.client.finalize_logged_model(made.model_id, "READY")
     return str(made.model_id)
+
+
+def store_files(runs: RunStore, model: str, winner: Winner) -> None:
+    """Store the files of a winner with its logged model, unless it has those of this step."""
+    stored = runs.reader.get_logged_model(model).tags.get(_STEP_TAG)
+    if stored == str(winner.step):
+        return
+    for file in winner.files:
+        runs.client.log_model_artifact(model, str(file))
+    runs.client.set_logged_model_tags(model, {_STEP_TAG: winner.step, "tune.why": winner.why})
 
 
 def _named(one: Ancestor) -> str:

@@ -84,8 +84,11 @@ def curves_url(comparison: str, metric: str) -> str:
     return f"{base}#/metric?{runs}&{urlencode(view, quote_via=quote)}"
 
 
-def experiment_url(base: str, uri: str, experiment: str) -> str:
+def experiment_url(base: str, uri: str, experiment: str, view: str | None = None) -> str:
     """Address of the page of an experiment; the start page when there is none.
+
+    Args:
+        view: key of a view, see `results.tracking.view`.
 
     Raises:
         UserError: the server does not answer, or not as one of MLflow.
@@ -93,7 +96,8 @@ def experiment_url(base: str, uri: str, experiment: str) -> str:
     with _answers(uri):
         found = connect(uri).get_experiment_by_name(experiment)
     page = f"/experiments/{found.experiment_id}/runs" if found else ""
-    return f"{base.rstrip('/')}/#{page}"
+    chosen = f"?viewStateShareKey={view}" if found and view else ""
+    return f"{base.rstrip('/')}/#{page}{chosen}"
 
 
 def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:

@@ -9,10 +9,19 @@ from pathlib import Path
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
-from results.tracking.client import AVERAGE_TAG, PARENT_TAG, STOPPED_TAG, SWEEP_TAG, TRIAL_TAG
+from results.tracking.client import (
+    AVERAGE_TAG,
+    NOTE_TAG,
+    PARENT_TAG,
+    STOPPED_TAG,
+    SWEEP_TAG,
+    TRIAL_TAG,
+)
 from results.tracking.extras import Extras
+from results.tracking.flows import link_output, logged_model, store_files
 from results.tracking.run_store import Run, RunStore, mlflow_name
 from results.tracking.tracker import Ending, SweepFacts
+from results.tracking.winner import Winner
 from search_spaces.nested import flattened
 
 _STATUS = {
@@ -56,7 +65,9 @@ class Runs:
                 self._averages[average] = run
             else:
                 parent = run
-        self._parent = parent or self._create(facts.name, {}, time.time())
+        self._name = facts.name
+        about = {NOTE_TAG: facts.description} if facts.description else {}
+        self._parent = parent or self._create(facts.name, about, time.time())
         self._runs.reopen(self._parent)
         tags = dict(facts.tags)
         if facts.pipeline is not None:
@@ -80,6 +91,9 @@ class Runs:
         if run is None:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
+            fixed[NOTE_TAG] = (
+                f"Trial of sweep {self._name}. Logs: `tune logs {self._name} {record.id}`"
+            )
             run = self._children[record.id] = self._create(record.id, fixed, started)
         elif record.state.active:
             self._runs.reopen(run)
@@ -123,6 +137,16 @@ class Runs:
         values = [Metric(mlflow_name(k), v, int(now * 1000), 0) for k, v in ending.metrics.items()]
         self._runs.log(self._parent, metrics=values)
         self._runs.end(self._parent, ending.status, now)
+
+    def log_model(self, winner: Winner) -> None:
+        """Log the weights of the winner as a model that its run and the sweep's put out."""
+        source = self._children[winner.trial]
+        model = logged_model(self._runs, self._key, winner.paths, winner.trial, source)
+        store_files(self._runs, model, winner)
+        for run in (source, self._parent):
+            link_output(self._runs, run, model)
+        tags = {"tune.winner": winner.trial, "tune.why": winner.why}
+        self._runs.log(self._parent, tags=tags)
 
     def _create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
         return self._runs.create(name, {SWEEP_TAG: self._key, **tags}, started)

@@ -26,6 +26,7 @@ class SweepFacts:
     Attributes:
         key: identifies the sweep, also after its folder was moved or renamed.
         tags, params: of the sweep's own run.
+        description: of that run, in Markdown; people may change it.
         artifacts: file name to text, stored with that run.
         pipeline: whose run is the parent of that run; None for a sweep of its own.
     """
@@ -36,6 +37,7 @@ class SweepFacts:
     params: Mapping[str, object]
     artifacts: Mapping[str, str] = field(default_factory=dict)
     pipeline: PipelineFacts | None = None
+    description: str = ""
 
 
 @dataclass(frozen=True)

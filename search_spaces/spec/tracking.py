@@ -23,6 +23,15 @@ class TrackingSpec(Section):
     experiment: str | None = Field(
         None, description="Experiment's name; default: the sweep's, or the pipeline's."
     )
+    log_model: Literal["none", "winner"] = Field(
+        "none", description="winner: log the weights of the winner as a model, at the sweep's end."
+    )
+
+    @model_validator(mode="after")
+    def _has_tracker(self) -> Self:
+        if self.name == "none" and self.log_model != "none":
+            raise ValueError("log_model: winner needs name: mlflow")
+        return self
 
 
 class NotifySpec(Section):

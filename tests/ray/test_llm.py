@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.commit import newest_intact
+from results.records.trial import read_trial
 from search_spaces.loading.sweep_file import load_sweep
 from tests.ray.conftest import ENV, LONGEST_S, Tune, end
 from trainables.base import Split
@@ -142,15 +143,17 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
         runs = ui.stdout.readline().strip()
         assert runs.startswith("http://127.0.0.1:")
         pages = dict(ui.stdout.readline().split() for _ in range(2))
-        listed = page_text(runs, "Run Name", tmp_path)  # trials are folded into the sweep's run
-        page = page_text(pages["comparison"], "Comparing 3 Runs", tmp_path)
+        listed = page_text(runs, ">t0002<", tmp_path)
+        page = page_text(pages["comparison"], 'class="trace scatter', tmp_path)
         drawn = page_text(pages["curves"], 'class="trace scatter', tmp_path)
     finally:
         end(ui, 2)
-    assert ">llm<" in listed, "the experiment's runs"
-    assert "Parallel Coordinates Plot" in page
-    assert all(f"t{i:04d}" in page for i in range(3))
-    assert "#/metric?" in page, "the metrics link to their curves"
+    assert all(f">t{i:04d}<" in listed and f">t{i:04d}<" in page for i in range(3))
+    assert "eval_loss" in listed, "a column"
+    assert "Parallel Coordinates" in page
+    first = swept.paths("llm").trial_ids()[0]
+    params = read_trial(swept.paths("llm").trial(first)).params
+    assert all(f">{name}<" in page for name in params), "axes"
     assert all(f"t{i:04d} (eval_loss)" in drawn for i in range(3))
     assert drawn.count('class="trace scatter') >= 3
 

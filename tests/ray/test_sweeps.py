@@ -131,9 +131,10 @@ def test_sweep_resumes_after_a_killed_driver(
     assert violations(case) == []
     survived(killed)
 
-    page, comparison, _ = whole("ui", "conditional-2", "--no-browser").splitlines()
-    assert re.fullmatch(rf"{server}/#/experiments/\d+/runs", page)
-    assert comparison.startswith(f"comparison {server}/#/compare-runs?runs=")
+    page, comparison, curves = whole("ui", "conditional-2", "--no-browser").splitlines()
+    assert re.fullmatch(rf"{server}/#/experiments/\d+/runs\?viewStateShareKey=\w+", page)
+    assert comparison == f"comparison {page}&compareRunsMode=CHART"
+    assert curves.startswith(f"curves {server}/#/metric?runs=")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:
         runs = dict(db.execute("select name, status from runs").fetchall())
     assert runs == {"conditional-2" if n == "conditional" else n: s for n, s in _runs(whole)}

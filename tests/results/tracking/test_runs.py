@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import pytest
+from mlflow import MlflowClient
 
 from results.paths import SweepPaths
 from results.records import environment
@@ -28,11 +30,27 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking.extras import Extras, read_extras
+from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
+from results.tracking.view import params_first, store_view
+from results.tracking.winner import read_winner
 from search_spaces.errors import UserError
+from search_spaces.spec.sweep import SweepSpec
 from tests.results.tracking.servers import failing_server, no_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
+from tests.results.written import write_checkpoint
 
+SPEC = SweepSpec.model_validate(
+    {
+        "name": "llm-1",
+        "trainable": "digits",
+        "metric": "eval/loss@2",
+        "mode": "min",
+        "space": {"learning_rate": {"uniform": [0, 1]}},
+        "scheduler": {"name": "none"},
+        "budget": {"trials": 3},
+        "tracking": {"log_model": "winner"},
+    }
+)
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
@@ -81,8 +99,11 @@ def annotated(sweep: SweepPaths) -> TrialRecord:
     for attempt in (1, 2):
         ran = Environment(source={}, data="d" * 64, versions={"torch": str(attempt)}, hardware={})
         environment.write(files, attempt, ran)
-        line = sample_line(attempt, 1e9 + attempt, {"system/memory_mb": 9.0 * attempt})
-        files.samples(attempt).write_text(line + '{"torn')
+        values = {"system/memory_mb": 9.0 * attempt}
+        files.samples(attempt).write_text(sample_line(attempt, 1e9 + attempt, values) + '{"torn')
+    of_gpu = {"system/gpu_percent": 80.0, "system/seconds_data": 2.0}
+    line = sample_line(2, 1e9 + 2, of_gpu, place={"node": "a", "gpu": "3"})
+    files.samples(2, 1).write_text(line)
     files.checkpoint(2).mkdir(parents=True)
     (files.checkpoint(2) / "lineage.json").write_text('{"init": "abc"}')
     return record
@@ -103,7 +124,12 @@ def test_extras_of_a_finished_trial_are_stored_once(storage: Path, sweep: SweepP
     with sqlite3.connect(storage / "mlflow.db") as db:
         query = "select key, step, value from metrics where run_uuid = ? and key like 'system/%'"
         samples = db.execute(query, (found["t0000"].info.run_id,)).fetchall()
-    assert samples == [("system/memory_mb", 1, 9.0), ("system/memory_mb", 2, 18.0)]
+    assert sorted(samples) == [
+        ("system/rank_1/gpu_3_utilization_percentage", 2, 80.0),
+        ("system/rank_1/seconds_data", 2, 2.0),
+        ("system/system_memory_usage_megabytes", 1, 9.0),
+        ("system/system_memory_usage_megabytes", 2, 18.0),
+    ]
     assert _artifact(found["llm-1"], "sweep.yaml") == "name: llm\n"
     history = json.loads(_artifact(found["t0000"], "attempts.json"))
     assert [a["number"] for a in history] == [1, 2]
@@ -111,6 +137,63 @@ def test_extras_of_a_finished_trial_are_stored_once(storage: Path, sweep: SweepP
 
 def _artifact(run: Any, name: str) -> str:
     return (Path(unquote(run.info.artifact_uri.removeprefix("file://"))) / name).read_text()
+
+
+def test_values_have_the_names_of_mlflow_itself() -> None:
+    """Those that its monitors write for this machine, and for the GPU 0."""
+    import mlflow.system_metrics.metrics as monitors
+
+    code = "".join(p.read_text() for p in Path(monitors.__file__).parent.glob("*.py"))
+    names = {name for name in MLFLOW_NAMES.values() if "celsius" not in name}
+    assert not [name for name in names if name.replace("{gpu}", "{i}") not in code]
+
+
+def test_winner_is_logged_as_a_model_once(storage: Path, sweep: SweepPaths) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
+    write_checkpoint(sweep.trial("t0000"), 2, {"model.safetensors": "weights", "rng_0.json": "{}"})
+    sweep.spec.write_text(SPEC.model_dump_json())
+    for status in ("KILLED", "FINISHED", "FINISHED"):
+        tracker = mlflow_tracker(
+            *(sweep, uri_of(storage), sweep.root / "artifacts", "llm"),
+            SweepFacts("s/model", "llm-1", {}, {}, description="For the *docs*."),
+            winner=partial(read_winner, sweep, SPEC),
+        )
+        assert tracker.close(Ending(status, {}), WAIT_S) is None
+        found = runs(uri_of(storage), "s/model")
+        if status == "KILLED":
+            assert found["t0000"].outputs.model_outputs == []
+    ((one,), (same,)) = (found[n].outputs.model_outputs for n in ("t0000", "llm-1"))
+    assert one.model_id == same.model_id
+    model = MlflowClient(uri_of(storage)).get_logged_model(one.model_id)
+    assert (model.name, model.tags["tune.step"]) == ("digits-1-t0000", "2")
+    folder = Path(unquote(model.artifact_location.removeprefix("file://")))
+    assert [p.name for p in folder.iterdir()] == ["model.safetensors"]
+    assert (folder / "model.safetensors").read_text() == "weights"
+    notes = {name: run.data.tags["mlflow.note.content"] for name, run in found.items()}
+    assert notes == {
+        "llm-1": "For the *docs*.",
+        "t0000": "Trial of sweep llm-1. Logs: `tune logs llm-1 t0000`",
+    }
+
+
+def test_view_has_the_important_parameters_first(storage: Path, sweep: SweepPaths) -> None:
+    names = ["width", "model.lr", "depth", "decay"]
+    assert params_first(names, ["depth", "gone"]) == ["depth", "model.lr", "width", "decay"]
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    assert (
+        open_tracker(sweep, uri_of(storage), "s/view").close(Ending("KILLED", {}), WAIT_S) is None
+    )
+    asked = uri_of(storage), "llm", "s/view", ["eval/loss@2"], ["optim.lr"]
+    key = store_view(*asked, ascending=True)
+    assert key == store_view(*asked, ascending=True)
+    experiment = MlflowClient(uri_of(storage)).get_experiment_by_name("llm")
+    assert experiment is not None
+    view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
+    assert view["selectedColumns"][:2] == ["metrics.`eval/loss_2`", "params.`optim.lr`"]
+    assert view["orderByKey"] == "metrics.`eval/loss_2`"
+    assert view["compareRunCharts"][0]["selectedParams"] == ["optim.lr"]
+    assert experiment_url("http://h", uri_of(storage), "llm", key).endswith(f"ShareKey={key}")
+    assert store_view(uri_of(storage), "other", *asked[2:], ascending=True) is None
 
 
 def test_trial_without_environment_has_no_extras(sweep: SweepPaths) -> None:

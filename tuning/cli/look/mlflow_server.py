@@ -76,12 +76,32 @@ def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> dict[str, str]:
         return {"": f"{base}/#/experiments"}
     spec = read_spec(sweeps[0])
     experiment, *others = {experiment_of(read_spec(paths), paths) for paths in sweeps}
-    runs = {} if others else {"": experiment_url(base, uri, experiment)}
+    view = None if sweeps[1:] else _view(uri, sweeps[0], experiment)
+    runs = {} if others else {"": experiment_url(base, uri, experiment, view)}
     try:
         page = comparison_url(base, uri, [read_state(paths).key for paths in sweeps])
     except UserError:  # no run was sent yet
         return runs or {"": f"{base}/#/experiments"}
-    return {**runs, "comparison": page, "curves": curves_url(page, spec.metric)}
+    compared = f"{runs['']}&compareRunsMode=CHART" if view else page
+    return {**runs, "comparison": compared, "curves": curves_url(page, spec.metric)}
+
+
+def _view(uri: str, paths: SweepPaths, experiment: str) -> str | None:
+    """The key of the view of a sweep: the parameters that matter come first."""
+    from results.report.sweep_data import read_sweep_data
+    from results.tracking.view import params_first, store_view
+    from tuning.search.importance import importances
+
+    try:
+        data = read_sweep_data(paths)
+    except UserError:  # its records are damaged: the caller has said so
+        return None
+    found = importances(data)[:1]
+    names = list(dict.fromkeys(name for e in data.summaries for name in e.record.params))
+    params = params_first(names, [name for one in found for name in one.shares])
+    metrics, key = [o.metric for o in data.spec.objectives], read_state(paths).key
+    lowest = data.spec.mode == "min"
+    return store_view(uri, experiment, key, metrics, params, ascending=lowest)
 
 
 def _show_pages(pages: Mapping[str, str], browser: bool) -> None:

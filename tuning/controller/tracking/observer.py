@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from results.paths import Storage, SweepPaths
 from results.records.pipeline import outer_storage, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
+from results.tracking.winner import no_winner, read_winner
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
@@ -79,7 +81,9 @@ def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
 
     uri, facts = tracking_uri(spec, paths), sweep_facts(paths, spec)
     artifacts = outer_storage(paths).artifacts
-    return mlflow_tracker(paths, uri, artifacts, experiment_of(spec, paths), facts, fence)
+    winner = partial(read_winner, paths, spec) if spec.tracking.log_model == "winner" else no_winner
+    experiment = experiment_of(spec, paths)
+    return mlflow_tracker(paths, uri, artifacts, experiment, facts, fence, winner)
 
 
 def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:

@@ -13,7 +13,7 @@ from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import code_folder
 from trainables.runtime.provenance import library_versions
-from tuning.controller.sweep_dir.folder import read_state
+from tuning.controller.sweep_dir.folder import read_state, sweep_argument
 
 _GIT_S = 10.0
 
@@ -31,7 +31,16 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
         tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
     key, settings = read_state(paths).key, _settings(spec)
-    return SweepFacts(key, spec.name, tags, settings, artifacts, _pipeline_facts(paths))
+    pipeline, about = _pipeline_facts(paths), redact(_description(spec, paths))
+    return SweepFacts(key, spec.name, tags, settings, artifacts, pipeline, about)
+
+
+def _description(spec: SweepSpec, paths: SweepPaths) -> str:
+    """Its purpose, and where what MLflow does not have can be seen."""
+    name = sweep_argument(paths)
+    commands = [f"tune {verb} {name}" for verb in ("show", "logs", "report", "ui --live")]
+    see = f"More: {', '.join(f'`{command}`' for command in commands)}"
+    return "\n\n".join(filter(None, (spec.description, see)))
 
 
 def _pipeline_facts(paths: SweepPaths) -> PipelineFacts | None:
