@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState
 from search_spaces.spec.prices import PricesSpec
 
@@ -45,6 +46,10 @@ class Cost:
         return f"{self.cost:,.2f} {self.currency}"
 
 
+WASTED = {"stopped": "stopped early", "failed": "failed", "preempted": "preempted"}
+"""Reasons why a cost was of no use, and how they are said."""
+
+
 @dataclass(frozen=True)
 class CostShares:
     """The cost of a sweep by what came of it.
@@ -52,22 +57,28 @@ class CostShares:
     Attributes:
         useful: of trials that completed, wait or run.
         stopped: of trials that were stopped early.
-        failed: of attempts that failed, were preempted or lost their machine, and of failed trials.
+        failed: of attempts that failed or lost their machine, and of failed trials.
+        preempted: of attempts that were preempted.
     """
 
     useful: Cost
     stopped: Cost
     failed: Cost
+    preempted: Cost
 
     @property
     def total(self) -> Cost:
         """All of it."""
-        return self.useful + self.stopped + self.failed
+        return self.useful + self.stopped + self.failed + self.preempted
+
+    @property
+    def wasted(self) -> dict[str, Cost]:
+        """What was of no use, by reason."""
+        return {why: getattr(self, why) for why in WASTED}
 
     def __str__(self) -> str:
-        named = {"stopped early": self.stopped, "failed": self.failed}
-        lost = " and ".join(f"{share.price} {why}" for why, share in named.items() if share.cost)
-        return f"{self.total}, of which {lost}" if lost else str(self.total)
+        lost = [f"{share.price} {WASTED[why]}" for why, share in self.wasted.items() if share.cost]
+        return f"{self.total}, of which {' and '.join(lost)}" if lost else str(self.total)
 
 
 def attempt_cost(attempt: Attempt, prices: PricesSpec | None = None) -> Cost:
@@ -76,7 +87,8 @@ def attempt_cost(attempt: Attempt, prices: PricesSpec | None = None) -> Cost:
     cost = Cost(hours * attempt.cpus, hours * attempt.gpus)
     if prices is None:
         return cost
-    price = cost.cpu_hours * prices.cpu_hour + cost.gpu_hours * prices.gpu_hour
+    gpu_hour = prices.of_gpu(attempt.accelerator)
+    price = cost.cpu_hours * prices.cpu_hour + cost.gpu_hours * gpu_hour
     return replace(cost, cost=price, currency=prices.currency)
 
 
@@ -87,7 +99,7 @@ def total_cost(records: Iterable[TrialRecord], prices: PricesSpec | None = None)
 
 def cost_shares(records: Iterable[TrialRecord], prices: PricesSpec | None = None) -> CostShares:
     """The cost of trials by what came of it."""
-    shares = dict.fromkeys(("useful", "stopped", "failed"), Cost())
+    shares = dict.fromkeys(("useful", *WASTED), Cost())
     for record in records:
         for attempt in record.attempts:
             shares[_share(record, attempt)] += attempt_cost(attempt, prices)
@@ -95,6 +107,8 @@ def cost_shares(records: Iterable[TrialRecord], prices: PricesSpec | None = None
 
 
 def _share(record: TrialRecord, attempt: Attempt) -> str:
+    if attempt.cause is Cause.PREEMPTION:
+        return "preempted"
     if attempt.error is not None or record.state is TrialState.FAILED:
         return "failed"
     return "stopped" if record.state is TrialState.STOPPED else "useful"

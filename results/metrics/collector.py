@@ -90,6 +90,9 @@ class SweepCollector(Collector):
         yield self._counter("tune_cpu_seconds", "CPUs times the seconds they were held.", cpus)
         money = {(cost.currency,): cost.cost} if cost.currency else {}
         yield self._counter("tune_cost", "Price of what trials held.", money, "currency")
+        lost = {(cost.currency, why): c for why, c in data.wasted.items() if cost.currency}
+        text = "Price of what was of no use; part of tune_cost."
+        yield self._counter("tune_wasted_cost", text, lost, "currency", "reason")
 
     def _of_checkpoints(self) -> Iterator[Metric]:
         data = self._metrics

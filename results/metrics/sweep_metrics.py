@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from results.analysis.cost import Cost, attempt_cost
+from results.analysis.cost import WASTED, Cost, attempt_cost, cost_shares
 from results.checkpoints.checkpoint_times import CheckpointTime
 from results.metrics.histogram import Histogram
 from results.metrics.workers import Workers
 from results.paths import SweepPaths
+from results.records.environment import accelerator
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 
@@ -90,6 +91,8 @@ class SweepMetrics:
         self._workers: dict[str, Workers] = {}
         self._records: dict[str, tuple[TrialState, int]] = {}
         self._spent = Cost(currency=spec.prices.currency if spec.prices else "")
+        self.wasted = dict.fromkeys(WASTED, 0.0)
+        self._wasted: dict[str, dict[str, float]] = {}
         self._started = time.monotonic() - spent_s
 
     def add_history(self, history: Sequence[tuple[TrialRecord, Sequence[Report]]]) -> None:
@@ -115,6 +118,9 @@ class SweepMetrics:
         self._note(record, report)
         if (running := self.running.get(record.id)) is not None:
             running.since, running.metrics = report.time, report.metrics
+            if running.attempt.gpus and running.attempt.accelerator is None:
+                name = accelerator(self.paths.trial(record.id), running.attempt.number)
+                running.attempt = running.attempt.model_copy(update={"accelerator": name})
 
     def trial_ended(self, record: TrialRecord) -> None:
         """An attempt ended; its trial perhaps not."""
@@ -154,6 +160,7 @@ class SweepMetrics:
         if state is not None:
             self.states[state] -= 1
         self.states[record.state] += 1
+        self._count_wasted(record)
         for attempt in record.attempts[counted:]:
             if attempt.ended is None:
                 break
@@ -161,6 +168,16 @@ class SweepMetrics:
             self._spent += attempt_cost(attempt, self.spec.prices)
             self.attempts["failed" if attempt.error is not None else "ended"] += 1
         self._records[record.id] = record.state, counted
+
+    def _count_wasted(self, record: TrialRecord) -> None:
+        """Add what a trial wasted since the last call; that of an attempt, once it has ended."""
+        ended = tuple(a for a in record.attempts if a.ended is not None)
+        past = record.model_copy(update={"attempts": ended})
+        before = self._wasted.get(record.id, {})
+        now = {why: c.cost for why, c in cost_shares([past], self.spec.prices).wasted.items()}
+        for why, cost in now.items():
+            self.wasted[why] += max(0.0, cost - before.get(why, 0.0))
+        self._wasted[record.id] = now
 
     def _note(self, record: TrialRecord, report: Report) -> None:
         """Keep what a report improves: the trial's progress, and the best values."""

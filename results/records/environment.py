@@ -48,6 +48,12 @@ def read(paths: TrialPaths, attempt: int) -> Environment | None:
         return None
 
 
+def accelerator(paths: TrialPaths, attempt: int) -> str:
+    """The name of rank 0's GPU, as its driver names it; empty if it is not recorded."""
+    found = read(paths, attempt)
+    return found.hardware.get("device", "") if found else ""
+
+
 def read_some(paths: SweepPaths, records: Sequence[TrialRecord]) -> list[Environment]:
     """Those of the newest attempts of a sweep's trials; of some in a large sweep."""
     ran = [r for r in records if r.attempts]

@@ -64,6 +64,7 @@ class Attempt(_Model):
         step: the last step of the trial when the attempt failed.
         leak: one line about memory that the attempt left behind; its processes were replaced.
         cpus, gpus: of all workers together.
+        accelerator: the name of rank 0's GPU, once it has ended; empty without one.
         workers: number of ranks; an elastic trial changes it from attempt to attempt.
         blamed: machines on which the attempt failed.
         kept_off: machines to avoid, because earlier attempts failed there.
@@ -85,6 +86,7 @@ class Attempt(_Model):
     leak: str | None = None
     cpus: float = 0.0
     gpus: float = 0.0
+    accelerator: str | None = None
     workers: int = 1
     blamed: tuple[Machine, ...] = ()
     kept_off: tuple[Machine, ...] = ()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from results.analysis.cost import cost_shares
+from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.records.trial import TrialState
 from results.report import figures
@@ -202,7 +202,8 @@ def _table(data: SweepData) -> PageSection:
     others = [one.spec.metric for one in data.others]
     spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.summaries)
     header = ["trial", "state", data.spec.metric, *spread, *others, "step", "seconds"]
-    header += ["why it ended", *names]
+    prices = data.spec.prices
+    header += [*([prices.currency] if prices else []), "why it ended", *names]
     rows = [
         [
             e.record.id,
@@ -212,6 +213,7 @@ def _table(data: SweepData) -> PageSection:
             *(number(e.values.get(name)) for name in others),
             str(e.step),
             f"{e.record.seconds:.0f}",
+            *[f"{total_cost([e.record], prices).cost:.2f}"] * bool(prices),
             e.record.reason,
             *(setting(e.record.params[n]) if n in e.record.params else "" for n in names),
         ]

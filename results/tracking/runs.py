@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from results.analysis.cost import cost_shares
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
@@ -53,7 +54,7 @@ class Runs:
         fence: Fence,
     ) -> None:
         self._runs = RunStore(uri, artifact_root, experiment, fence)
-        self._key = facts.key
+        self._key, self._prices = facts.key, facts.prices
         self._children: dict[str, Run] = {}
         self._averages: dict[str, Run] = {}
         parent = None
@@ -100,12 +101,25 @@ class Runs:
         params = {**flattened(record.config), **record.params}
         points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
         points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
+        if not record.state.active:
+            points |= self._cost(record)
         metrics = self._runs.unsent(run, points)
         self._runs.log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
         self._runs.store(run, extras.artifacts)
         if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
             self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
+
+    def _cost(self, record: TrialRecord) -> dict[tuple[str, int], tuple[float, float]]:
+        """The cost of a trial that has ended, and its useless part; by number of attempts."""
+        if self._prices is None or not record.attempts:
+            return {}
+        shares, last = cost_shares([record], self._prices), record.attempts[-1]
+        values = {"cost": shares.total, **{f"cost_{why}": c for why, c in shares.wasted.items()}}
+        return {
+            (f"tune/{name}", last.number): (cost.cost, last.ended or time.time())
+            for name, cost in values.items()
+        }
 
     def average(self, average: Average) -> None:
         """Bring the run of an average of weights up to date."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from search_spaces.spec.prices import PricesSpec
+
 
 @dataclass(frozen=True)
 class PipelineFacts:
@@ -26,6 +28,7 @@ class SweepFacts:
     Attributes:
         key: identifies the sweep, also after its folder was moved or renamed.
         tags, params: of the sweep's own run.
+        prices: with which the cost of each trial is logged, if there are any.
         description: of that run, in Markdown; people may change it.
         artifacts: file name to text, stored with that run.
         pipeline: whose run is the parent of that run; None for a sweep of its own.
@@ -37,6 +40,7 @@ class SweepFacts:
     params: Mapping[str, object]
     artifacts: Mapping[str, str] = field(default_factory=dict)
     pipeline: PipelineFacts | None = None
+    prices: PricesSpec | None = None
     description: str = ""
 
 

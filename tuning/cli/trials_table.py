@@ -14,7 +14,9 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from results.analysis.cost import total_cost
 from results.records.trial import TrialRecord, TrialState
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, heading, number, setting, state_style
 
@@ -121,15 +123,19 @@ def _columns(
 ) -> list[_Column]:
     first, *others = (o.metric for o in spec.objectives)
     names = ("trial", "state", "step", first, *["mean ± 95 %"] * bool(means))
-    names = (*names, *others, *params, "time")
-    cells = [_cells(params, row, best, means) for row in rows]
+    names = (*names, *others, *params, "time", *([spec.prices.currency] if spec.prices else []))
+    cells = [_cells(params, row, best, means, spec.prices) for row in rows]
     by_column = zip(*cells, strict=True) if cells else ((),) * len(names)
     titles = [heading(name).split("\n") for name in names]
     return [_Column(title, column) for title, column in zip(titles, by_column, strict=True)]
 
 
 def _cells(
-    params: list[str], row: Row, best: Collection[str], means: Mapping[str, str]
+    params: list[str],
+    row: Row,
+    best: Collection[str],
+    means: Mapping[str, str],
+    prices: PricesSpec | None,
 ) -> list[Cell]:
     record, step, (value, *others) = row
     return [
@@ -141,6 +147,7 @@ def _cells(
         *((number(other), "") for other in others),
         *((setting(record.params[p]) if p in record.params else "", "") for p in params),
         (duration(record.seconds), ""),
+        *[(f"{total_cost([record], prices).cost:,.2f}", "")] * bool(prices),
     ]
 
 

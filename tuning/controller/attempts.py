@@ -7,12 +7,16 @@ from collections.abc import Iterable
 
 from results.analysis.replicates import replicate_id
 from results.paths import SweepPaths, TrialPaths
+from results.records import environment
 from results.records.failures import Failure
 from results.records.integrity import report_problems
 from results.records.reports import read_chain
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
+
+_WHEN_ENDED = ("reports", "last_report", "all_reports", "accelerator")
+"""What an attempt's record says since it has ended."""
 
 
 def new_record(
@@ -100,8 +104,10 @@ def count_reports(
     if last.number != known.number or known.reports is None:
         return record
     if known.ended is not None:
-        kept = {n: getattr(known, n) for n in ("reports", "last_report", "all_reports")}
+        kept = {n: getattr(known, n) for n in _WHEN_ENDED}
         return _with_counts(record, **kept)
+    if last.gpus:
+        record = _with_counts(record, accelerator=environment.accelerator(paths, last.number))
     chain = read_chain(paths, unwritten, new=new)
     links = chain.links.get(last.number, [])
     counted = _with_counts(record, reports=len(links), last_report="".join(links[-1:]))
@@ -111,7 +117,7 @@ def count_reports(
 
 
 def _with_counts(record: TrialRecord, **counts: object) -> TrialRecord:
-    """The record with what its newest attempt says of the lines of `reports.jsonl`."""
+    """The record with what its newest attempt says at its end."""
     last = record.attempts[-1].model_copy(update=counts)
     return record.model_copy(update={"attempts": (*record.attempts[:-1], last)})
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from results.export import FORMATS, ModelSource, Verification, export_model, make_format, quantized
 from results.export.classic import write_classic
 from results.lineage import ancestors
-from results.records.pipeline import outer_storage
 from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
@@ -110,12 +109,13 @@ def register_selected(picked: SelectedModel, name: str, verify: bool) -> Registe
     """
     from results.tracking.model_registry import register
     from tuning.controller.sweep_dir.folder import read_state
-    from tuning.controller.tracking.observer import experiment_of, tracking_uri
+    from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
 
     onnx, _ = export_selected(picked, "onnx", verify, force=True)
+    uri = tracking_uri(picked.spec, picked.paths)
     return register(
-        tracking_uri(picked.spec, picked.paths),
-        outer_storage(picked.paths).artifacts,
+        uri,
+        artifact_root(uri, picked.paths),
         experiment_of(picked.spec, picked.paths),
         onnx,
         name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.records.pipeline import PipelinePaths, outer_storage, read_stages
+from results.records.pipeline import PipelinePaths, read_stages
 from results.records.spec_file import read_spec
 from results.report.pipeline_data import PipelineData, read_pipeline_data
 from results.storage.fencing import Fence
@@ -10,7 +10,7 @@ from results.tracking import PipelineFacts
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.redaction import redact
 from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.tracking.observer import experiment_of, tracking_uri
+from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
 from tuning.pipelines.base import Say
 from tuning.pipelines.winners import winners_by_later_stages
 
@@ -60,7 +60,7 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
     spec = redact(paths.spec.read_text(encoding="utf-8"))
     for (uri, experiment), names in stages.items():
         keys = {name: read_state(paths.sweep(name)).key for name in names}
-        artifacts = outer_storage(paths.sweep(names[0])).artifacts
+        artifacts = artifact_root(uri, paths.sweep(names[0]))
         try:
             runs = PipelineRuns(uri, artifacts, experiment, fence, facts, data, keys)
             runs.deliver(spec)

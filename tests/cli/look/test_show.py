@@ -204,6 +204,10 @@ def test_costs_are_in_ls_show_and_of_each_trial(tune: Tune) -> None:
         update = {"attempts": attempts, "state": state}
         write_trial(files, read_trial(files).model_copy(update=update))
     spent = "spent 0.0017 CPU-hours, 6.00 EUR, of which 3.00 EUR stopped early"
-    assert spent in tune("show", "mine").out
+    shown = tune("show", "mine")
+    assert spent in shown.out
+    rows = shown.out.splitlines()
+    assert rows[1].rstrip().endswith(" EUR")
+    assert sum(row.rstrip().endswith(" 3.00") for row in rows) == 2
     assert "spent 0.00083 CPU-hours, 3.00 EUR\n" in tune("show", "mine", "t0001").out
     assert tune("ls").out.rstrip().endswith("0.00 CPU, 6.00 EUR")

@@ -115,6 +115,8 @@ def test_counters_never_fall_over_a_retry_and_a_resume(session: Session) -> None
     assert written == pytest.approx(7e6 * (1 + 1 / 2 + 1 / 3))
     assert seen[-1]["tune_checkpoint_save_seconds_count"] == 3
     assert seen[-1]['tune_attempts_total{result="failed"}'] == 2
+    assert seen[-1]['tune_wasted_cost_total{currency="USD",reason="failed"}'] > 0
+    assert seen[-1]['tune_wasted_cost_total{currency="USD",reason="stopped"}'] == 0
     # The driver is killed now, in the middle of attempt 3; another one resumes the sweep.
     again, after = session(**changes)
     job = next_job(again)

@@ -86,7 +86,7 @@ def mlflow_server(folder: Path, port: int) -> Iterator[str]:
         )
     try:
         deadline = time.monotonic() + 200
-        while not _answers(f"{uri}/health"):
+        while not answers(f"{uri}/health"):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError((folder / "server.log").read_text())
             time.sleep(0.05)
@@ -96,7 +96,8 @@ def mlflow_server(folder: Path, port: int) -> Iterator[str]:
         server.wait()
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether something answers at an address."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True

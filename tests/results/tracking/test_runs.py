@@ -34,6 +34,7 @@ from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
 from results.tracking.view import params_first, store_view
 from results.tracking.winner import read_winner
 from search_spaces.errors import UserError
+from search_spaces.spec.prices import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.tracking.servers import failing_server, no_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
@@ -51,6 +52,7 @@ SPEC = SweepSpec.model_validate(
         "tracking": {"log_model": "winner"},
     }
 )
+PRICES = PricesSpec(cpu_hour=1800.0)
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
@@ -149,13 +151,15 @@ def test_values_have_the_names_of_mlflow_itself() -> None:
 
 
 def test_winner_is_logged_as_a_model_once(storage: Path, sweep: SweepPaths) -> None:
-    write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
+    record = trial(0, TrialState.COMPLETED)
+    held = record.attempts[0].model_copy(update={"cpus": 2.0})
+    write(sweep, record.model_copy(update={"attempts": (held,)}), 1, 2)
     write_checkpoint(sweep.trial("t0000"), 2, {"model.safetensors": "weights", "rng_0.json": "{}"})
     sweep.spec.write_text(SPEC.model_dump_json())
     for status in ("KILLED", "FINISHED", "FINISHED"):
         tracker = mlflow_tracker(
             *(sweep, uri_of(storage), sweep.root / "artifacts", "llm"),
-            SweepFacts("s/model", "llm-1", {}, {}, description="For the *docs*."),
+            SweepFacts("s/model", "llm-1", {}, {}, prices=PRICES, description="For the *docs*."),
             winner=partial(read_winner, sweep, SPEC),
         )
         assert tracker.close(Ending(status, {}), WAIT_S) is None
@@ -169,6 +173,7 @@ def test_winner_is_logged_as_a_model_once(storage: Path, sweep: SweepPaths) -> N
     folder = Path(unquote(model.artifact_location.removeprefix("file://")))
     assert [p.name for p in folder.iterdir()] == ["model.safetensors"]
     assert (folder / "model.safetensors").read_text() == "weights"
+    assert found["t0000"].data.metrics["tune/cost"] == pytest.approx(60.0)  # a minute
     notes = {name: run.data.tags["mlflow.note.content"] for name, run in found.items()}
     assert notes == {
         "llm-1": "For the *docs*.",

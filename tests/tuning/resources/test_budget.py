@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from results.analysis.cost import Cost, cost_shares, total_cost
+from results.analysis.cost import Cost, attempt_cost, cost_shares, total_cost
 from results.paths import SweepPaths
+from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
@@ -272,7 +273,19 @@ def test_cost_of_failed_attempts_and_stopped_trials_is_shown_apart():
     assert str(shares).endswith(
         ", 33.00 EUR, of which 12.00 EUR stopped early and 15.00 EUR failed"
     )
+    preempted = failed.model_copy(update={"cause": Cause.PREEMPTION})
+    shares = cost_shares([retried.model_copy(update={"attempts": (preempted,)})], PRICES)
+    assert str(shares).endswith("3.00 EUR, of which 3.00 EUR preempted")
+    assert mean_trial_cost([trial(0), others[0]], PRICES).wasted == pytest.approx(0.8)
     assert str(cost_shares([trial(0)])) == "2 CPU-hours, 1 GPU-hours"
+
+
+def test_price_of_a_gpu_is_that_of_its_name():
+    prices = PricesSpec(gpu_hour=2.0, accelerators={"H100": 4.0, "H100 NVL": 3.0, "T4": 0.5})
+    names = ("NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL", "Tesla T4", "", None)
+    assert [prices.of_gpu(name) for name in names] == [4.0, 3.0, 0.5, 2.0, 4.0]
+    attempt = trial(0).attempts[0].model_copy(update={"accelerator": "Tesla T4"})
+    assert attempt_cost(attempt, prices).cost == 0.5
 
 
 def test_forecast_subtracts_what_a_running_trial_has_cost():

@@ -153,4 +153,6 @@ def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
         return "forecast   none: no earlier sweep of this file has a trial that ended"
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
-    return f"forecast   about {duration(left.seconds)} and {left.cost} (from {trials})"
+    lost = f", where {each.wasted:.0%} of the cost was stopped, failed or preempted"
+    source = trials + lost * bool(each.wasted)
+    return f"forecast   about {duration(left.seconds)} and {left.cost} (from {source})"

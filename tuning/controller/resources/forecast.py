@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from results.analysis.cost import Cost, total_cost
+from results.analysis.cost import Cost, cost_shares, total_cost
 from results.paths import Storage
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
@@ -24,11 +24,13 @@ class TrialCost:
         seconds: of all attempts of a trial.
         cost: of a trial.
         trials: the number of trials in the mean.
+        wasted: part of the cost that was of no use, 0 to 1; 0 without prices.
     """
 
     seconds: float
     cost: Cost
     trials: int
+    wasted: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,10 @@ def mean_trial_cost(
     if not ended:
         return None
     n = len(ended)
-    each = total_cost(ended, prices) * (1 / n)
-    return TrialCost(sum(r.seconds for r in ended) / n, each, n)
+    shares = cost_shares(ended, prices)
+    each, lost = shares.total * (1 / n), sum(share.cost for share in shares.wasted.values())
+    wasted = lost / shares.total.cost if shares.total.cost else 0.0
+    return TrialCost(sum(r.seconds for r in ended) / n, each, n, wasted)
 
 
 def forecast(

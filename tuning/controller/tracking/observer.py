@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 
 from results.paths import Storage, SweepPaths
 from results.records.pipeline import outer_storage, pipeline_of
@@ -80,7 +81,7 @@ def make_delivery(spec: SweepSpec, paths: SweepPaths, fence: Fence) -> Delivery:
     from tuning.controller.tracking.sweep_facts import sweep_facts
 
     uri, facts = tracking_uri(spec, paths), sweep_facts(paths, spec)
-    artifacts = outer_storage(paths).artifacts
+    artifacts = artifact_root(uri, paths)
     winner = partial(read_winner, paths, spec) if spec.tracking.log_model == "winner" else no_winner
     experiment = experiment_of(spec, paths)
     return mlflow_tracker(paths, uri, artifacts, experiment, facts, fence, winner)
@@ -105,6 +106,11 @@ def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:
     if spec.tracking.uri:
         return expand_now("tracking.uri", spec.tracking.uri)
     return default_tracking_uri(outer_storage(paths))
+
+
+def artifact_root(uri: str, paths: SweepPaths) -> Path | None:
+    """Where a new experiment's files are: a server has its own place, a database has none."""
+    return None if uri.startswith(("http://", "https://")) else outer_storage(paths).artifacts
 
 
 def experiment_of(spec: SweepSpec, paths: SweepPaths) -> str:

@@ -32,7 +32,7 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
     key, settings = read_state(paths).key, _settings(spec)
     pipeline, about = _pipeline_facts(paths), redact(_description(spec, paths))
-    return SweepFacts(key, spec.name, tags, settings, artifacts, pipeline, about)
+    return SweepFacts(key, spec.name, tags, settings, artifacts, pipeline, spec.prices, about)
 
 
 def _description(spec: SweepSpec, paths: SweepPaths) -> str:
