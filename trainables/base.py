@@ -129,7 +129,7 @@ class Trainable(Generic[C]):
     def layout_problems(self, config: Mapping[str, Any], layout: Layout) -> list[Problem]:
         """Reasons why a trial cannot have this layout; paths as of `worker_problems`."""
         if unknown := [
-            name for name in AXES if getattr(layout, name) > 1 and name not in self.axes
+            name for name in (*AXES, "ep") if getattr(layout, name) > 1 and name not in self.axes
         ]:
             followed = ", ".join(self.axes)
             return [((), f"{self.name} follows {followed} only, got {unknown[0]}")]

@@ -36,6 +36,7 @@ class Layout:
         cp: ranks that have the same samples, and a part of each sequence; they share weights too.
         tp: ranks that share each layer, and see the same samples.
         reshard_after_forward: whether the ranks gather the weights again for the backward pass.
+        ep: ranks of `dp_shard`, `cp` and `tp` that share the experts of each block.
         pp: ranks that have some layers each, and see the same samples one after another.
         schedule: the order in which the ranks of `pp` compute.
         microbatches: parts of a rank's samples that follow each other; None: the default.
@@ -49,6 +50,7 @@ class Layout:
     pp: int = 1
     schedule: Schedule = "1f1b"
     microbatches: int | None = None
+    ep: int = 1
 
     @property
     def stages_per_rank(self) -> int:
@@ -81,6 +83,11 @@ class Layout:
         return self.dp_shard * self.cp
 
     @property
+    def expert_parts(self) -> int:
+        """Ranks that have parts of the experts of a block: `ep`, and those that gather them."""
+        return _expert_parts(self.sizes)
+
+    @property
     def shares_model(self) -> bool:
         """Whether a rank has a part of the weights only."""
         return self.dp_shard * self.model_parallel > 1
@@ -91,7 +98,8 @@ class Layout:
         return {name: getattr(self, name) for name in AXES}
 
     def __str__(self) -> str:
-        shown = {n: size for n, size in self.sizes.items() if size > 1 or n in _ALWAYS}
+        sizes = {**self.sizes, "ep": self.ep}
+        shown = {n: size for n, size in sizes.items() if size > 1 or n in _ALWAYS}
         text = " x ".join(f"{name} {size}" for name, size in shown.items())
         if self.pp == 1:
             return text
@@ -103,19 +111,23 @@ class Layout:
         free = [name for name in AXES if name in axes]
         found = (dict(zip(free, sizes, strict=True)) for sizes in _factorings(total, len(free)))
         ones: dict[str, Any] = dict.fromkeys(AXES, 1)
-        others = [replace(self, **ones | sizes) for sizes in found]
+        others = [
+            replace(self, **ones | sizes, ep=ep)
+            for sizes in found
+            for ep in (_divisors(_expert_parts(ones | sizes)) if "ep" in axes else [1])
+        ]
         if self.pp > 1:
             others += [replace(self, microbatches=n) for n in range(1, MOST_MICROBATCHES + 1)]
         return iter(sorted((o for o in others if o != self), key=self._distance))
 
     def _distance(self, other: Layout) -> tuple[float, float]:
-        pairs = zip(self.sizes.values(), other.sizes.values(), strict=True)
+        pairs = [*zip(self.sizes.values(), other.sizes.values(), strict=True), (self.ep, other.ep)]
         parts = abs(math.log(self.num_microbatches / other.num_microbatches))
         return sum(abs(math.log(a / b)) for a, b in pairs), parts
 
     def as_written(self) -> str:
         """The layout as a sweep file has it."""
-        others: dict[str, object] = {}
+        others: dict[str, object] = {"ep": self.ep} if self.ep > 1 else {}
         if self.pp > 1 and self.schedule != "1f1b":
             others["schedule"] = self.schedule
         if self.pp > 1 and self.microbatches:
@@ -140,6 +152,12 @@ class LayoutSpec(Section):
         "share weights, gradients and optimizer state like those of dp_shard"
     )
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
+    ep: int = Field(
+        1,
+        ge=1,
+        description="Ranks that share the experts of each block (expert parallelism). They are "
+        "ranks of dp_shard, cp and tp: ep divides the product of these, and makes no workers.",
+    )
     pp: int = _size(
         "Ranks that have some layers each (pipeline parallelism); they have the same samples"
     )
@@ -197,16 +215,27 @@ class LayoutSpec(Section):
         rest = next((name for name, size in sizes.items() if size == REST), None)
         if workers % given or (rest is None and given != workers):
             rule = f"gives {given} ranks, and workers is" if rest is None else "does not divide"
-            nearest = _as_written(self._nearest(workers))
+            nearest = self._with_ep(self._nearest(workers))
             raise ValueError(f"{_product(sizes)} {rule} {workers}; nearest layout: {nearest}")
         if rest is not None:
             sizes[rest] = workers // given
+        if (parts := _expert_parts(sizes)) % self.ep:
+            raise ValueError(
+                f"ep {self.ep} does not divide dp_shard x cp x tp, {parts}; nearest layout: "
+                f"{self._with_ep(sizes)}"
+            )
         return Layout(
             **sizes,
+            ep=self.ep,
             reshard_after_forward=self.reshard_after_forward,
             schedule=self.schedule or "1f1b",
             microbatches=self.microbatches,
         )
+
+    def _with_ep(self, sizes: Mapping[str, int]) -> str:
+        """These axes, and the largest `ep` that divides them and is no larger than wanted."""
+        ep = max(n for n in _divisors(_expert_parts(sizes)) if n <= self.ep)
+        return _as_written({**sizes, "ep": ep})
 
     def _nearest(self, workers: int) -> dict[str, int]:
         """Sizes with this product: axes have the largest that divides it, one has the rest."""
@@ -231,8 +260,16 @@ def _factorings(total: int, count: int) -> Iterator[tuple[int, ...]]:
     if count == 1:
         yield (total,)
         return
-    for first in (n for n in range(1, total + 1) if total % n == 0):
+    for first in _divisors(total):
         yield from ((first, *rest) for rest in _factorings(total // first, count - 1))
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _expert_parts(sizes: Mapping[str, int]) -> int:
+    return sizes["dp_shard"] * sizes["cp"] * sizes["tp"]
 
 
 def _product(sizes: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ HANG_S = 20
 LONGEST_S = HANG_S + 100
 """A trial with its two starts, on a busy machine."""
 STEPS = [2, 4, 6, 8]
-OTHERS = ("ddp", "fsdp", "{tp: 2}", "{cp: 2}", "{pp: 2}")
+OTHERS = ("ddp", "fsdp", "{tp: 2}", "{cp: 2}", "{pp: 2}", "{dp_shard: 2, ep: 2}")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,8 @@ def test_trial_goes_on_after_the_loss_of_a_rank(
         "name: kills\ntrainable: tests.ray.killed_rank:KilledRank\nmetric: eval_loss\nmode: min\n"
         f"space: {{fate: {{grid_search: [{', '.join(fates)}]}}}}\n"
         f"fixed: {{marks: {tune.cwd}, hidden_size: 32, sequence_length: 32, batch_size: 8,\n"
-        f"  max_steps: {STEPS[-1]}, eval_every: 2, data: {{max_bytes: 200000}}}}\n"
+        f"  max_steps: {STEPS[-1]}, eval_every: 2, data: {{max_bytes: 200000}},\n"
+        f"  experts: {'{count: 4}' if 'ep' in layout else 'null'}}}\n"
         f"resources: {{workers: 2, layout: {layout}}}\nscheduler: {{name: none}}\n"
         "tracking: {name: none}\ncheckpoint: {every: 2}\n"
         f"failure: {{max_retries: 1, hang_timeout: {HANG_S}s}}\n"

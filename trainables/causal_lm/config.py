@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,7 +11,13 @@ from pydantic import Field, model_validator
 
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.data_config import DataConfig, paths_in
-from trainables.causal_lm.layout import layout_problem, pipeline_field, saved_sizes, unknown_type
+from trainables.causal_lm.layout import (
+    expert_problem,
+    layout_problem,
+    pipeline_field,
+    saved_sizes,
+    unknown_type,
+)
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
@@ -280,10 +287,20 @@ class CausalLMConfig(DataParallelConfig):
                 found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
         return found
 
+    def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
+        """With experts, ranks count tokens together, so they have equally many micro-batches."""
+        if self.experts is not None and self.micro_batch_size is not None:
+            for count in workers:
+                if self.batch_size % count:
+                    return "micro_batch_size", (
+                        f"with experts, workers must divide batch_size, {self.batch_size}, got "
+                        f"{count}; remove micro_batch_size, or change one of them"
+                    )
+        return super().validate_workers(workers)
+
     def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
         """Refuse what does not work on parts of a model, and sizes that ranks cannot share."""
         whole_only = {
-            "experts": "" if self.experts is not None else None,
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,
             "compile": "True" if self.compile is True else None,
@@ -293,12 +310,14 @@ class CausalLMConfig(DataParallelConfig):
         found = pipeline_field(layout, self.not_in_pipelines) or layout_problem(
             layout, given, self.sizes, self.batch_size, self.sequence_length
         )
+        found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
         return found or super().validate_layout(layout)
 
     @property
     def not_in_pipelines(self) -> dict[str, object]:
         """Fields that exclude `pp` if they have a value."""
         return {
+            "experts": "a mixture of experts" if self.experts is not None else None,
             "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
             "model_name_or_path": unknown_type(self.model_name_or_path),
         }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.spec.layout import Layout
+from trainables.common.experts import ExpertsConfig
 
 PIPELINED = ("llama", "mistral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and
@@ -46,6 +47,28 @@ def layout_problem(
         return "", f"{layout.data_parallel} data-parallel ranks do not divide batch_size, {batch}"
     problem = _pipeline_problem(layout, sizes.get("num_layers"), batch // layout.data_parallel)
     return None if problem is None else ("", problem)
+
+
+def expert_problem(
+    layout: Layout, experts: ExpertsConfig | None, width: int, mlp: int
+) -> tuple[str, str] | None:
+    """What prevents the experts of a layout, as of `layout_problem`.
+
+    Args:
+        layout: of a trial.
+        experts: of a block; None: the model has none.
+        width: of the residual stream.
+        mlp: units of one expert.
+    """
+    if experts is None:
+        return ("", f"ep {layout.ep} has no effect without experts") if layout.ep > 1 else None
+    if experts.count % layout.ep:
+        return "", f"ep {layout.ep} does not divide experts.count, {experts.count}"
+    ranks = layout.expert_parts // layout.ep
+    for name, size in (("hidden_size", width), ("2 x intermediate_size", 2 * mlp)):
+        if size % ranks and layout.ep * layout.tp > 1:
+            return "", f"{ranks} ranks with parts of each expert do not divide {name}, {size}"
+    return None
 
 
 def pipeline_field(layout: Layout, fields: Mapping[str, Any]) -> tuple[str, str] | None:

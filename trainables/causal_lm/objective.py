@@ -7,6 +7,7 @@ no flash kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -26,7 +27,7 @@ from trainables.common.cross_entropy import (
     linear_cross_entropies,
     linear_cross_entropy,
 )
-from trainables.common.experts import balance_gradient, idle_weights
+from trainables.common.experts import balance_gradient, idle_weights, router_logits
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import flops_per_token
 from trainables.parallel.context import (
@@ -36,6 +37,7 @@ from trainables.parallel.context import (
     sequence_part,
     split_sequences,
 )
+from trainables.parallel.experts import split_experts
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Pipeline
@@ -177,16 +179,20 @@ def spread_or_place(
     model: nn.Module, config: CausalLMConfig, mesh: Mesh, device: torch.device
 ) -> None:
     """Move a model to a device, or, where ranks share it, this rank's part."""
+    hf: Any = model
+    hf.shares_batch = math.prod(mesh.layout.sizes.values()) > 1
     if not mesh.is_sharded:
         place(model, device)
         return
-    hf: Any = model
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(hf.config, name, None) or mesh.layout.tp
         if heads % mesh.layout.tp:
             raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
     split_sequences(model, mesh)
-    shard(model, blocks_of(model), mesh, compute_dtype(config.dtype, device), hf.tp_plan)
+    dtype = compute_dtype(config.dtype, device)
+    split_experts(model, mesh, dtype)
+    plan = {name: kind for name, kind in hf.tp_plan.items() if ".experts" not in name}
+    shard(model, blocks_of(model), mesh, dtype, plan)
 
 
 def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:
@@ -333,11 +339,7 @@ def training_logits(
     """
     if config.experts is None:
         return next_token_logits(model, inputs, config, positions), 0.0
-    hf: Any = model
-    with autocast(config, inputs.device):
-        out = hf.base_model(
-            use_cache=False, output_router_logits=True, **model_arguments(model, inputs, positions)
-        )
-        logits = hf.get_output_embeddings()(out.last_hidden_state)
-    flat = logits.float().reshape(-1, logits.shape[-1])
-    return flat, balance_gradient(out.router_logits, config.experts)
+    with router_logits(model) as routed:
+        logits = next_token_logits(model, inputs, config, positions)
+    together = getattr(model, "shares_batch", False)
+    return logits, balance_gradient(routed, config.experts, several_ranks=together)

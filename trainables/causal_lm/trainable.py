@@ -33,5 +33,5 @@ class CausalLM(Trainable[CausalLMConfig]):
         *METRIC_NAMES,
     )
     elastic = True
-    axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
     runs_on_mps = True

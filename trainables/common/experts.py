@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -50,19 +52,51 @@ class ExpertsConfig(BaseModel):
         return self.count * (mlp + width)
 
 
+@contextmanager
+def router_logits(model: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """In this block, collect what the routers of a model give, [tokens, experts] of each block."""
+    from transformers.models.mixtral.modeling_mixtral import MixtralTopKRouter
+
+    found: list[torch.Tensor] = []
+    routers = [module for module in model.modules() if isinstance(module, MixtralTopKRouter)]
+    hooks = [
+        router.register_forward_hook(lambda *args: found.append(args[2][0])) for router in routers
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def balance_gradient(
-    router_logits: tuple[torch.Tensor, ...], experts: ExpertsConfig
+    logits: Sequence[torch.Tensor], experts: ExpertsConfig, *, several_ranks: bool = False
 ) -> torch.Tensor:
     """A scalar 0 with the gradient of the loss that balances the use of the experts.
 
-    Args:
-        router_logits: of each block, [tokens, experts].
-        experts: their number, and the weight of that loss.
-    """
-    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+    The loss is that of `transformers`: of all blocks together, as of one with their tokens.
 
-    balance: Any = load_balancing_loss_func
-    loss: torch.Tensor = experts.balance * balance(router_logits, experts.count, experts.per_token)
+    Args:
+        logits: of the router of each block, [tokens, experts].
+        experts: their number, and the weight of that loss.
+        several_ranks: whether the batch is that of all ranks of the process group. They call this
+            together, and the mean of their losses is that of the batch.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.nn import functional as F
+
+    shares = [one.float().softmax(dim=-1) for one in logits]
+    rows = sum(len(one) for one in shares)
+    with torch.no_grad():
+        chosen = [one.topk(experts.per_token, dim=-1).indices for one in shares]
+        counts = sum(F.one_hot(one, experts.count).sum(dim=(0, 1)) for one in chosen)
+        told = F.pad(torch.as_tensor(counts), (0, 1), value=rows).float()
+        if several_ranks:
+            dist.all_reduce(told)
+        fractions = told[:-1] / told[-1]
+    mean = sum(one.sum(dim=0) for one in shares) / rows
+    loss: torch.Tensor = experts.balance * experts.count * (fractions * mean).sum()
     return loss - loss.detach()
 
 

@@ -53,13 +53,17 @@ def shard_weights(
     if (data := mesh.data_mesh) is None:
         model.to(mesh.device)
         return
-    half = dtype if dtype != torch.float32 else None
-    policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
-    again = mesh.layout.reshard_after_forward
+    policy, again = precision(dtype), mesh.layout.reshard_after_forward
     for block in blocks:
         fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=again)
     # the rest is needed at the end of the forward pass and at the begin of the backward pass
     fully_shard(model, mesh=data, mp_policy=policy, reshard_after_forward=False)
+
+
+def precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
+    """Weights are gathered in a dtype; gradients are averaged, and weights kept, in float32."""
+    half = dtype if dtype != torch.float32 else None
+    return MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

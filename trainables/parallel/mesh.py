@@ -30,6 +30,7 @@ class Mesh:
     repeated: list[torch.nn.Parameter] = field(default_factory=list, init=False)
     """Weights of this rank that an earlier stage of its pipeline has too."""
     _device_mesh: DeviceMesh | None = field(default=None, init=False)
+    _expert_mesh: DeviceMesh | None = field(default=None, init=False)
     _groups: dict[str, ProcessGroup] = field(default_factory=dict, init=False)
 
     @property
@@ -95,22 +96,37 @@ class Mesh:
     def device_mesh(self) -> DeviceMesh:
         """The ranks as torch knows them; every rank asks for it together with the others."""
         if self._device_mesh is None:
-            import torch
-            from torch.distributed.device_mesh import init_device_mesh
-
-            kind = self.device.type if self.device else "cpu"
-            if kind == "cuda":  # torch takes the current device of the process
-                torch.cuda.set_device(self.device)
-                torch.cuda.init()  # type: ignore[no-untyped-call]  # or torch chooses another one
             sizes = {**self.layout.sizes, "dp_shard": self.layout.weight_parts, "cp": 1}
             used = {name for name, size in sizes.items() if size > 1}
             if self.layout.dp_replicate > 1:  # FSDP2 takes both axes
                 used.add("dp_shard")
             shape = {name: size for name, size in sizes.items() if name in used}
-            self._device_mesh = init_device_mesh(
-                kind, tuple(shape.values()), mesh_dim_names=tuple(shape)
-            )
+            self._device_mesh = self._made(shape)
         return self._device_mesh
+
+    @property
+    def expert_mesh(self) -> DeviceMesh:
+        """The same ranks, by the parts of experts that they have; without `pp`.
+
+        Its axes are `dp_replicate`, `dp_shard` (ranks that gather experts from each other), `ep`,
+        and `tp` of size 1. All ranks ask for it together.
+        """
+        if self._expert_mesh is None:
+            layout = self.layout
+            shape = {"dp_shard": layout.expert_parts // layout.ep, "ep": layout.ep, "tp": 1}
+            copies = {"dp_replicate": layout.dp_replicate} if layout.dp_replicate > 1 else {}
+            self._expert_mesh = self._made(copies | shape)
+        return self._expert_mesh
+
+    def _made(self, shape: dict[str, int]) -> DeviceMesh:
+        import torch
+        from torch.distributed.device_mesh import init_device_mesh
+
+        kind = self.device.type if self.device else "cpu"
+        if kind == "cuda":  # torch takes the current device of the process
+            torch.cuda.set_device(self.device)
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # or torch chooses another one
+        return init_device_mesh(kind, tuple(shape.values()), mesh_dim_names=tuple(shape))
 
     def close(self) -> None:
         """Free the groups of the axes, and what torch remembers of them: a trial is over."""
@@ -119,12 +135,14 @@ class Mesh:
         import torch.distributed as dist
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-        for group in (*self._device_mesh.get_all_groups(), *self._groups.values()):
+        meshes = [mesh for mesh in (self._device_mesh, self._expert_mesh) if mesh is not None]
+        groups = [group for mesh in meshes for group in mesh.get_all_groups()]
+        for group in (*groups, *self._groups.values()):
             if group is not dist.group.WORLD:
                 dist.destroy_process_group(group)
         # its entries name groups, and the next trial has other ones
         _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
-        self._device_mesh = None
+        self._device_mesh = self._expert_mesh = None
         self._groups.clear()
         self.repeated.clear()
 

@@ -179,6 +179,8 @@ def is_first(tensor: torch.Tensor, mesh: Mesh) -> bool:
         names = tensor.device_mesh.mesh_dim_names or ()
         kinds = zip(names, tensor.placements, strict=True)
         cut |= {name for name, kind in kinds if not isinstance(kind, Replicate)}
+        if "ep" in names:  # experts: `Mesh.expert_mesh` has other axes for these ranks
+            cut |= {"dp_shard", "tp"}
     first = all(at == 0 for name, at in mesh.weight_coordinates.items() if name not in cut)
     return first and local_part(tensor).numel() > 0
 

@@ -21,4 +21,4 @@ class SFT(Trainable[SFTConfig]):
         "exact_match",
     )
     elastic = True
-    axes = CausalLM.axes
+    axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")

@@ -27,6 +27,12 @@ def layout(given: Any) -> LayoutSpec:
         ),
         ({"dp_shard": -1, "tp": 2}, 8, Layout(dp_shard=4, tp=2)),
         ({"dp_replicate": 2, "cp": -1}, 8, Layout(dp_replicate=2, cp=4)),
+        ({"dp_shard": -1, "tp": 2, "ep": 4}, 8, Layout(dp_shard=4, tp=2, ep=4)),
+        (
+            {"pp": 4, "dp_shard": 8, "tp": 2, "ep": 2},
+            64,
+            Layout(pp=4, dp_shard=8, tp=2, ep=2),
+        ),
         (
             {"pp": 2, "dp_replicate": -1, "schedule": "gpipe", "microbatches": 8},
             4,
@@ -48,6 +54,7 @@ def test_axes_make_the_workers(given: Any, workers: int, expected: Layout) -> No
         ({"dp_replicate": 4, "dp_shard": -1}, 6, "{dp_replicate: 3, dp_shard: 2}"),
         ({}, 3, "{dp_replicate: 3}"),
         ({"pp": 2}, 4, "{pp: 2, dp_replicate: 2}"),
+        ({"dp_shard": 8, "ep": 4}, 6, "{dp_shard: 6, ep: 3}"),
     ],
 )
 def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str) -> None:
@@ -73,6 +80,19 @@ def test_impossible_layouts_are_refused(given: Any, problem: str) -> None:
     with pytest.raises(ValidationError) as e:
         layout(given)
     assert problem in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"dp_shard": -1, "ep": 3}, "{dp_shard: 4, ep: 2}"),
+        ({"dp_replicate": -1, "ep": 2}, "{dp_replicate: 4}"),
+    ],
+)
+def test_ep_divides_the_ranks_that_share_a_copy(given: Any, nearest: str) -> None:
+    with pytest.raises(ValueError, match="does not divide dp_shard x cp x tp") as e:
+        layout(given).resolve(4)
+    assert str(e.value).endswith(f"nearest layout: {nearest}")
 
 
 def test_without_a_layout_each_rank_has_the_model() -> None:

@@ -25,6 +25,7 @@ from trainables.causal_lm.objective import (
     to_device,
 )
 from trainables.causal_lm.trainable import CausalLM
+from trainables.common.experts import ExpertsConfig
 from trainables.job import Answer
 
 CONFIG = {**EXAMPLES["causal_lm"].config, "experts": {"count": 4, "balance": 0.5}}
@@ -115,5 +116,11 @@ def test_mistakes_are_named() -> None:
     assert found == [(("experts",), "per_token must be <= count, 2, got 3")]
     found = CausalLMConfig.problems({"experts": {}, "optimizer": "muon"})
     assert found == [((), "optimizer muon takes matrices, and experts are stacks of them")]
+    uneven = CausalLMConfig(experts=ExpertsConfig(), batch_size=9, micro_batch_size=2)
+    assert uneven.validate_workers([1, 2]) == (
+        "micro_batch_size",
+        "with experts, workers must divide batch_size, 9, got 2; remove micro_batch_size, or change"
+        " one of them",
+    )
     found = CausalLMConfig.problems({"experts": {}, "model_name_or_path": "gpt2"})
     assert found[0][1].startswith("experts: no effect with model_name_or_path")

@@ -50,6 +50,18 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "causal_lm",
         {**LLAMA, "num_layers": 5, "activation_checkpointing": True, "packing": "documents"},
     ),
+    # some experts get no token in some steps
+    "moe": ("causal_lm", {**LLAMA, "experts": {"count": 4, "balance": 0.1}}),
+    "moe_deep": (
+        "causal_lm",
+        {
+            **LLAMA,
+            "num_layers": 3,
+            "experts": {"count": 8},
+            "activation_checkpointing": True,
+            "packing": "documents",
+        },
+    ),
     "grpo": ("grpo", EXAMPLES["grpo"].same),
     # at 0.1, two sizes of microbatches on one process differ by 2e-4: rounding crosses a kink
     "image_classifier": (
@@ -68,7 +80,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "lora": ("sft", {**EXAMPLES["sft"].config, "lora": {"rank": 2}}),
     "own": ("tests.trainables.parallel.own:Own", {}),
     "wide": ("tests.trainables.parallel.own:Wide", {}),
-    "distill": ("distill", {**EXAMPLES["distill"].config, "experts": None}),
+    "distill": ("distill", EXAMPLES["distill"].config),
 }
 LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
     1: {"one": SHORTHANDS["ddp"]},
@@ -82,6 +94,9 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
         "gpipe2": {"pp": 2, "schedule": "gpipe", "microbatches": 8},
         "interleaved2": {"pp": 2, "schedule": "interleaved"},
         "zero_bubble2": {"pp": 2, "schedule": "zero_bubble"},
+        "ep2": {"dp_shard": 2, "ep": 2},
+        "tp2xep2": {"tp": 2, "ep": 2},
+        "cp2xep2": {"cp": 2, "ep": 2},
     },
     3: {"pp3": {"pp": 3, "microbatches": 4}},
     4: {
@@ -98,6 +113,11 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
         "fsdp2xpp2": {"dp_shard": 2, "pp": 2},
         "fsdp2xinterleaved2": {"dp_shard": 2, "pp": 2, "schedule": "interleaved"},
         "tp2xpp2": {"tp": 2, "pp": 2},
+        "ep4": {"dp_shard": 4, "ep": 4},
+        "fsdp4xep2": {"dp_shard": 4, "ep": 2},
+        "ddp2xep2": {"dp_replicate": 2, "dp_shard": 2, "ep": 2},
+        "fsdp2xtp2xep2": {"dp_shard": 2, "tp": 2, "ep": 2},
+        "fsdp2xtp2xep4": {"dp_shard": 2, "tp": 2, "ep": 4},
     },
 }
 """Number of ranks to the layouts of so many, by name."""

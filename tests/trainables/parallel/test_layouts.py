@@ -7,9 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from transformers import AutoModelForCausalLM
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.shards import MODEL, OPTIMIZER, has_tensors, is_sharded, open_tensors
@@ -20,6 +23,7 @@ from tests.trainables.local import ROOT, newest_checkpoint, without_timing
 from tests.trainables.parallel.ranks import CUT, LAYOUTS, MODELS, STEPS, fits, folder_of, run
 from trainables.base import Split
 from trainables.checkpointing.training_state import load_tree
+from trainables.parallel.sharded_state import unique_state
 from trainables.registry import resolve
 
 ROUNDING = 5e-6
@@ -32,6 +36,7 @@ BEGUN = (
     "wide/tp2",
     "documents/cp2",
     "llama/pp2",
+    "moe/ep2",
 )
 RESUMED = (
     "llama/one>fsdp2",
@@ -42,14 +47,18 @@ RESUMED = (
     "documents/one>cp2",
     "llama/fsdp2>pp2",
     "llama/pp2>tp2",
+    "moe/one>ep2",
+    "moe/ep2>ep2",
+    "moe/ep2>fsdp2",
 )
-ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one")
+ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one", "moe/one")
 RESUMED_ALONE = (
     "llama/fsdp2>one",
     "own/fsdp2>one",
     "llama/tp2>one",
     "documents/cp2>one",
     "llama/pp2>one",
+    "moe/ep2>one",
 )
 
 
@@ -79,6 +88,18 @@ def spawn(folder: Path, world: int, cases: Sequence[str]) -> None:
     assert not any(codes), [log.read_text()[-3000:] for log in logs]
 
 
+def weights(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    """Flat weights of a checkpoint by name. In files of whole models, experts have other names."""
+    kind = "adapter_model" if has_tensors(folder, "adapter_model") else MODEL
+    stored = open_tensors(folder, kind)
+    if any(".block_sparse_moe." in name for name in stored):
+        auto: Any = AutoModelForCausalLM
+        model = unique_state(auto.from_pretrained(folder))
+        return {name: t.detach().numpy().reshape(-1) for name, t in model.items()}
+    kinds = {"F32": np.float32, "I64": np.int64}
+    return {name: np.frombuffer(t.read(), kinds[t.dtype]) for name, t in stored.items()}
+
+
 class Results:
     """What layouts have made of the models, in a folder."""
 
@@ -103,13 +124,10 @@ class Results:
         self.check_tensors(self.checkpoint(case), self.checkpoint(expected))
 
     def check_tensors(self, folder: Path, expected: Path) -> None:
-        kind = "adapter_model" if has_tensors(folder, "adapter_model") else MODEL
-        stored, known = open_tensors(folder, kind), open_tensors(expected, kind)
+        stored, known = weights(folder), weights(expected)
         assert stored.keys() == known.keys()
         for name, tensor in stored.items():
-            kind = {"F32": np.float32, "I64": np.int64}[tensor.dtype]
-            pair = [np.frombuffer(t.read(), kind) for t in (tensor, known[name])]
-            np.testing.assert_allclose(*pair, rtol=0, atol=2e-4, err_msg=name)
+            np.testing.assert_allclose(tensor, known[name], rtol=0, atol=2e-4, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +147,11 @@ def test_layout_learns_what_one_process_learns(two: Results, case: str) -> None:
     two.check_equal(case, f"{case.partition('/')[0]}/one")
 
 
-def test_same_layout_goes_on_bit_for_bit(two: Results) -> None:
-    whole, rest = two.curve("llama/fsdp2"), two.curve("llama/fsdp2>fsdp2")
+@pytest.mark.parametrize(("begun", "resumed"), [("llama/fsdp2", "fsdp2"), ("moe/ep2", "ep2")])
+def test_same_layout_goes_on_bit_for_bit(two: Results, begun: str, resumed: str) -> None:
+    whole, rest = two.curve(begun), two.curve(f"{begun}>{resumed}")
     assert rest == {step: metrics for step, metrics in whole.items() if step > CUT}
-    folders = [two.checkpoint(case) for case in ("llama/fsdp2", "llama/fsdp2>fsdp2")]
+    folders = [two.checkpoint(case) for case in (begun, f"{begun}>{resumed}")]
     for kind in ("model", OPTIMIZER):
         first, second = (open_tensors(folder, kind) for folder in folders)
         assert {n: t.read().tobytes() for n, t in first.items()} == {
@@ -141,7 +160,7 @@ def test_same_layout_goes_on_bit_for_bit(two: Results) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["llama/fsdp2", "llama/tp2", "wide/tp2", "documents/cp2", "llama/pp2"]
+    "case", ["llama/fsdp2", "llama/tp2", "wide/tp2", "documents/cp2", "llama/pp2", "moe/ep2"]
 )
 def test_optimizer_is_that_of_one_process(two: Results, case: str) -> None:
     whole = load_tree(two.checkpoint(f"{case.partition('/')[0]}/one"), "progress")["optimizer"]
@@ -162,15 +181,16 @@ def test_ranks_write_their_own_parts(two: Results) -> None:
     assert not is_sharded(two.checkpoint("llama/fsdp2>one"))
 
 
-def test_sharded_checkpoint_is_evaluated_like_a_whole_one(two: Results) -> None:
-    paths = TrialPaths(folder_of(two.folder, "llama/fsdp2"))
+@pytest.mark.parametrize("case", ["llama/fsdp2", "moe/ep2"])
+def test_sharded_checkpoint_is_evaluated_like_a_whole_one(two: Results, case: str) -> None:
+    paths = TrialPaths(folder_of(two.folder, case))
     found = newest_intact(paths, whole_models)
     assert found is not None
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= set(found.manifest.files)
     trainable = resolve("causal_lm")
-    config = trainable.Config.model_validate(MODELS["llama"][1])
+    config = trainable.Config.model_validate(MODELS[case.partition("/")[0]][1])
     scores = trainable.evaluate(config, found.folder, Split.SELECTION, two.folder / "cache")
-    assert scores["eval_loss"] == pytest.approx(two.curve("llama/fsdp2")[STEPS]["eval_loss"])
+    assert scores["eval_loss"] == pytest.approx(two.curve(case)[STEPS]["eval_loss"])
 
 
 def test_log_names_the_layouts(two: Results) -> None:
@@ -182,14 +202,26 @@ def test_log_names_the_layouts(two: Results) -> None:
 @pytest.mark.layouts
 @pytest.mark.timeout(3600)
 def test_all_pairs_of_layouts(tmp_path: Path) -> None:
-    """Each model on each layout; the first one resumed on each layout from each other."""
+    """Each model on each layout; `llama` and `moe` resumed on each layout from each other."""
     names = {world: list(layouts) for world, layouts in LAYOUTS.items()}
-    every = [name for of_world in names.values() for name in of_world]
     begun = {
         w: [f"{m}/{n}" for m in MODELS for n in of_world if fits(m, n, w)]
         for w, of_world in names.items()
     }
-    resumed = {w: [f"llama/{b}>{n}" for n in of for b in every] for w, of in names.items()}
+    pairs = {
+        "llama": [n for w, of in names.items() for n in of if fits("llama", n, w)],
+        "moe": ["one", "fsdp2", "ep2", "tp2xep2", "fsdp4", "fsdp4xep2", "ddp2xep2"],
+    }
+    resumed = {
+        w: [
+            f"{m}/{b}>{n}"
+            for m, fitting in pairs.items()
+            for n in fitting
+            if n in of
+            for b in fitting
+        ]
+        for w, of in names.items()
+    }
     for stage in (begun, resumed):
         for world, cases in stage.items():
             if world > 1:

@@ -47,7 +47,6 @@ def test_axes_whose_product_is_not_the_workers(change: str, problem: str) -> Non
         ("optimizer=muon", "optimizer: muon does not work with layout dp_shard 2"),
         ("dtype=float16", "dtype: float16 does not work with layout dp_shard 2"),
         ("compile=true", "compile: True does not work with layout dp_shard 2"),
-        ("experts={count: 4}", "experts: does not work with layout dp_shard 2"),
     ],
 )
 def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> None:
@@ -119,6 +118,56 @@ def test_what_does_not_work_on_stages(file: str, change: str, problem: str) -> N
     assert problem in problems(file, *axes, change)
 
 
+EXPERTS = "fixed.experts={count: 6}"
+
+
+@pytest.mark.parametrize(
+    ("workers", "axes", "change", "problem"),
+    [
+        (
+            4,
+            "{dp_shard: 4, ep: 4}",
+            EXPERTS,
+            "layout: ep 4 does not divide experts.count, 6; nearest layout that fits: "
+            "{dp_shard: 4, ep: 2}",
+        ),
+        (
+            4,
+            "{dp_replicate: 2, dp_shard: 2, ep: 4}",
+            EXPERTS,
+            "layout: ep 4 does not divide dp_shard x cp x tp, 2; nearest layout: "
+            "{dp_replicate: 2, dp_shard: 2, ep: 2}",
+        ),
+        (
+            2,
+            "{dp_shard: 2, ep: 2}",
+            "fixed.num_layers=2",
+            "layout: ep 2 has no effect without experts; nearest layout that fits: {dp_shard: 2}",
+        ),
+        (
+            8,
+            "{pp: 2, dp_shard: 4, ep: 2}",
+            EXPERTS,
+            "fixed.experts: a mixture of experts does not work with layout pp 2",
+        ),
+    ],
+)
+def test_experts_that_ranks_cannot_share(
+    workers: int, axes: str, change: str, problem: str
+) -> None:
+    size = ("space.batch_size=32", f"resources.workers={workers}", f"resources.layout={axes}")
+    assert problem in problems("llm", *size, change)
+
+
+def test_ranks_that_gather_experts_divide_their_sizes() -> None:
+    config = {"experts": {}, "hidden_size": 96, "num_heads": 6, "intermediate_size": 98}
+    layout = Layout(dp_shard=16, ep=2)
+    ((_, found),) = resolve("causal_lm").layout_problems(config, layout)
+    expected = "8 ranks with parts of each expert do not divide 2 x intermediate_size, 196; nearest"
+    assert found.startswith(expected)
+    assert resolve("causal_lm").layout_problems(config, Layout(dp_shard=16, ep=4)) == []
+
+
 def test_other_families_have_no_stages(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4}')
     config = {"model_name_or_path": str(tmp_path), "batch_size": 8}
@@ -137,6 +186,8 @@ def test_trainable_that_does_not_share_its_model() -> None:
     assert "resources.layout: digits follows dp_replicate only, got dp_shard" in found
     found = problems("distill", "resources.workers=2", "resources.layout={cp: 2}")
     assert "resources.layout: distill follows dp_replicate, dp_shard only, got cp" in found
+    found = problems("sft", "resources.workers=2", "resources.layout={dp_shard: 2, ep: 2}")
+    assert "follows pp, dp_replicate, dp_shard, cp, tp only, got ep" in found
 
 
 def test_layouts_that_fit() -> None:
