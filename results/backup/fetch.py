@@ -13,7 +13,7 @@ from results.storage.object_store import ContentMismatchError, ObjectStore
 from search_spaces.errors import UserError
 
 _THREADS = 8
-_CHECKPOINT = re.compile(r"(trials/[^/]+/checkpoints/[^/]+)/.+")
+_CHECKPOINT = re.compile(r"((?:stages/[^/]+/)?trials/[^/]+/checkpoints/[^/]+)/.+")
 
 
 def fetch_backup(objects: ObjectStore, backup: Backup, root: Path) -> list[str]:

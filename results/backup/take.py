@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from results.checkpoints.commit import MANIFEST, Manifest
 from results.checkpoints.retention import Retention
 from results.checkpoints.streaming_hash import FileEntry, hash_file
 from results.paths import SweepPaths, TrialPaths
+from results.records.pipeline import PipelinePaths
 from results.records.trial import read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
 from search_spaces.errors import UserError
@@ -97,18 +98,18 @@ class Sent:
 
 
 def take_backup(
-    paths: SweepPaths,
+    root: Path,
     key: str,
     objects: ObjectStore,
-    retention: Retention,
+    sweeps: Mapping[SweepPaths, Retention],
     runs: Sequence[SavedRun] = (),
 ) -> tuple[Backup, Sent]:
     """Send what the target lacks, and then the manifest.
 
     Args:
-        paths, key: of the sweep.
+        root, key: the folder of the sweep or pipeline, and what identifies it.
         objects: where its backups are.
-        retention: the checkpoints of each trial to save.
+        sweeps: the sweep, or those of the pipeline, and the checkpoints of each trial to save.
 
     Raises:
         UserError: the target holds another sweep, or a file cannot be saved.
@@ -120,17 +121,37 @@ def take_backup(
             f"({held.label}); name another target"
         )
     sent, created = Sent(objects), time.time()
-    trials = [TrialPaths(Path(e.path)) for e in _entries(paths.trials) if e.is_dir()]
+    named: dict[Path, BackupFile] = {}
+    records = PipelinePaths(root).records
+    if records.is_file():  # before its stages: what it says of them is then saved
+        named[records] = sent.data(records)
     with ThreadPoolExecutor(_THREADS) as pool:
-        parts = list(pool.map(lambda trial: _trial(trial, sent, retention), trials))
-        rest = [f for f in _walk(paths.root, {paths.trials}) if not _is_left_out(paths, f)]
-        saved = list(pool.map(lambda file: _file(file, sent), rest))
-    files = {f: s for f, s in zip(rest, saved, strict=True) if s}
-    named = {**files, **{f: s for part in parts for f, s in part.items()}}
-    content = {f.relative_to(paths.root).as_posix(): s for f, s in sorted(named.items())}
-    backup = Backup(sweep=key, name=paths.name, created=created, files=content, runs=tuple(runs))
+        for paths, retention in sweeps.items():
+            named |= _sweep(paths, sent, retention, pool)
+        folders = {paths.root for paths in sweeps}
+        named |= _files(root, {*folders, records}, sent, pool) if root not in folders else {}
+    content = {f.relative_to(root).as_posix(): s for f, s in sorted(named.items())}
+    backup = Backup(sweep=key, name=root.name, created=created, files=content, runs=tuple(runs))
     write_backup(objects, backup)
     return backup, sent
+
+
+def _sweep(
+    paths: SweepPaths, sent: Sent, retention: Retention, pool: ThreadPoolExecutor
+) -> dict[Path, BackupFile]:
+    trials = [TrialPaths(Path(e.path)) for e in _entries(paths.trials) if e.is_dir()]
+    parts = list(pool.map(lambda trial: _trial(trial, sent, retention), trials))
+    files = _files(paths.root, {paths.trials}, sent, pool)
+    return {**files, **{f: s for part in parts for f, s in part.items()}}
+
+
+def _files(
+    root: Path, excluded: Collection[Path], sent: Sent, pool: ThreadPoolExecutor
+) -> dict[Path, BackupFile]:
+    """Save the files of a sweep's or pipeline's folder that need no order."""
+    rest = [f for f in _walk(root, excluded) if not _is_left_out(root, f)]
+    saved = list(pool.map(lambda file: _file(file, sent), rest))
+    return {f: s for f, s in zip(rest, saved, strict=True) if s}
 
 
 def prune_backups(objects: ObjectStore, keep: int) -> int:
@@ -233,8 +254,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _is_left_out(paths: SweepPaths, file: Path) -> bool:
-    return _LEFT_OUT.fullmatch(file.relative_to(paths.root).parts[0]) is not None
+def _is_left_out(root: Path, file: Path) -> bool:
+    return _LEFT_OUT.fullmatch(file.relative_to(root).parts[0]) is not None
 
 
 def _key(entry: FileEntry) -> str:

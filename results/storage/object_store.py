@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from results.storage.azure import open_azure
 from results.storage.retry import TRANSIENT, retry_while
+from results.storage.s3_kms import KmsFileSystem, split_key
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -166,6 +167,7 @@ def open_object_store(address: str) -> ObjectStore:
     from pyarrow import ArrowException
     from pyarrow.fs import FileSystem
 
+    address, encryption = split_key(address)
     try:
         if address.startswith("abfs"):
             files, base = open_azure(address)
@@ -176,6 +178,8 @@ def open_object_store(address: str) -> ObjectStore:
         raise UserError(redact(f"{address}: {reason}; {_FORMS}")) from e
     if not base.strip("/"):
         raise UserError(redact(f"{address}: names no bucket; {_FORMS}"))
+    if encryption is not None:
+        files = KmsFileSystem(files, encryption)
     plain, _, _ = address.partition("?")
     return ObjectStore(plain.rstrip("/"), files, base.rstrip("/"))
 

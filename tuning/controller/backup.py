@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from filelock import FileLock
 
 from results.backup.base import Backup, SavedRun, open_target, read_backup
 from results.backup.fetch import fetch_backup
 from results.backup.take import Sent, prune_backups, take_backup
+from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
+from results.records.pipeline import PipelinePaths, read_stages
 from results.records.record_log import log_current
 from results.records.spec_file import read_spec
 from results.storage.object_store import ObjectStore, explain_storage_error
@@ -58,16 +61,45 @@ def back_up(paths: SweepPaths, target: str, *, newest: int, best: int, keep: int
     Raises:
         UserError: the target cannot be reached, is in the sweep's folder, or holds another sweep.
     """
-    spec, key = read_spec(paths), read_state(paths).key
-    objects = open_target(target).within(paths.name)
-    if objects.filesystem.type_name == "local":
-        _refuse_within(paths, objects.root)
-    retention = replace(checkpoints_to_keep(spec), newest=newest, best=best)
+    key = read_state(paths).key
     runs, problem = _runs(paths, key)
-    with FileLock(paths.root / ".backup.guard"), _explained(objects):
-        backup, sent = take_backup(paths, key, objects, retention, runs)
+    retention = _retention(paths, newest, best)
+    taken = _take(paths.root, key, target, {paths: retention}, runs, keep)
+    return replace(taken, problem=problem)
+
+
+def back_up_pipeline(
+    paths: PipelinePaths, target: str, *, newest: int, best: int, keep: int
+) -> Taken:
+    """Take a backup of a pipeline with all its stages; for the rest see `back_up`.
+
+    What people noted on its runs is not in it.
+    """
+    found = [SweepPaths(folder) for folder in sorted(paths.stages.root.glob("[!.]*"))]
+    sweeps = {one: _retention(one, newest, best) for one in found if one.is_sweep}
+    key = read_stages(paths).identity or paths.name
+    return _take(paths.root, key, target, sweeps, [], keep)
+
+
+def _retention(paths: SweepPaths, newest: int, best: int) -> Retention:
+    return replace(checkpoints_to_keep(read_spec(paths)), newest=newest, best=best)
+
+
+def _take(
+    root: Path,
+    key: str,
+    target: str,
+    sweeps: Mapping[SweepPaths, Retention],
+    runs: Sequence[SavedRun],
+    keep: int,
+) -> Taken:
+    objects = open_target(target).within(root.name)
+    if objects.filesystem.type_name == "local":
+        _refuse_within(root, objects.root)
+    with FileLock(root / ".backup.guard"), _explained(objects):
+        backup, sent = take_backup(root, key, objects, sweeps, runs)
         deleted = prune_backups(objects, keep)
-    return Taken(backup, objects.address, sent, deleted, problem)
+    return Taken(backup, objects.address, sent, deleted, "")
 
 
 def restore_backup(
@@ -102,8 +134,10 @@ def restore_backup(
         shutil.rmtree(draft.root, ignore_errors=True)
         draft.root.mkdir(parents=True)
         left_out = fetch_backup(objects, backup, draft.root)
-    log_current(draft, [draft.trial(trial_id).record for trial_id in draft.trial_ids()])
-    Delivered(draft, "").save()  # the tracker may be new, too: it is asked what it has
+    for one in [draft, *map(SweepPaths, PipelinePaths(draft.root).stages.root.glob("[!.]*"))]:
+        if one.is_sweep:
+            log_current(one, [one.trial(trial_id).record for trial_id in one.trial_ids()])
+            Delivered(one, "").save()  # the tracker may be new, too: it is asked what it has
     os.rename(draft.root, paths.root)
     return paths, backup, left_out
 
@@ -139,9 +173,9 @@ def _runs(paths: SweepPaths, key: str) -> tuple[list[SavedRun], str]:
         return [], str(e)
 
 
-def _refuse_within(paths: SweepPaths, target: str) -> None:
-    if os.path.realpath(target).startswith(f"{os.path.realpath(paths.root)}/"):
-        raise UserError(f"{target}: is in the folder of the sweep; name another place")
+def _refuse_within(root: Path, target: str) -> None:
+    if os.path.realpath(target).startswith(f"{os.path.realpath(root)}/"):
+        raise UserError(f"{target}: is in the folder that is saved; name another place")
 
 
 @contextmanager

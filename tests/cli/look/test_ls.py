@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 import time
 
 import pytest
@@ -32,13 +34,14 @@ def test_ls(tune: Tune) -> None:
     value = tune.best("done")["value"]
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
+    me = f"{getpass.getuser()}@{socket.gethostname()}"
     with acquire_lock(paths.lock):
         output = tune("ls", code=3)
     assert output.lines[:5] == [
-        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"],
-        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", "0.00", "CPU"],
-        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", "0.00", "CPU"],
-        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours"],
+        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", me, "0.00", "CPU"],
+        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", me, "0.00", "CPU"],
+        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", me, "0.00", "CPU"],
         ["zapped", "damaged"],
     ]
     assert output.err.startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")

@@ -52,7 +52,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take(paths: SweepPaths, objects: ObjectStore) -> Sent:
-    return take_backup(paths, KEY, objects, RETENTION)[1]
+    return take_backup(paths.root, KEY, objects, {paths: RETENTION})[1]
 
 
 def fetched(objects: ObjectStore, folder: Path, at: str | None = None) -> SweepPaths:
@@ -170,7 +170,7 @@ def test_backups_of_another_sweep_and_another_release_are_refused(
 ) -> None:
     take(trained, objects)
     with pytest.raises(UserError, match="holds backups of another sweep of this name"):
-        take_backup(trained, "f" * 16, objects, RETENTION)
+        take_backup(trained.root, "f" * 16, objects, {trained: RETENTION})
     (label,) = labels(objects)
     raw = json.loads(objects.read(f"{BACKUPS}/{label}.json") or b"")
     del raw["crc32"]

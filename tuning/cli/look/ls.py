@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from search_spaces.spec.prices import PricesSpec
     from search_spaces.spec.sweep import SweepSpec
 
+_TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
+
 
 def ls(storage: StorageDir = None) -> None:
     """List the sweeps of a storage, and of its pipelines: stories/sft.
@@ -40,7 +42,7 @@ def ls(storage: StorageDir = None) -> None:
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
-    for name in ("sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"):
+    for name in _TITLES:
         table.add_column(name, overflow="fold")
     pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
     sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
@@ -74,7 +76,7 @@ def _pipeline_row(paths: PipelinePaths) -> list[str]:
         state = "running"
     began = min((record.began for record in records.stages.values()), default=None)
     date = time.strftime("%Y-%m-%d", time.localtime(began)) if began else "-"
-    return [state, f"{done}/{len(names)} stages", "-", "-", "pipeline", date, "-"]
+    return [state, f"{done}/{len(names)} stages", "-", "-", "pipeline", date, "-", "-"]
 
 
 @contextmanager
@@ -123,17 +125,18 @@ def _sweep_row(found: Integrity) -> list[str]:
         ", ".join(map(number, values)),
         ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
         f"command: {spec.command[0]}" if spec.command else spec.trainable,
-        _started(paths),
+        *_started(paths),
         _hours(trials, spec.prices, running=state == "running"),
     ]
 
 
-def _started(paths: SweepPaths) -> str:
-    """The date of the first session."""
+def _started(paths: SweepPaths) -> tuple[str, str]:
+    """The date of the first session, and who began the sweep."""
     from tuning.controller.sweep_dir.folder import read_state
 
-    began = read_state(paths).started
-    return time.strftime("%Y-%m-%d", time.localtime(began[0])) if began else "-"
+    state = read_state(paths)
+    began = time.strftime("%Y-%m-%d", time.localtime(state.started[0])) if state.started else "-"
+    return began, state.by or "-"
 
 
 def _hours(

@@ -32,26 +32,33 @@ def backup(
 ) -> None:
     """Back up a sweep: records, study, checkpoints, results, and notes on its runs in MLflow.
 
-    It may run meanwhile. Only what changed since the last backup is sent.
+    Of a pipeline: its records and all its stages. It may run meanwhile. Only what changed since the
+    last backup is sent.
 
     Example: tune backup llm s3://bucket/backups
     """
     from results.records.integrity import check_records
     from tuning.cli.formatting import size
-    from tuning.controller.backup import back_up
+    from tuning.controller.backup import back_up, back_up_pipeline
+    from tuning.pipelines.folder import find_pipeline
 
-    paths = trusted_sweep(sweep, storage, trust)
-    damaged = print_damage(check_records(paths))
-    taken = back_up(paths, target, newest=keep_last, best=keep_best, keep=backups)
+    kept = {"newest": keep_last, "best": keep_best, "keep": backups}
+    if (pipeline := find_pipeline(sweep, storage)) is not None:
+        name, damaged = pipeline.name, False
+        taken = back_up_pipeline(pipeline, target, **kept)
+    else:
+        paths = trusted_sweep(sweep, storage, trust)
+        name, damaged = paths.name, print_damage(check_records(paths))
+        taken = back_up(paths, target, **kept)
     files = taken.backup.files
     total = sum(entry.size for entry in files.values())
     echo(
-        f"{paths.name}  backup {taken.backup.label}: {len(files)} files, {size(total)}; "
+        f"{name}  backup {taken.backup.label}: {len(files)} files, {size(total)}; "
         f"sent {taken.sent.files}, {size(taken.sent.size)}"
         + f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
         * bool(taken.deleted)
     )
-    echo(f"restore it with: tune restore {_source(target, paths.name)}")
+    echo(f"restore it with: tune restore {_source(target, name)}")
     if taken.problem:
         echo(f"without the notes on its runs: {taken.problem}", err=True)
     if damaged or taken.problem:
@@ -70,17 +77,25 @@ def restore(
 ) -> None:
     """Restore a sweep from a backup: its folder, and its runs in MLflow. Then resume it.
 
+    Of a pipeline: its folder; tune sync sends its runs.
+
     Example: tune restore s3://bucket/backups/llm
     """
+    from results.records.pipeline import PipelinePaths
     from tuning.controller.backup import restore_backup, restore_tracking
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
 
     paths, found, left_out = restore_backup(source, storage, at)
     echo(f"{paths.root}  restored from backup {found.label}: {len(found.files)} files")
     for folder in left_out:
         echo(f"{folder}: is damaged in the backup and was left out", err=True)
-    name = sweep_argument(paths)
-    problem = restore_tracking(trusted_sweep(str(paths.root), None, trust), found)
+    problem, pipeline = None, PipelinePaths(paths.root)
+    if pipeline.is_pipeline:
+        name = pipeline_argument(pipeline)
+        echo(f"send its runs to MLflow with: tune sync {name}")
+    else:
+        name = sweep_argument(paths)
+        problem = restore_tracking(trusted_sweep(str(paths.root), None, trust), found)
     if problem:
         echo(f"{problem}; send its runs later: tune sync {name}", err=True)
     echo(f"continue it with: tune resume {name}")

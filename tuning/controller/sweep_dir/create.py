@@ -23,7 +23,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight import with_absolute_fixed
-from tuning.controller.sweep_dir.folder import SweepState, write_state
+from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
 from tuning.controller.sweep_dir.identity import identity, sign, user_key
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
@@ -53,7 +53,8 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
             header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
             text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
             key = uuid.uuid4().hex
-            write_state(paths, SweepState(key, (), (), signed=(sign(identity(key, text)),)))
+            signed = (sign(identity(key, text)),)
+            write_state(paths, SweepState(key, (), (), signed=signed, by=this_person()))
             write_atomic(paths.spec, text)
             return paths
     raise UserError(

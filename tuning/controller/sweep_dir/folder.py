@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +34,7 @@ class SweepState:
         ended: why the sweep ended, one line; empty if it has not.
         signed: signatures (see `identity`) for the present `sweep.yaml` and the one before.
         commit: Git commit of the code in the newest session; empty if it is not known.
+        by: user@host of who began it; empty if a version did that did not record it.
     """
 
     key: str
@@ -40,6 +43,16 @@ class SweepState:
     ended: str = ""
     signed: tuple[str, ...] = ()
     commit: str = ""
+    by: str = ""
+
+
+def this_person() -> str:
+    """The user of this process and the machine, as user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no name in the system's list, as in containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
@@ -139,7 +152,8 @@ def read_state(paths: SweepPaths) -> SweepState:
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
         signed = tuple(map(str, raw.get("signed", ())))
         ended, commit = raw.get("ended", ""), str(raw.get("commit", ""))
-        return SweepState(raw["key"], started, spent, ended, signed, commit)
+        by = str(raw.get("by", ""))
+        return SweepState(raw["key"], started, spent, ended, signed, commit, by)
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
