@@ -126,6 +126,25 @@ PRIVATE: dict[str, str] = {
         "(global_shape, mesh, placements, skip_offset=False)"
     ),
     "torch.distributed.tensor.debug:_clear_sharding_prop_cache": "()",
+    # parallel/meter.py lets tensors of several ranks call operations on their parts.
+    # parallel/fake_rank.py replaces what reads numbers from fake tensors.
+    "torch.distributed._functional_collectives:AsyncCollectiveTensor": "attribute",
+    "torch.distributed._tools.fake_collectives:collective_ops": "attribute",
+    "torch.distributed.pipelining._utils:InferenceMode": "attribute",
+    "torch.distributed.pipelining.schedules:_PipelineSchedule": (
+        "(n_microbatches, loss_fn=None, args_chunk_spec=None, kwargs_chunk_spec=None,"
+        " output_merge_spec=None, scale_grads=True)"
+    ),
+    "torch.distributed.pipelining.schedules:_PipelineSchedule._warmup_p2p": (
+        "(self, stages, has_backward, p2p_done)"
+    ),
+    "torch.distributed.pipelining.stage:PipelineStage._inference_mode": "attribute",
+    "torch._subclasses.fake_tensor:FakeTensor": "attribute",
+    "torch._subclasses.fake_tensor:FakeTensorMode": "attribute",
+    "torch._subclasses.fake_tensor:unset_fake_temporarily": "()",
+    "torch.testing._internal.distributed.fake_pg:FakeStore": "attribute",
+    "torch.utils._python_dispatch:TorchDispatchMode": "attribute",
+    "torch.ops:_c10d_functional": "attribute",
     # launch/process_group.py lets the store of a process group listen on one address.
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"

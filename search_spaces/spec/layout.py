@@ -78,6 +78,11 @@ class Layout:
         return self.pp * self.cp * self.tp
 
     @property
+    def num_ranks(self) -> int:
+        """Ranks of the trial: the product of the axes."""
+        return math.prod(self.sizes.values())
+
+    @property
     def weight_parts(self) -> int:
         """Ranks that gather a model's weights from each other, block by block (FSDP2)."""
         return self.dp_shard * self.cp
@@ -198,6 +203,16 @@ class LayoutSpec(Section):
     @property
     def _sizes(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in AXES}
+
+    @classmethod
+    def of(cls, layout: Layout) -> Self:
+        """The section that resolves to a layout."""
+        given: dict[str, Any] = {**layout.sizes, "ep": layout.ep}
+        if layout.weight_parts > 1:
+            given["reshard_after_forward"] = layout.reshard_after_forward
+        if layout.pp > 1:
+            given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
+        return cls.model_validate(given)
 
     @property
     def is_default(self) -> bool:

@@ -79,8 +79,16 @@ def train_task(task: Task, worker: Worker) -> None:
 
 
 @dataclass
-class _Run:
-    """The training state of a trial on this rank."""
+class Run:
+    """The training state of a trial on this rank.
+
+    Attributes:
+        task: the data.
+        worker: this rank.
+        model: whole, as it is before ranks share it.
+        lineage: digest of its initial weights.
+        step: that have been trained.
+    """
 
     task: Task
     worker: Worker
@@ -250,16 +258,16 @@ class _Run:
         (folder / DATA_KEY).write_text(json.dumps({"key": dataset.key}))
 
 
-def _start(task: Task, worker: Worker) -> _Run:
+def _start(task: Task, worker: Worker) -> Run:
     config, dataset, found = task.config, task.dataset, worker.resume()
     if found is None:
         model = new_model(config, dataset)
         lineage = weights_digest(model)
         if config.lora is not None:
             add_adapter(model, config.lora, config.init_seed)
-        return _Run(task, worker, model, lineage)
+        return Run(task, worker, model, lineage)
     model = load_model(config, dataset, found.folder, config.lora)
-    run = _Run(task, worker, model, read_lineage(found.folder), found.step)
+    run = Run(task, worker, model, read_lineage(found.folder), found.step)
     load_progress(
         found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp, run.scaler
     )

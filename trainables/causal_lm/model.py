@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.init_seed)
             auto: Any = AutoModelForCausalLM
-            model: nn.Module = auto.from_config(_architecture(config, dataset))
+            model: nn.Module = auto.from_config(architecture(config, dataset.meta))
             return model
 
 
@@ -73,15 +74,15 @@ def load_model(
         load_adapter(base, lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
-        architecture = _architecture(config, dataset, _saved_heads(weights))
+        shape = architecture(config, dataset.meta, _saved_heads(weights))
         if is_sharded(weights):
-            return _from_shards(architecture, weights)
+            return _from_shards(shape, weights)
         alone = not (weights / "generation_config.json").exists()
-        generation = GenerationConfig.from_model_config(architecture) if alone else None
+        generation = GenerationConfig.from_model_config(shape) if alone else None
         auto: Any = AutoModelForCausalLM
         model, found = auto.from_pretrained(
             weights,
-            config=architecture,
+            config=shape,
             generation_config=generation,
             dtype=torch.float32,
             local_files_only=True,
@@ -161,11 +162,19 @@ def _saved_heads(weights: Path) -> int | None:
     return json.loads(file.read_text()).get("num_attention_heads") if file.exists() else None
 
 
-def _architecture(config: CausalLMConfig, dataset: Dataset, saved: int | None = None) -> Any:
+def architecture(
+    config: CausalLMConfig, meta: Mapping[str, Any], saved_heads: int | None = None
+) -> Any:
+    """The configuration of the model's class in `transformers`.
+
+    Args:
+        config: of a trial.
+        meta: of its data; `vocab_size` and `end` are needed for a model from scratch.
+        saved_heads: attention heads of a checkpoint, unless `config` gives their number.
+    """
     if config.model_name_or_path is not None:
         return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
-    meta = dataset.meta
-    heads = config.num_heads or saved or config.heads
+    heads = config.num_heads or saved_heads or config.heads
     kind: Any = LlamaConfig if config.experts is None else MixtralConfig
     return kind(
         vocab_size=meta["vocab_size"],

@@ -184,15 +184,24 @@ def spread_or_place(
     if not mesh.is_sharded:
         place(model, device)
         return
+    split_sequences(model, mesh)
+    dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
+    split_experts(model, mesh, dtype)
+    shard(model, blocks_of(model), mesh, dtype, plan)
+
+
+def plan_of_layers(model: nn.Module, mesh: Mesh) -> dict[str, str]:
+    """How the ranks of `tp` share the layers of a model, as its class in `transformers` says.
+
+    Raises:
+        UserError: they cannot share its heads.
+    """
+    hf: Any = model
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(hf.config, name, None) or mesh.layout.tp
         if heads % mesh.layout.tp:
             raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
-    split_sequences(model, mesh)
-    dtype = compute_dtype(config.dtype, device)
-    split_experts(model, mesh, dtype)
-    plan = {name: kind for name, kind in hf.tp_plan.items() if ".experts" not in name}
-    shard(model, blocks_of(model), mesh, dtype, plan)
+    return {name: kind for name, kind in (hf.tp_plan or {}).items() if ".experts" not in name}
 
 
 def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:

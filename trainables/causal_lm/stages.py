@@ -12,12 +12,13 @@ from torch.nn import functional as F
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layout import PIPELINED
-from trainables.causal_lm.objective import autocast
+from trainables.causal_lm.objective import autocast, plan_of_layers
 from trainables.common.precision import compute_dtype
 from trainables.parallel.context import document_mask
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Pipeline, layers_of_stages
+from trainables.parallel.tensor import split_layers
 
 
 class Elsewhere(nn.Module):
@@ -105,6 +106,8 @@ def make_pipeline(model: nn.Module, config: CausalLMConfig, mesh: Mesh) -> Pipel
         raise UserError(
             f"layout {layout}: {layout.num_stages} stages, and the model has {layers} layers"
         )
+    if layout.tp > 1:
+        split_layers(model, plan_of_layers(model, mesh), mesh.device_mesh["tp"])
     parts = layers_of_stages(layers, layout.num_stages)
     dtype = compute_dtype(config.dtype, mesh.device or torch.device("cpu"))
     sent = dtype if mesh.dp_size > 1 else torch.float32  # FSDP2 casts inputs of a stage

@@ -125,7 +125,7 @@ def backward(
 
 def _unsynchronised(model: nn.Module) -> AbstractContextManager[None]:
     many: Any = model
-    return many.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+    return many.no_sync() if hasattr(model, "no_sync") else nullcontext()
 
 
 def weights_digest(model: nn.Module) -> str:

@@ -29,7 +29,7 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, mesh: Mesh)
         return nn.utils.clip_grad_norm_(parameters, limit)
     weights = [p for p in parameters if p.grad is not None]
     for weight in weights:
-        _reduce(weight)
+        sum_gradient(weight)
     mine = [local_part(p.grad) for p in weights if p.grad is not None and is_first(p, mesh)]
     total = nn.utils.get_total_norm(mine).to(mesh.device).square()
     dist.all_reduce(total)
@@ -42,8 +42,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, mesh: Mesh)
     return norm
 
 
-def _reduce(weight: nn.Parameter) -> None:
-    """Sum a gradient of which each rank has a summand."""
+def sum_gradient(weight: nn.Parameter) -> None:
+    """Sum a gradient of which each rank of `tp` has a summand; each keeps its part of the sum."""
     grad = weight.grad
     if not isinstance(grad, DTensor) or not isinstance(weight, DTensor):
         return

@@ -128,6 +128,21 @@ class Mesh:
             torch.cuda.init()  # type: ignore[no-untyped-call]  # or torch chooses another one
         return init_device_mesh(kind, tuple(shape.values()), mesh_dim_names=tuple(shape))
 
+    def make_groups(self) -> None:
+        """Make the groups that a language model uses; all ranks together."""
+        if self.is_sharded:
+            _ = self.device_mesh
+        if self.layout.cp > 1:
+            self.group("cp")
+
+    @property
+    def groups(self) -> dict[str, ProcessGroup]:
+        """The groups of this rank that exist, by axis; `dp_shard` has the ranks of `cp` too."""
+        mesh = self._device_mesh
+        names = (mesh.mesh_dim_names or ()) if mesh is not None else ()
+        made = {name: mesh.get_group(name) for name in names} if mesh is not None else {}
+        return made | self._groups
+
     def close(self) -> None:
         """Free the groups of the axes, and what torch remembers of them: a trial is over."""
         if self._device_mesh is None:

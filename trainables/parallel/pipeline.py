@@ -18,6 +18,7 @@ from torch.distributed.pipelining import (
 )
 
 from trainables.parallel.fsdp import free_gathered
+from trainables.parallel.gradients import sum_gradient
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.sharded_state import local_part
 
@@ -156,6 +157,7 @@ class Pipeline(nn.Module):
         for weight in self._tied:
             if weight.grad is None:  # frozen
                 continue
+            sum_gradient(weight)
             mine = local_part(weight.grad)
             other = torch.empty_like(mine)
             ops = [

@@ -68,10 +68,15 @@ def learned(metrics: Mapping[str, float]) -> dict[str, float]:
     return {k: v for k, v in without_timing(metrics).items() if not k.startswith(timed)}
 
 
-def spawn(folder: Path, world: int, cases: Sequence[str]) -> None:
-    """Run cases in so many processes, and wait for them."""
+def spawn(
+    folder: Path,
+    world: int,
+    cases: Sequence[str],
+    program: str = "tests.trainables.parallel.ranks",
+) -> None:
+    """Run cases in so many processes of a program, and wait for them."""
     (folder / f"rendezvous_{world}").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.trainables.parallel.ranks"]
+    command = [sys.executable, "-m", program]
     logs = [folder / f"log_{world}_{rank}.txt" for rank in range(world)]
     with ExitStack() as stack:
         files = [stack.enter_context(open(log, "ab")) for log in logs]

@@ -1,0 +1,78 @@
+"""One rank of some layouts, as a process of its own: measures a step of each model on each layout.
+
+    python -m tests.trainables.parallel.measured RANK WORLD FOLDER CASE...
+
+Cases are those of `ranks`, like `llama/fsdp2`. The rank writes what it measured to FOLDER.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from search_spaces.spec.layout import LayoutSpec
+from tests.trainables.local import RecordingChannel, make_job
+from tests.trainables.parallel.ranks import LAYOUTS, MODELS, folder_of
+from trainables.causal_lm.loop import Run
+from trainables.causal_lm.model import new_model
+from trainables.causal_lm.simulation import measure
+from trainables.causal_lm.task import Task, open_task
+from trainables.registry import resolve
+from trainables.sft.task import open_task as open_sft
+from trainables.sft.task import with_start
+from trainables.worker import Worker
+
+BEFORE = 2
+"""Steps before the one that is measured: DDP sends the order of its buckets in the second one."""
+
+
+def measured_file(folder: Path, case: str, rank: int) -> Path:
+    return folder / f"{folder_of(folder, case).name}_{rank}.json"
+
+
+def footprint(folder: Path, case: str, rank: int, world: int) -> dict[str, Any]:
+    """Of a step with real tensors, and with the other ranks."""
+    model, _, layout = case.partition("/")
+    name, given = MODELS[model]
+    spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
+    job = make_job(
+        folder_of(folder, case), name, given, layout=spec, workers=world, cache=folder / "cache"
+    )
+    worker = Worker(job, RecordingChannel(), torch.device("cpu"), rank, world, rank)
+    config: Any = resolve(name).Config.model_validate(given)
+    task: Task
+    if name == "sft":
+        task = open_sft(with_start(config, worker.cache, worker), worker.cache)
+    else:
+        task = open_task(config, worker.cache)
+    run = Run(task, worker, new_model(task.config, task.dataset), "")
+    found = asdict(measure(run, before=BEFORE))
+    worker.close()
+    return found
+
+
+def main(rank: int, world: int, folder: Path, *cases: str) -> None:
+    torch.set_num_threads(1)
+    store, timeout = f"file://{folder / f'rendezvous_{world}'}", timedelta(seconds=60)
+    if world > 1:
+        dist.init_process_group(
+            "gloo", init_method=store, rank=rank, world_size=world, timeout=timeout
+        )
+    for case in cases:
+        found = footprint(folder, case, rank, world)
+        measured_file(folder, case, rank).write_text(json.dumps(found))
+        if world > 1:
+            dist.barrier()
+    if world > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

@@ -1,0 +1,133 @@
+"""A training step of one rank of any layout, without data, devices or other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+from unittest import mock
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from results.export.quiet import quiet_transformers
+from results.records.reports import Report
+from search_spaces.errors import UserError
+from search_spaces.spec.layout import Layout, LayoutSpec
+from trainables.causal_lm import loop
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import Dataset
+from trainables.causal_lm.model import architecture
+from trainables.causal_lm.objective import Inputs, NextTokenLoss
+from trainables.causal_lm.task import FixedData, Task
+from trainables.causal_lm.tokenizer import load_pretrained
+from trainables.client import Rows
+from trainables.common.lora import add_adapter
+from trainables.job import Answer, TrialJob
+from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
+from trainables.parallel.footprint import Footprint
+from trainables.parallel.meter import Meter
+from trainables.worker import Worker
+
+
+def simulate(config: CausalLMConfig, layout: Layout, rank: int = 0, before: int = 1) -> Footprint:
+    """What one rank needs for a step, by the code that trains, on tensors without content.
+
+    Sequences have `sequence_length` tokens, of which all count. The device computes as a CPU does,
+    without the kernels that a GPU has for cross-entropy and attention.
+
+    Args:
+        config: of a trial; a model in a folder or on a hub gives its shape.
+        layout: of the ranks.
+        rank: of this layout.
+        before: steps before the one that is measured.
+
+    Raises:
+        UserError: the model does not fit the layout.
+    """
+    if config.experts is not None:
+        raise UserError("experts cannot be simulated: which ranks send what depends on the tokens")
+    ranks = layout.num_ranks
+    spec = LayoutSpec.of(layout)
+    with TemporaryDirectory() as folder, fake_group(rank, ranks):
+        job = TrialJob("t", folder, "causal_lm", {}, 0, 1, folder, 1, workers=ranks, layout=spec)
+        worker = Worker(job, _Silent(), torch.device("cpu"), rank, ranks)
+        with fake_tensors(worker.mesh), _fake_data_parallel(ranks):
+            model = new_random_model(config)
+            run = loop.Run(cast(Task, _NoData(config)), worker, model, "")
+            found = measure(run, before)
+        worker.mesh.close()
+        return found
+
+
+def measure(run: loop.Run, before: int = 1) -> Footprint:
+    """What a step needs on this rank, after so many that make the state of optimizer and torch."""
+    meter = Meter(run.model, run.worker.mesh)
+    with meter.counting():
+        for _ in range(before):
+            run.advance(run.step + 1)
+    with meter.of_step(run.optimizer):
+        run.advance(run.step + 1)
+    return meter.footprint(run.optimizer)
+
+
+@dataclass(frozen=True)
+class _NoData(FixedData):
+    """A batch of tokens 0."""
+
+    config: CausalLMConfig
+    dataset: Dataset = field(default_factory=lambda: cast(Dataset, _Described()))
+
+    @property
+    def size(self) -> int:
+        return self.config.batch_size
+
+    def batch(self, rows: Rows, device: torch.device) -> Inputs:
+        length = self.config.sequence_length
+        tokens = torch.zeros(len(rows), length + 1, dtype=torch.int64, device=device)
+        if self.config.packing == "plain":
+            return tokens, None, None
+        return tokens, None, torch.arange(length, device=device).expand(len(rows), length)
+
+    def loss(self, model: nn.Module) -> nn.Module:
+        return NextTokenLoss(model, self.config)
+
+    def num_targets(self, rows: Rows) -> int:
+        return len(rows) * self.config.sequence_length
+
+    num_tokens = num_targets
+
+
+class _Described:
+    meta: Mapping[str, Any] = {}
+
+
+class _Silent:
+    def report(self, report: Report) -> Answer:
+        return Answer.CONTINUE
+
+
+def new_random_model(config: CausalLMConfig) -> nn.Module:
+    """The model of a trial, with random weights; no file of weights is read."""
+    start: CausalLMConfig = getattr(config, "start", None) or config
+    tokens = len(load_pretrained(start.tokenizer)) if start.tokenizer else start.vocab_size
+    with quiet_transformers():
+        shape = architecture(start, {"vocab_size": tokens, "end": 0})
+        auto: Any = AutoModelForCausalLM
+        model: nn.Module = auto.from_config(shape, dtype=torch.float32)
+    if config.lora is not None:
+        add_adapter(model, config.lora, config.init_seed)
+    return model
+
+
+@contextmanager
+def _fake_data_parallel(ranks: int) -> Iterator[None]:
+    def parallel(model: nn.Module, worker: Worker, *_: Any) -> nn.Module:
+        alone = ranks == 1 or worker.mesh.is_sharded
+        return model if alone else FakeDataParallel(model)
+
+    with mock.patch.object(loop, "data_parallel", parallel):
+        yield

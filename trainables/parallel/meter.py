@@ -1,0 +1,209 @@
+"""Measures a training step on one rank: the storages that live, and what collectives send.
+
+It works alike on real tensors and on fake ones, so that a simulation can be held against a run.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from trainables.parallel.footprint import Footprint, Traffic, ring
+from trainables.parallel.mesh import Mesh
+from trainables.parallel.sharded_state import local_part
+
+_RELEASE = 1e-3
+"""Seconds in which threads of gloo get the interpreter, to free what they have sent."""
+_ATTENTION = "_scaled_dot_product_flash_attention"
+_COSTS: dict[Any, Any] = dict(flop_registry)
+for _end in ("", "_backward"):  # the registry has the kernels of GPUs only
+    _on_gpu, _on_cpu = _ATTENTION + _end, f"{_ATTENTION}_for_cpu{_end}"
+    _COSTS[getattr(torch.ops.aten, _on_cpu)] = flop_registry[getattr(torch.ops.aten, _on_gpu)]
+
+
+class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what happens on this rank while it is active: `with meter: step()`.
+
+    Memory is the sum of the sizes of storages. Those that C++ code allocates for itself, and what
+    allocators keep, are not in it.
+    """
+
+    def __init__(self, model: nn.Module, mesh: Mesh) -> None:
+        """Begin with a model's parameters and buffers.
+
+        Args:
+            model: has this rank's part of the weights.
+            mesh: of this rank.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._axes = _axes(mesh)
+        self._parameters = list(model.parameters())
+        self._weights = _bytes(chain(self._parameters, model.buffers()))
+        self._sizes: dict[int, int] = {}
+        self._live = self._gradients = self._kept = 0
+        self._flagged: dict[int, int] = {}
+        self.restart()
+        for tensor in chain(self._parameters, model.buffers()):
+            self._see(tensor)
+
+    def restart(self) -> None:
+        """Forget what has been counted, not what lives."""
+        self._peak = self._live
+        self._activations = self._flops = self._most_gradients = 0
+        self._traffic: dict[str, Traffic] = {}
+
+    def footprint(self, optimizer: torch.optim.Optimizer) -> Footprint:
+        """What has been counted since the last `restart`, for a model with this optimizer."""
+        return Footprint(
+            self._weights,
+            self._most_gradients,
+            _state_bytes(optimizer),
+            self._activations,
+            self._peak,
+            self._flops,
+            self._traffic,
+        )
+
+    @contextmanager
+    def of_step(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+        """Count a step of this optimizer, whose state exists."""
+        self._kept = self._weights + _state_bytes(optimizer)
+        self.restart()
+        handles: list[Any] = [
+            parameter.register_post_accumulate_grad_hook(self._flag)  # type: ignore[no-untyped-call]
+            for parameter in self._parameters
+            if parameter.requires_grad
+        ]
+        handles.append(optimizer.register_step_pre_hook(self._read_gradients))
+        try:
+            with self.counting():
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """In this block storages and collectives are seen."""
+        resize, see = torch.UntypedStorage.resize_, self._resize
+
+        def resized(storage: torch.UntypedStorage, size: int) -> Any:
+            found = resize(storage, size)
+            see(storage)
+            return found
+
+        with mock.patch.object(torch.UntypedStorage, "resize_", resized), self:
+            yield
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """See the storages of an operation's results, and what it sends."""
+        if any(issubclass(kind, (DTensor, AsyncCollectiveTensor)) for kind in types):
+            return NotImplemented  # it calls operations on its parts
+        kwargs, packet = kwargs or {}, func.overloadpacket
+        if packet == torch.ops._c10d_functional.wait_tensor and isinstance(args[0], FakeTensor):
+            return args[0]  # as it is, where a fake operation would make another one
+        found = func(*args, **kwargs)
+        if packet in _COSTS:
+            self._flops += _COSTS[packet](*args, **kwargs, out_val=found)
+        if "c10d" in func.namespace:
+            if not any(issubclass(kind, FakeTensor) for kind in types):
+                time.sleep(_RELEASE)
+            self._send(str(packet).rpartition(".")[2], found, args)
+        for tensor in _tensors(found):
+            self._see(tensor)
+        return found
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        storage = local_part(tensor).untyped_storage()
+        if id(storage) not in self._sizes:
+            self._sizes[id(storage)] = 0
+            weakref.finalize(storage, self._free, id(storage))
+        self._resize(storage)
+
+    def _resize(self, storage: torch.UntypedStorage) -> None:
+        key = id(storage)
+        if key not in self._sizes or (grown := storage.nbytes() - self._sizes[key]) == 0:
+            return
+        self._sizes[key] += grown
+        self._live += grown
+        self._peak = max(self._peak, self._live)
+        self._activations = max(self._activations, self._live - self._kept - self._gradients)
+
+    def _free(self, key: int) -> None:
+        self._live -= self._sizes.pop(key)
+        self._gradients -= self._flagged.pop(key, 0)
+
+    def _flag(self, parameter: torch.Tensor) -> None:
+        """Count a storage as a gradient's from now on."""
+        if parameter.grad is None:
+            return
+        storage = local_part(parameter.grad).untyped_storage()
+        self._see(parameter.grad)
+        if id(storage) not in self._flagged:
+            self._flagged[id(storage)] = self._sizes[id(storage)]
+            self._gradients += self._sizes[id(storage)]
+
+    def _read_gradients(self, *_: Any) -> None:
+        self._most_gradients = _bytes(p.grad for p in self._parameters if p.grad is not None)
+
+    def _send(self, operation: str, found: Any, args: tuple[Any, ...]) -> None:
+        name = next((a for a in reversed(args) if isinstance(a, str)), None)
+        if name is None:
+            boxed = next((a for a in args if isinstance(a, torch.ScriptObject)), None)
+            name = dist.ProcessGroup.unbox(boxed).group_name if boxed is not None else ""
+        axis, ranks = self._axes.get(name, ("", 1))
+        each = [t.numel() * t.element_size() for t in (*_tensors(args), *_tensors(found))]
+        sent = ring(operation, max(each, default=0), ranks)
+        if sent.messages:
+            total = self._traffic.setdefault(axis, Traffic())
+            total.bytes += sent.bytes
+            total.messages += sent.messages
+
+
+def _axes(mesh: Mesh) -> dict[str, tuple[str, int]]:
+    """The axis of each process group by its name, and its number of ranks."""
+    if not dist.is_initialized():
+        return {}
+    world = dist.group.WORLD
+    axes = [name for name, size in mesh.layout.sizes.items() if size > 1]
+    found = {} if world is None else {"all" if len(axes) > 1 else axes[0]: world}
+    found |= mesh.groups
+    return {group.group_name: (name, group.size()) for name, group in found.items()}
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _tensors(value)
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Sum of the sizes of the tensors' parts on this rank; tied ones count once."""
+    parts = {id(tensor): local_part(tensor) for tensor in tensors}
+    return sum(part.numel() * part.element_size() for part in parts.values())
+
+
+def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
+    return _bytes(t for state in optimizer.state.values() for t in _tensors(list(state.values())))
