@@ -1,4 +1,4 @@
-"""Speed of the trainables beside a plain PyTorch loop and `transformers.Trainer`.
+"""Speed of the trainables beside a plain PyTorch loop, `transformers.Trainer` and trl.
 
 Each has the same model, batch, precision, optimizer and text. Each run is a new process. On the CPU
 the contenders take turns, window by window; a GPU has one of them at a time.
@@ -8,6 +8,7 @@ the contenders take turns, window by window; a GPU has one of them at a time.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -71,7 +72,7 @@ CPU = (
         trainable="image_classifier",
     ),
 )
-CONTENDERS = ("ours", "plain", "trainer")
+CONTENDERS = ("ours", "plain", "trainer", "trl")
 
 
 class Run:
@@ -191,8 +192,12 @@ TITLES = {
     "ours": "this platform, `{}`",
     "plain": "a plain PyTorch loop",
     "trainer": "`transformers.Trainer`",
+    "trl": "trl's `SFTTrainer`",
 }
 
+
+TRAINABLES = {"trainer": ("causal_lm", "sft"), "trl": ("sft",)}
+"""What a contender can train, where that is not everything."""
 
 Speeds = npt.NDArray[np.float64]
 
@@ -255,6 +260,9 @@ def _machine(gpu: bool) -> str:
 def main() -> None:
     """Measure every case, print a table for each, and write the figures."""
     given = _arguments()
+    if "trl" in given.only and importlib.util.find_spec("trl") is None:
+        print("trl is not installed, and left out: pip install trl==1.16.0", file=sys.stderr)
+        given.only = [name for name in given.only if name != "trl"]
     if given.run:
         name, case, folder = given.run
         return _run_one(name, Case.loads(case), Path(folder))
@@ -264,7 +272,7 @@ def main() -> None:
     figures = []
     for shape, workers in jobs:
         case = replace(shape, profile=given.profile)
-        names = [n for n in given.only if n != "trainer" or case.unit == "tokens"]
+        names = [n for n in given.only if case.trainable in TRAINABLES.get(n, (case.trainable,))]
         runs: dict[str, list[Result]] = {name: [] for name in names}
         with tempfile.TemporaryDirectory(prefix="tune-bench-") as folder:
             write_text(Path(folder), case)

@@ -1,4 +1,4 @@
-"""The three ways to train the same model: one run of one of them, in this process."""
+"""The ways to train the same model: one run of one of them, in this process."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from benchmarks.training.problems import Problem, problem_of
 from results.records.reports import Report
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.objective import compiles, step_flops
+from trainables.client import Rows
+from trainables.common.cross_entropy import IGNORED
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.job import Answer, TrialJob
@@ -181,11 +183,47 @@ def trainer(
     """`transformers.Trainer` with the same model, batches, precision and optimizer."""
     import transformers
 
-    config = problem.config
-    _, size = _ranks()
-    share = config.batch_size // size
-    micro = config.micro_batch_size or share
-    steps = problem.every * case.windows + 1
+    def collate(rows: list[int]) -> dict[str, torch.Tensor]:
+        inputs, targets = problem.batch(np.array(rows))
+        return {"input_ids": inputs["input_ids"], "shift_labels": targets, "labels": targets}
+
+    transformers.Trainer(
+        model=problem.model,
+        args=transformers.TrainingArguments(**_arguments(case, folder, problem, device)),
+        train_dataset=_order(case, problem).tolist(),
+        data_collator=collate,
+        callbacks=[_timer(windows, device)],
+    ).train()
+
+
+def trl(case: Case, folder: Path, windows: Windows, problem: Problem, device: torch.device) -> None:
+    """trl's `SFTTrainer`, without packing, on the rows that the others take."""
+    import datasets
+    import trl as library
+
+    def collate(rows: list[dict[str, int]]) -> dict[str, torch.Tensor]:
+        inputs, targets = problem.batch(np.array([row["row"] for row in rows]))
+        tokens, ones = inputs["input_ids"], torch.ones_like(targets)
+        labels = F.pad(targets, (1, 0), value=IGNORED)[:, :-1]  # trl shifts them back
+        return {"input_ids": tokens, "labels": labels, "attention_mask": ones}
+
+    settings = {
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "gradient_checkpointing": False,
+        "max_length": None,
+    }
+    library.SFTTrainer(
+        model=problem.model,
+        args=library.SFTConfig(**_arguments(case, folder, problem, device), **settings),
+        train_dataset=datasets.Dataset.from_dict({"row": _order(case, problem)}),
+        data_collator=collate,
+        processing_class=problem.tokenizer,
+        callbacks=[_timer(windows, device)],
+    ).train()
+
+
+def _timer(windows: Windows, device: torch.device) -> Any:
+    import transformers
 
     class Timer(transformers.TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, *args: Any, **others: Any) -> None:
@@ -194,13 +232,17 @@ def trainer(
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             control.should_training_stop = windows.step(state.global_step)
 
-    def collate(rows: list[int]) -> dict[str, torch.Tensor]:
-        inputs, targets = problem.batch(np.array(rows))
-        return {"input_ids": inputs["input_ids"], "shift_labels": targets, "labels": targets}
+    return Timer()
 
-    arguments = transformers.TrainingArguments(
+
+def _arguments(case: Case, folder: Path, problem: Problem, device: torch.device) -> dict[str, Any]:
+    """Of `transformers.TrainingArguments`, for the training of a problem."""
+    config = problem.config
+    share = config.batch_size // _ranks()[1]
+    micro = config.micro_batch_size or share
+    return dict(
         output_dir=str(folder / "trainer"),
-        max_steps=steps,
+        max_steps=_steps(case, problem),
         train_sampling_strategy="sequential",
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=share // micro,
@@ -220,22 +262,23 @@ def trainer(
         remove_unused_columns=False,
         dataloader_num_workers=0 if device.type == "cpu" else 2,
     )
-    sampler = problem.sampler()  # sequences differ in length: all take the same ones in a window
-    rows = np.concatenate([sampler.batch_rows(step) for step in range(steps)])
-    transformers.Trainer(
-        model=problem.model,
-        args=arguments,
-        train_dataset=rows.tolist(),
-        data_collator=collate,
-        callbacks=[Timer()],
-    ).train()
+
+
+def _order(case: Case, problem: Problem) -> Rows:
+    """Rows of all steps: sequences differ in length, and all take the same ones in a window."""
+    sampler = problem.sampler()
+    return np.concatenate([sampler.batch_rows(step) for step in range(_steps(case, problem))])
+
+
+def _steps(case: Case, problem: Problem) -> int:
+    return problem.every * case.windows + 1
 
 
 def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
 
 
-CONTENDERS: dict[str, Contender] = {"ours": ours, "plain": plain, "trainer": trainer}
+CONTENDERS: dict[str, Contender] = {"ours": ours, "plain": plain, "trainer": trainer, "trl": trl}
 
 
 def _top_kernels(profiler: Any) -> str:

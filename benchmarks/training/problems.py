@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import new_model
 from trainables.causal_lm.task import open_task
+from trainables.causal_lm.tokenizer import wrap_bpe
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.data_sampler import Sampler
@@ -44,6 +45,7 @@ class Problem:
         batch: the inputs for rows of the train split, on the CPU.
         sizes: tokens of each row of the train split, or 1 for an image.
         evaluate: what the trial evaluates at each report, if that is much.
+        tokenizer: of text.
     """
 
     config: Any
@@ -54,6 +56,7 @@ class Problem:
     optimizer: torch.optim.Optimizer
     factor: Callable[[int], float]
     evaluate: Callable[[], object] = lambda: None
+    tokenizer: Any = None
 
     def sampler(self, rank: int = 0, size: int = 1) -> Sampler:
         """The order in which the trial takes the rows."""
@@ -90,7 +93,8 @@ def _text(config: CausalLMConfig, folder: Path, device: torch.device) -> Problem
 
     model = new_model(config, dataset).to(device).train()
     optimizer, factor = optimizer_of(model, config), lr_schedule(config)
-    return Problem(config, config.eval_every, model, batch, sizes, optimizer, factor)
+    problem = Problem(config, config.eval_every, model, batch, sizes, optimizer, factor)
+    return replace(problem, tokenizer=wrap_bpe(dataset.tokenizer_file, config.sequence_length))
 
 
 def _images(config: ImageClassifierConfig, folder: Path, device: torch.device) -> Problem:
