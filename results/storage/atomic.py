@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
+from results.storage.sharing import file_mode, folder_mode
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
@@ -157,7 +158,7 @@ def _opened(path: Path | str, flags: int) -> int:
     try:
         return open_private(path, flags | os.O_CREAT)
     except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
+        os.makedirs(os.path.dirname(path), exist_ok=True, mode=folder_mode())
         return open_private(path, flags | os.O_CREAT)
 
 
@@ -205,5 +206,8 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def open_private(path: Path | str, flags: int) -> int:
-    """For `open(…, opener=open_private)`: create files with mode 0600, and follow no link."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    """For `open(…, opener=open_private)`: create files for the owner, and follow no link.
+
+    In a storage of several people, for their group too; see `results.storage.sharing`.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, file_mode())

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from results.storage.sharing import is_shared
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -54,11 +55,13 @@ def connect(uri: str) -> MlflowClient:
     for logger in ("mlflow", "alembic", "urllib3"):
         logging.getLogger(logger).setLevel(logging.ERROR)
     if uri.startswith("sqlite:///"):
-        folder = Path(uri.removeprefix("sqlite:///")).parent
+        file = Path(uri.removeprefix("sqlite:///"))
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if is_shared(file.parent) and not file.exists():
+                file.touch(0o660)  # SQLite would let its group only read
         except OSError as e:
-            raise UserError(f"tracking.uri: cannot create {folder} ({e.strerror})") from e
+            raise UserError(f"tracking.uri: cannot create {file.parent} ({e.strerror})") from e
     return MlflowClient(uri)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.storage.log_filter import filtered_log, no_core_dumps
+from results.storage.sharing import use_modes_of
 from search_spaces.errors import UserError
 from trainables.job import Channel, TrialJob
 from trainables.parallel.mesh import Mesh
@@ -101,7 +102,7 @@ def output_to(log: Path) -> Iterator[None]:
     An exception that leaves the block is written to the file with its traceback, and keeps the
     user's lines in it as a note. Secrets are replaced on the way to the file.
     """
-    os.umask(0o077)
+    use_modes_of(log.parent)
     log.parent.mkdir(parents=True, exist_ok=True)
     saved = [os.dup(fd) for fd in (1, 2)]
     with no_core_dumps(), filtered_log(log) as output:

@@ -30,6 +30,7 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
+from results.tracking.client import connect
 from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
 from results.tracking.view import params_first, store_view
 from results.tracking.winner import read_winner
@@ -199,6 +200,18 @@ def test_view_has_the_important_parameters_first(storage: Path, sweep: SweepPath
     assert view["compareRunCharts"][0]["selectedParams"] == ["optim.lr"]
     assert experiment_url("http://h", uri_of(storage), "llm", key).endswith(f"ShareKey={key}")
     assert store_view(uri_of(storage), "other", *asked[2:], ascending=True) is None
+
+
+def test_database_of_a_shared_storage_is_its_groups(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    connect(f"sqlite:///{tmp_path}/mlflow.db")
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o660 == 0o660 & ~_umask()
+
+
+def _umask() -> int:
+    before = os.umask(0o077)
+    os.umask(before)
+    return before
 
 
 def test_trial_without_environment_has_no_extras(sweep: SweepPaths) -> None:

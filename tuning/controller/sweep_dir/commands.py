@@ -19,6 +19,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
+from results.storage.sharing import use_modes_of
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
@@ -51,6 +52,7 @@ class Command(BaseModel):
 def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) -> Command:
     """Put a command into the sweep's inbox; it is on disk when this returns."""
     command = Command(id=f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}", do=do, **what)
+    use_modes_of(paths.root)
     write_atomic(paths.command(command.id), command.model_dump_json(exclude_unset=True).encode())
     return command
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from results.paths import Storage, SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.probe import check_storage
+from results.storage.sharing import use_modes_of
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.loading.explain import rule
@@ -40,6 +41,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     """
     user_key()  # raises before there is a folder
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
+    use_modes_of(root.root)
     base = loaded.spec.name if name is None else _validate_name(name)
     check_storage(root.root)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]

@@ -18,6 +18,7 @@ from filelock import FileLock
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
+from results.storage.sharing import file_mode, use_modes_of
 from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import UserError, afterwards
 
@@ -32,7 +33,8 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
     Raises:
         UserError: another driver owns it and is alive.
     """
-    with FileLock(f"{lock}.guard"):  # two drivers must not both find it free
+    use_modes_of(lock.parent)
+    with FileLock(f"{lock}.guard", mode=file_mode()):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock))
         mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
         _write_lock(lock, mine)
@@ -58,7 +60,7 @@ def release_lock(lock: Path, **mine: object) -> None:
         lock: the lock file; nothing is changed if another owner wrote it.
         mine: members of the lock file that show whose it is.
     """
-    with FileLock(f"{lock}.guard"):
+    with FileLock(f"{lock}.guard", mode=file_mode()):
         held = read_lock(lock) or {}
         if mine.items() <= held.items():
             _write_lock(lock, {**held, "released": True})

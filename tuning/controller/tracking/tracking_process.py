@@ -17,6 +17,7 @@ from typing import TextIO
 
 from results.paths import SweepPaths
 from results.storage.fencing import NullFence, Owner
+from results.storage.sharing import use_modes_of
 from results.tracking import Delivery, Ending
 
 _NICENESS = 5
@@ -65,6 +66,7 @@ def main() -> None:
         from tuning.controller.tracking.observer import make_delivery
 
         paths = SweepPaths(Path(given[0]))
+        use_modes_of(paths.root)
         fence = Owner(paths.lock, given[1], int(given[2])) if given[1:] else NullFence()
         run_delivery(paths, make_delivery(read_spec(paths), paths, fence), sys.stdin, output)
 
