@@ -1,4 +1,4 @@
-"""The `cluster` section: machines beyond this one, for `tune render`."""
+"""The `cluster` section: machines beyond this one, for `tune render` and simulations."""
 
 from __future__ import annotations
 
@@ -25,6 +25,25 @@ class ClusterSpec(Section):
     cpus: int = Field(8, ge=1, description="CPU cores of a machine (cores).")
     gpus: int = Field(0, ge=0, description="GPUs of a machine (GPUs).")
     memory: int = Field(32, ge=2, description="Memory of a machine (GiB).")
+    bandwidth: float | None = Field(
+        None,
+        gt=0,
+        description="What a worker sends to other machines (GB/s); for tune plan --simulate.",
+    )
+    local_bandwidth: float | None = Field(
+        None,
+        gt=0,
+        description="What a worker sends within its machine (GB/s); default: bandwidth.",
+    )
+    latency: float = Field(
+        10, ge=0, description="Time until a message arrives on another machine (microseconds)."
+    )
+    tflops: float | None = Field(
+        None,
+        gt=0,
+        description="What a worker computes in training, as measured (TFLOP/s); for "
+        "tune plan --simulate.",
+    )
     image: str | None = Field(
         None,
         description="Container image with its tag or digest: registry.example.org/tune:1.0.",

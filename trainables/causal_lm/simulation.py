@@ -50,6 +50,9 @@ def simulate(config: CausalLMConfig, layout: Layout, rank: int = 0, before: int 
     """
     if config.experts is not None:
         raise UserError("experts cannot be simulated: which ranks send what depends on the tokens")
+    sent = config.communication
+    if (sent.method, sent.compress) != ("builtin", "none"):
+        raise UserError("communication cannot be simulated; leave method and compress out")
     ranks = layout.num_ranks
     spec = LayoutSpec.of(layout)
     with TemporaryDirectory() as folder, fake_group(rank, ranks):

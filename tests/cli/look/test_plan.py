@@ -260,3 +260,35 @@ def test_missing_data_files_are_refused(tune: Tune) -> None:
     tune.write("fed.yaml", text.format("federated", "{rounds: {choice: [1, 2]}}", client))
     output = tune.refused("run", "fed.yaml")
     assert f"fed.yaml:7: fixed.client.data.paths: no file matches {tune.cwd}/more/*.txt" in output
+
+
+LAYOUT = """
+name: big
+trainable: causal_lm
+metric: eval_loss
+mode: min
+space: {learning_rate: {loguniform: [0.001, 0.01]}}
+fixed: {num_layers: 4, batch_size: 64}
+budget: {trials: 2}
+scheduler: {name: none}
+resources: {workers: 4, layout: {dp_shard: -1, tp: 2}}
+cluster: {cpus: 4, bandwidth: 1, tflops: 0.1}
+"""
+
+
+def test_layout_is_simulated_without_its_ranks(tune: Tune) -> None:
+    file = tune.write("big.yaml", LAYOUT)
+    lines = tune("plan", file, "--simulate", "--workers", "16").out.splitlines()
+    assert lines[0] == "layout     dp_replicate 1 x dp_shard 8 x tp 2: 16 ranks"
+    assert "weights" in lines[1]
+    assert "sends dp_shard" in lines[2]
+    assert [line.partition(" nodes")[0] for line in lines[3:]] == ["1", "2", "4", "8"]
+    assert all(line.endswith(("90%", "85%", "75%")) for line in lines[4:])
+
+
+def test_layout_that_does_not_fit_is_not_simulated(tune: Tune) -> None:
+    file = tune.write("big.yaml", LAYOUT)
+    output = tune.refused("plan", file, "--simulate", "--workers", "7")
+    assert "tp 2 does not divide 7; nearest layout: " in output
+    assert "only with --simulate" in tune.refused("plan", file, "--workers", "8")
+    assert "--simulate takes causal_lm, sft" in tune.refused("plan", DIGITS, "--simulate")

@@ -23,6 +23,14 @@ def plan(
     address: Address = None,
     insecure: Insecure = False,
     samples: Annotated[int, typer.Option(min=0, help="Number of configurations to show.")] = 3,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Memory, transfers and efficiency of the layout."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --simulate: ranks of a trial; default: those of the file."),
+    ] = None,
 ) -> None:
     """Check a sweep or pipeline file and estimate what it needs, without training.
 
@@ -32,6 +40,11 @@ def plan(
     from tuning.cli.look.pipeline import plan_pipeline
     from tuning.controller.ray_tune.cluster import check_cluster_auth
 
+    if simulate or workers is not None:
+        from tuning.cli.look.simulation import simulate_file
+
+        simulate_file(file, set_, workers, asked=simulate)
+        return
     check_cluster_auth(address, insecure)
     if is_pipeline_file(file):
         plan_pipeline(file, set_, storage, address)
