@@ -32,6 +32,7 @@ from trainables.common.lora import (
     saved_lora,
 )
 from trainables.common.training import read_lineage, weights_digest
+from trainables.data.hub import require_folder
 from trainables.parallel.sharded_state import load_weights
 
 INIT_SCALE = 0.5
@@ -173,6 +174,7 @@ def architecture(
         saved_heads: attention heads of a checkpoint, unless `config` gives their number.
     """
     if config.model_name_or_path is not None:
+        require_folder(config.model_name_or_path)
         return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
     heads = config.num_heads or saved_heads or config.heads
     kind: Any = LlamaConfig if config.experts is None else MixtralConfig
@@ -194,7 +196,12 @@ def architecture(
 
 
 def pretrained_model(name: str) -> nn.Module:
-    """The float32 model of a folder or hub id; its own code is not run."""
+    """The float32 model of a folder or hub id; its own code is not run.
+
+    Raises:
+        UserError: the folder is gone.
+    """
+    require_folder(name)
     auto: Any = AutoModelForCausalLM
     model: nn.Module = auto.from_pretrained(
         name,

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from search_spaces.errors import UserError
 from trainables.client import Rows
+from trainables.data.hub import require_folder
 
 END = "<|endoftext|>"
 ENCODE_AT_ONCE = 256
@@ -88,9 +89,14 @@ def wrap_bpe(file: Path, sequence_length: int) -> Any:
 
 
 def load_pretrained(name: str) -> Any:
-    """The `transformers` tokenizer of a folder or hub id; its own code is not run."""
+    """The `transformers` tokenizer of a folder or hub id; its own code is not run.
+
+    Raises:
+        UserError: the folder is gone.
+    """
     from transformers import AutoTokenizer
 
+    require_folder(name)
     return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 

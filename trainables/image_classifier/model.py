@@ -15,6 +15,7 @@ from transformers.utils.hub import cached_file
 from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
+from trainables.data.hub import require_folder
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
@@ -137,6 +138,7 @@ def _architecture(config: ImageClassifierConfig, images: Images) -> Any:
         rest = {k: v for k, v in config.architecture.items() if k != "model_type"}
         given = {"num_channels": channels, "image_size": size, **rest, **labels}
         return AutoConfig.for_model(config.architecture["model_type"], **given)
+    require_folder(config.model)
     found = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
     found.id2label, found.label2id = labels["id2label"], labels["label2id"]
     return found
