@@ -105,6 +105,10 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (
         "(timeout_s=None, warn_interval_s=60)"
     ),
+    # launch/node_notices.py reads which machines are taken away, and passes on a cloud's notice.
+    "ray._private.state:state": "attribute",
+    "ray._private.state:GlobalState.get_draining_nodes": "(self)",
+    "ray._private.worker:global_worker": "attribute",
     # launch/ray_train.py tells a rank that died from ranks that noticed it.
     "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError.health_check_failure": (
         "attribute"

@@ -19,7 +19,7 @@ from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob, as_number
 from trainables.parallel.mesh import Mesh
 from trainables.runtime.phase_times import PhaseTimes
-from trainables.runtime.preemption import Preempted, preemption_requested
+from trainables.runtime.preemption import Preempted, preemption_reason, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import Sampler
 from trainables.runtime.watchdog import Watchdog
@@ -261,7 +261,7 @@ class Worker:
 
     def _leave_if(self, leave: bool) -> None:
         if leave:
-            raise Preempted(f"a process got SIGTERM; left after step {max(0, self._last_step)}")
+            raise Preempted(f"{preemption_reason()}; left after step {max(0, self._last_step)}")
 
     def _save(self, step: int, save: SaveFn | None, *, wait: bool = False) -> None:
         if save is None:

@@ -10,8 +10,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from mlflow.exceptions import MlflowException
-
 from results.tracking.client import SWEEP_TAG, TRIAL_TAG, connect
 from results.tracking.run_store import mlflow_name
 
@@ -53,6 +51,8 @@ def store_view(
         params: in the order of their importance.
         ascending: whether the lowest value of the first metric comes first.
     """
+    from mlflow.exceptions import MlflowException
+
     client = connect(uri)
     names = [mlflow_name(name) for name in metrics], [mlflow_name(name) for name in params]
     view = json.dumps(_view(sweep, *names, ascending))

@@ -23,6 +23,11 @@ class FailureSpec(Section):
     max_preemptions: int | None = Field(
         None, ge=0, description="New attempts after preemptions (attempts); none: no limit."
     )
+    preemption_notices: Literal["auto", "none", "aws", "gcp", "azure"] = Field(
+        "auto",
+        description="Cloud whose notices that a machine is taken away are read from its metadata "
+        "server, so that its trials save and leave; auto: the cloud of the machine, if any.",
+    )
     max_infrastructure: int = Field(
         5, ge=0, description="New attempts after the loss of a process or a machine (attempts)."
     )

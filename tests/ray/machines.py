@@ -18,8 +18,11 @@ head = {"num_cpus": 1, "include_dashboard": False}
 cluster, more, number = Cluster(initialize_head=True, head_node_args=head), [], count(2)
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    if line.strip() == "add":
-        more.append(cluster.add_node(num_cpus=1, node_ip_address=f"127.0.0.{next(number)}"))
+    if line.startswith("add"):
+        variables = dict(word.split("=", 1) for word in line.split()[1:])
+        address = f"127.0.0.{next(number)}"
+        node = cluster.add_node(num_cpus=1, node_ip_address=address, env_vars=variables)
+        more.append(node)
         cluster.wait_for_nodes(600)
     else:
         cluster.remove_node(more.pop(), allow_graceful=line.strip() == "remove")
@@ -40,9 +43,9 @@ class Machines:
         while self._there < count:
             self.add()
 
-    def add(self) -> None:
-        """Add a machine."""
-        self._order("add", 1)
+    def add(self, **env: str) -> None:
+        """Add a machine, whose processes have these variables too."""
+        self._order(" ".join(["add", *(f"{k}={v}" for k, v in env.items())]), 1)
 
     def remove(self) -> None:
         """Remove the newest machine with all its processes."""

@@ -31,8 +31,8 @@ from trainables.common.lora import (
     merge_adapter,
     saved_lora,
 )
+from trainables.common.start_model import require_folder
 from trainables.common.training import read_lineage, weights_digest
-from trainables.data.hub import require_folder
 from trainables.parallel.sharded_state import load_weights
 
 INIT_SCALE = 0.5

@@ -34,19 +34,6 @@ def data_set(pattern: str) -> tuple[Path, str]:
     return Path(found), glob
 
 
-def require_folder(name: str) -> None:
-    """Pass for a hub id, and for a folder of a model that is there.
-
-    Raises:
-        UserError: it is gone, with all that begins with it: a pipeline that was moved, for example.
-    """
-    if Path(name).is_absolute() and not Path(name).is_dir():
-        raise UserError(
-            f"{name}: the model to begin with is not there; if its pipeline or sweep was moved, "
-            "move it back, or make a link at the old place: ln -s NEW OLD"
-        )
-
-
 @cache
 def tokenizer_problem(name: str) -> str | None:
     """Why the tokenizer of a model on the hub cannot be used; None if it can."""

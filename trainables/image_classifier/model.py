@@ -15,7 +15,7 @@ from transformers.utils.hub import cached_file
 from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
-from trainables.data.hub import require_folder
+from trainables.common.start_model import require_folder
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig

@@ -56,6 +56,7 @@ class Lane:
             max_growth,
             spec.preload,
             spec.process_group_timeout_s,
+            spec.notices,
         )
         self.num_trials, self.is_cancelled = 0, False
         self.leak: Leak | None = None

@@ -20,6 +20,7 @@ from search_spaces.redaction import also_redact
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
+from trainables.launch.node_notices import Notices, watch_node
 from trainables.launch.ray_train import claim_device, error_line, this_machine, without_secrets
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
@@ -45,6 +46,7 @@ class LaneTask:
         max_growth: bytes beyond the baseline that do not count as a leak.
         preload: a trainable to import before the first trial; empty for none.
         process_group_timeout_s: after which a collective fails.
+        notices: see `watch_node`.
     """
 
     lane_id: str
@@ -53,6 +55,7 @@ class LaneTask:
     max_growth: int
     preload: str = ""
     process_group_timeout_s: float = 1800.0
+    notices: Notices = "auto"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ def lane_loop(config: dict[str, Any]) -> None:
         task.lane_id, rank, this_machine(), get_current_placement_group()
     )
     install_sigterm_handler_deferred()
+    if context.get_local_rank() == 0:  # the others of the machine learn of it at a report
+        watch_node(task.notices)
     if task.preload:
         _preload(task.preload)
     leak_detector, sweep = LeakDetector(device, task.max_growth), None

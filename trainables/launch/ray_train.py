@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from results.records.machines import Machine
 from search_spaces.redaction import redact
 from trainables.launch.broker import Broker
+from trainables.launch.node_notices import Notices
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,
@@ -52,6 +53,7 @@ class WorkerGroupSpec:
         avoid: ids of machines that must not run any of them.
         preload: a trainable that a lane imports before it waits for its first trial.
         process_group_timeout_s: after which a collective of the workers fails.
+        notices: clouds whose notices of a machine's end count; see `watch_node`.
         nccl: (name, value) of variables of their environment.
         part: of these resources that a worker holds by Ray's count; the rest is for a spare.
         omp_is_set: whether the user has set `OMP_NUM_THREADS`.
@@ -65,6 +67,7 @@ class WorkerGroupSpec:
     avoid: tuple[str, ...] = ()
     preload: str = ""
     process_group_timeout_s: float = 1800.0
+    notices: Notices = "auto"
     nccl: tuple[tuple[str, str], ...] = ()
     part: float = 1.0
     omp_is_set: bool = False

@@ -1,4 +1,4 @@
-"""Handles SIGTERM: at the next report the ranks agree, save a checkpoint and leave.
+"""Handles SIGTERM and notices: at the next report the ranks agree, save a checkpoint and leave.
 
 The handler only records the signal, and restores the previous handler for a second SIGTERM.
 """
@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 _requested = threading.Event()
+_why = ""
 
 
 class Preempted(Exception):
@@ -20,8 +21,20 @@ class Preempted(Exception):
 
 
 def preemption_requested() -> bool:
-    """Whether this process has received SIGTERM."""
+    """Whether this process was asked to leave: by SIGTERM, or by `request_preemption`."""
     return _requested.is_set()
+
+
+def request_preemption(why: str) -> None:
+    """Let the trial of this process leave at its next report."""
+    global _why
+    _why = why
+    _requested.set()
+
+
+def preemption_reason() -> str:
+    """Why this process was asked to leave; of a rank that was not: why another one was."""
+    return _why or "a process got SIGTERM, or its machine is taken away"
 
 
 def install_sigterm_handler() -> Callable[[], None]:
@@ -33,13 +46,14 @@ def install_sigterm_handler() -> Callable[[], None]:
     before: Any = signal.getsignal(signal.SIGTERM)
 
     def note(signum: int, frame: FrameType | None) -> None:
-        _requested.set()
+        request_preemption("a process got SIGTERM")
         signal.signal(signal.SIGTERM, before)
 
     signal.signal(signal.SIGTERM, note)
 
     def restore() -> None:
         signal.signal(signal.SIGTERM, before)
+        request_preemption("")
         _requested.clear()
 
     return restore

@@ -37,6 +37,7 @@ def start_pool(
         str(folder),
         preload=preload,
         process_group_timeout_s=resources.process_group_timeout_s,
+        notices=spec.failure.preemption_notices,
         nccl=tuple(resources.nccl.items()),
     )
     isolation = Isolation(
