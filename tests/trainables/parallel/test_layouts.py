@@ -132,7 +132,8 @@ class Results:
         stored, known = weights(folder), weights(expected)
         assert stored.keys() == known.keys()
         for name, tensor in stored.items():
-            np.testing.assert_allclose(tensor, known[name], rtol=0, atol=2e-4, err_msg=name)
+            # AdamW divides gradients by their size: a tenth of an update, where they are near 0
+            np.testing.assert_allclose(tensor, known[name], rtol=0, atol=1e-3, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +238,5 @@ def test_all_pairs_of_layouts(tmp_path: Path) -> None:
     found = Results(tmp_path)
     for case in [case for stage in (begun, resumed) for cases in stage.values() for case in cases]:
         found.check_equal(case, f"{case.partition('/')[0]}/one")
+    parts = (found.checkpoint("llama/tp2xpp2") / "shards").glob("model_*")
+    assert len(list(parts)) == 4, "each rank has a part of its stage"
