@@ -296,6 +296,16 @@ class SweepPaths:
         return self.root / "driver.log"
 
     @property
+    def job(self) -> Path:
+        """`job.json`: the engine to which the sweep was submitted, and its id there."""
+        return self.root / "job.json"
+
+    @property
+    def job_script(self) -> Path:
+        """`job.sh`: what the engine runs."""
+        return self.root / "job.sh"
+
+    @property
     def ray(self) -> Path:
         """Ray Tune's own state: a cache that may be deleted."""
         return self.root / "ray"

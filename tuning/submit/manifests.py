@@ -47,7 +47,7 @@ def render_k8s(
     """
     (cluster, nodes), files = require_cluster(loaded), files_of(loaded)
     if cluster.image is None:
-        raise UserError(f"{loaded.path.name}: cannot be rendered without cluster.image")
+        raise UserError(f"{loaded.path.name}: needs cluster.image, like example.org/tune:1.0")
     values = _values(loaded, cluster, nodes, list(files)) | {"components": _components(overlays)}
     texts = dict(templates())
     final = {name: texts.pop(name) for name in list(texts) if name.startswith(FINAL)}

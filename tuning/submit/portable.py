@@ -25,8 +25,8 @@ def require_cluster(loaded: LoadedSweep) -> tuple[ClusterSpec, int]:
     cluster = loaded.spec.cluster
     if cluster.max_nodes is None:
         raise UserError(
-            f"{loaded.path.name}: cannot be rendered without cluster.max_nodes, like "
-            "cluster: {max_nodes: 8, cpus: 8, gpus: 2, memory: 32, image: example.org/tune:1.0}"
+            f"{loaded.path.name}: needs cluster.max_nodes, like "
+            "cluster: {max_nodes: 8, cpus: 8, gpus: 2, memory: 32}"
         )
     node = Node(cluster.cpus, cluster.gpus)
     compute_placement(loaded.spec.resources, [node] * cluster.max_nodes)

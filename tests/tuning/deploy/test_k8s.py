@@ -403,9 +403,9 @@ def refused(file: Path, *changes: str) -> list[str]:
 
 def test_what_cannot_be_rendered_is_a_line_each(tmp_path: Path) -> None:
     (line,) = refused(FILE)
-    assert "llm.yaml: cannot be rendered without cluster.max_nodes, like" in line
+    assert "llm.yaml: needs cluster.max_nodes, like" in line
     assert refused(FILE, "cluster={max_nodes: 2}") == [
-        "llm.yaml: cannot be rendered without cluster.image"
+        "llm.yaml: needs cluster.image, like example.org/tune:1.0"
     ]
     (line,) = refused(FILE, GPUS, "resources.workers=80")
     assert "the cluster has 64 CPUs + 16 GPUs on 8 machines" in line

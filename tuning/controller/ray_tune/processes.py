@@ -71,6 +71,7 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
         with _changed_ray(started):
             ray.init(
                 address=address or "local",
+                num_cpus=None if address else _allocated_cpus(),
                 _temp_dir=None if folder is None else str(folder),
                 include_dashboard=None if address else False,
                 log_to_driver=False,
@@ -84,6 +85,12 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
             process.wait()
         raise
     return started
+
+
+def _allocated_cpus() -> int | None:
+    """CPUs of this machine that a job of Slurm has; Ray counts all. None: there is no such job."""
+    count = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return int(count) if count.isdecimal() else None
 
 
 def shutdown() -> None:

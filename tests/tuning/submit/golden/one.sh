@@ -1,0 +1,29 @@
+#!/bin/bash
+# Runs sweep llm. Slurm may run this again: after a preemption, a lost node, or the time limit.
+#SBATCH --job-name=llm
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --mem=16G
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+
+# Trials save their checkpoints, and the session ends.
+pause() {
+  next=$1
+  python -m tuning pause /sweeps/llm || kill -TERM $job
+}
+trap 'pause' TERM                # preemption
+trap 'pause requeue' USR1        # the time limit is near
+trap 'pause cancel' USR2         # tune cancel
+
+python -m tuning run llm.yaml --or-resume &
+job=$!
+while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
+wait $job
+code=$?
+trap '' TERM
+if [ "$next" = requeue ] && [ $code != 0 ]; then scontrol requeue $SLURM_JOB_ID; fi
+if [ "$next" = cancel ]; then scancel $SLURM_JOB_ID; fi
+exit $code

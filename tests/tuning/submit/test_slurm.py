@@ -1,0 +1,44 @@
+"""The batch script for Slurm; `tests/cluster/test_slurm.py` runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results.paths import SweepPaths
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import load_sweep
+from tests.cli.conftest import ROOT
+from tuning.submit.engine import Job
+from tuning.submit.slurm import Slurm, job_script
+
+GOLDEN = Path(__file__).with_name("golden")
+FILE = ROOT / "search_spaces" / "llm.yaml"
+SHAPES = {
+    "one": "cluster={max_nodes: 1, cpus: 8, memory: 16}",
+    "several": "cluster={max_nodes: 4, cpus: 16, gpus: 4, memory: 64}",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_script_is_as_reviewed(shape: str) -> None:
+    """After a change that is meant: UPDATE_GOLDEN=1, and look at the difference."""
+    loaded = load_sweep(FILE, [SHAPES[shape]])
+    command = ["python", "-m", "tuning", "run", "llm.yaml", "--or-resume"]
+    made = job_script(Job(loaded, SweepPaths(Path("/sweeps/llm")), command, ()))
+    made = made.replace(sys.executable, "python").replace(str(Path(sys.executable).parent), "/bin")
+    file = GOLDEN / f"{shape}.sh"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(made)
+    assert made == file.read_text()
+    subprocess.run(["bash", "-n", file], check=True)
+
+
+def test_an_id_that_is_none_reaches_no_command_line() -> None:
+    with pytest.raises(UserError, match="no id of a job: --all"):
+        Slurm(None).cancel("--all")

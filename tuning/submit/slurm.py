@@ -1,0 +1,127 @@
+"""Slurm: a batch script that Slurm may run again and again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from results.storage.atomic import write_atomic
+from search_spaces.errors import UserError
+from tuning.submit.engine import Engine, Job, answer, ask
+from tuning.submit.portable import require_cluster
+
+_NEEDS = "run this where Slurm's programs are: on a login node"
+_WARNING_S = 120
+"""Seconds before the time limit at which trials begin to save."""
+_PORT = 6379
+_OVER = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
+
+_SCRIPT = """\
+#!/bin/bash
+# Runs sweep {name}. Slurm may run this again: after a preemption, a lost node, or the time limit.
+#SBATCH --job-name={name}
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task={cpus}
+#SBATCH --mem={memory}G
+{gpus}#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@{warning}
+
+# Trials save their checkpoints, and the session ends.
+pause() {{
+  next=$1
+  {pause} || kill -TERM $job
+}}
+trap 'pause' TERM                # preemption
+trap 'pause requeue' USR1        # the time limit is near
+trap 'pause cancel' USR2         # tune cancel
+
+{run}
+job=$!
+while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
+wait $job
+code=$?
+trap '' TERM
+if [ "$next" = requeue ] && [ $code != 0 ]; then scontrol requeue $SLURM_JOB_ID; fi
+if [ "$next" = cancel ]; then scancel $SLURM_JOB_ID; fi
+exit $code
+"""
+_SEVERAL = """\
+export PATH={programs}:$PATH
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+srun ray symmetric-run --address "$head:{port}" --min-nodes {nodes} \\
+  --num-cpus {cpus} --num-gpus {num_gpus} --disable-usage-stats -- \\
+  {command} --address "$head:{port}" &"""
+
+
+class Slurm(Engine):
+    """Slurm, by its own programs on this machine."""
+
+    def __init__(self, address: str | None) -> None:
+        super().__init__(address)
+        if address is not None:
+            raise UserError("--address: has no effect with Slurm, whose programs know the cluster")
+
+    def submit(self, job: Job) -> str:
+        """Write the script into the sweep's folder, and hand it to sbatch."""
+        write_atomic(job.paths.job_script, job_script(job).encode())
+        options = [f"--{option}" for option in job.options]
+        said = answer(
+            *("sbatch", "--parsable", f"--output={_no_pattern(job.paths.log)}", *options),
+            str(job.paths.job_script),
+            needs=_NEEDS,
+        )
+        return said.partition(";")[0]  # the name of the cluster follows
+
+    def state(self, job_id: str) -> str | None:
+        """Its state, and why it waits."""
+        asked = ("squeue", f"--jobs={_checked(job_id)}", "--states=all", "-h", "-o", "%T %r")
+        done = ask(*asked, needs=_NEEDS)
+        if done.returncode and "Invalid job id" not in done.stderr:
+            raise UserError(f"squeue: {' '.join(done.stderr.split())}")
+        word, _, reason = done.stdout.strip().partition(" ")
+        if done.returncode or word in ("", *_OVER):
+            return None
+        return word.lower() + (f" ({reason})" if reason != "None" else "")
+
+    def cancel(self, job_id: str) -> None:
+        """Signal the script, which pauses the sweep; a job that does not run yet just ends."""
+        runs = self.state(job_id) == "running"
+        signal = ("--batch", "--signal=USR2") if runs else ()
+        answer("scancel", *signal, _checked(job_id), needs=_NEEDS)
+
+
+def job_script(job: Job) -> str:
+    """The batch script: on one machine the command itself, on several a Ray cluster around it."""
+    cluster, nodes = require_cluster(job.loaded)
+    command = shlex.join(job.command)
+    run = f"{command} &"
+    values = {"nodes": nodes, "cpus": cluster.cpus}
+    if nodes > 1:
+        programs = shlex.quote(str(Path(sys.executable).parent))
+        shape = {"programs": programs, "port": _PORT, "num_gpus": cluster.gpus}
+        run = _SEVERAL.format(command=command, **shape, **values)
+    return _SCRIPT.format(
+        name=job.paths.name,
+        memory=cluster.memory,
+        gpus=f"#SBATCH --gpus-per-node={cluster.gpus}\n" if cluster.gpus else "",
+        warning=_WARNING_S,
+        pause=shlex.join([sys.executable, "-m", "tuning", "pause", str(job.paths.root)]),
+        run=run,
+        **values,
+    )
+
+
+def _checked(job_id: str) -> str:
+    """An id from a file, which goes onto a command line."""
+    if not re.fullmatch(r"\d+", job_id):
+        raise UserError(f"slurm: no id of a job: {job_id}")
+    return job_id
+
+
+def _no_pattern(path: Path) -> str:
+    return str(path).replace("%", "%%")
