@@ -14,6 +14,9 @@ RemedyName = Literal[
 ]
 
 
+Notices = Literal["auto", "none", "aws", "gcp", "azure"]
+
+
 class FailureSpec(Section):
     """Retries of failed trials, by cause and remedy."""
 
@@ -23,7 +26,7 @@ class FailureSpec(Section):
     max_preemptions: int | None = Field(
         None, ge=0, description="New attempts after preemptions (attempts); none: no limit."
     )
-    preemption_notices: Literal["auto", "none", "aws", "gcp", "azure"] = Field(
+    preemption_notices: Notices = Field(
         "auto",
         description="Cloud whose notices that a machine is taken away are read from its metadata "
         "server, so that its trials save and leave; auto: the cloud of the machine, if any.",

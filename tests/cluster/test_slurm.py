@@ -100,7 +100,8 @@ def test_preempted_sweep_goes_on_by_itself(cluster: Slurm, tmp_path: Path) -> No
     again = sweep.tune("submit", str(sweep.file), "--to", "slurm", code=2)
     assert f"slurm job {sweep.id} has it" in again or "driven by process" in again
     sweep.wait_until(lambda: sweep.step >= 3)
-    cluster("sbatch", "--partition=high", "--cpus-per-task=2", "--mem=1G", "--wrap=sleep 5")
+    urgent = ("--partition=high", "--cpus-per-task=2", "--mem=1G", "--output=/dev/null")
+    cluster("sbatch", *urgent, "--wrap=sleep 5")
     sweep.wait_until(lambda: "pending" in sweep.states)
     sweep.check(attempts=2)
     assert f"slurm job {sweep.id} has ended" in sweep.tune("cancel", "preempted")

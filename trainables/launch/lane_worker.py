@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from results.records.trial import Report
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
+from search_spaces.spec.failure import Notices
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
-from trainables.launch.node_notices import Notices, watch_node
+from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import claim_device, error_line, this_machine, without_secrets
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Literal
+from typing import Any
 
+from search_spaces.spec.failure import Notices
 from trainables.runtime.cloud_notices import GRACE_S, cloud_here, read_notice
 from trainables.runtime.preemption import request_preemption
 
-Notices = Literal["auto", "none", "aws", "gcp", "azure"]
 _INTERVAL_S = 2.0
 
 
@@ -34,11 +34,11 @@ def _watch(cloud: str | None) -> None:
 
     node = ray.get_runtime_context().get_node_id()
     while node not in state.get_draining_nodes():
-        time.sleep(_INTERVAL_S)
         if cloud is not None and (notice := _notice_of(cloud)) is not None:
-            print(f"this machine is taken away: {notice}", flush=True)  # noqa: T201 - into the log
-            _drain(node, notice, GRACE_S[cloud])
-    request_preemption("its machine is taken away")
+            request_preemption(f"its machine is taken away ({notice})")
+            return _drain(node, notice, GRACE_S[cloud])
+        time.sleep(_INTERVAL_S)
+    request_preemption("its machine is taken away (Ray drains it)")
 
 
 def _notice_of(cloud: str) -> str | None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from results.records.machines import Machine
 from search_spaces.redaction import redact
+from search_spaces.spec.failure import Notices
 from trainables.launch.broker import Broker
-from trainables.launch.node_notices import Notices
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,

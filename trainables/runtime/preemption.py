@@ -32,6 +32,12 @@ def request_preemption(why: str) -> None:
     _requested.set()
 
 
+def _forget() -> None:
+    global _why
+    _why = ""
+    _requested.clear()
+
+
 def preemption_reason() -> str:
     """Why this process was asked to leave; of a rank that was not: why another one was."""
     return _why or "a process got SIGTERM, or its machine is taken away"
@@ -53,8 +59,7 @@ def install_sigterm_handler() -> Callable[[], None]:
 
     def restore() -> None:
         signal.signal(signal.SIGTERM, before)
-        request_preemption("")
-        _requested.clear()
+        _forget()
 
     return restore
 

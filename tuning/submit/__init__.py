@@ -1,1 +1,1 @@
-"""Sweeps on machines that another program manages: Slurm, Ray Jobs, Kubernetes."""
+"""Sweeps on machines that another program manages: Slurm, Kubernetes."""

@@ -42,13 +42,7 @@ class Engine(ABC):
     """Runs a sweep's command in a job, again after a preemption.
 
     All methods raise a UserError of one line if the engine does not answer or refuses.
-
-    Args:
-        address: of the engine, as the user gave it; None: the one that its programs know.
     """
-
-    def __init__(self, address: str | None) -> None:
-        self.address = address
 
     @abstractmethod
     def submit(self, job: Job) -> str:
@@ -63,10 +57,10 @@ class Engine(ABC):
         """End a job, with time for its trials to save checkpoints; returns before that is done."""
 
 
-def make_engine(name: str, address: str | None) -> Engine:
+def make_engine(name: str) -> Engine:
     """The engine with a name of `ENGINES`."""
     module, _, symbol = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), symbol)(address)
+    engine: Engine = getattr(import_module(module), symbol)()
     return engine
 
 

@@ -29,18 +29,16 @@ class Note:
         engine: a name of `ENGINES`.
         id: of the job, given by the engine.
         submitted: Unix seconds.
-        address: of the engine; None: the one that its programs know.
     """
 
     engine: str
     id: str
     submitted: float
-    address: str | None = None
 
     @property
     def asked(self) -> Engine:
         """The engine."""
-        return make_engine(self.engine, self.address)
+        return make_engine(self.engine)
 
 
 def submit_sweep(
@@ -67,7 +65,7 @@ def submit_sweep(
             f"end that with: tune cancel {sweep_argument(paths)}"
         )
     job_id = engine.submit(Job(loaded, paths, run_command(loaded, paths), options))
-    text = json.dumps(asdict(Note(name, job_id, time.time(), engine.address)))
+    text = json.dumps(asdict(Note(name, job_id, time.time())))
     write_atomic(paths.job, add_json_checksum(text).encode())
     return job_id
 
@@ -91,7 +89,7 @@ def read_note(paths: SweepPaths) -> Note | None:
         raw = parse_json(data)
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
-        note = Note(str(raw["engine"]), str(raw["id"]), float(raw["submitted"]), raw["address"])
+        note = Note(str(raw["engine"]), str(raw["id"]), float(raw["submitted"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:

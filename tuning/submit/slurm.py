@@ -16,7 +16,11 @@ _NEEDS = "run this where Slurm's programs are: on a login node"
 _WARNING_S = 120
 """Seconds before the time limit at which trials begin to save."""
 _PORT = 6379
-_OVER = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL")
+_OVER = (
+    *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "DEADLINE", "PREEMPTED", "REVOKED"),
+    *("OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL"),
+)
+"""States of jobs that do not run again; a preempted one that does is PENDING."""
 
 _SCRIPT = """\
 #!/bin/bash
@@ -60,11 +64,6 @@ srun ray symmetric-run --address "$head:{port}" --min-nodes {nodes} \\
 
 class Slurm(Engine):
     """Slurm, by its own programs on this machine."""
-
-    def __init__(self, address: str | None) -> None:
-        super().__init__(address)
-        if address is not None:
-            raise UserError("--address: has no effect with Slurm, whose programs know the cluster")
 
     def submit(self, job: Job) -> str:
         """Write the script into the sweep's folder, and hand it to sbatch."""

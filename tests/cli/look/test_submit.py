@@ -24,8 +24,6 @@ def test_engine_that_is_not_here_is_one_line_and_leaves_no_folder(
 def test_mistakes_are_one_line(tune: Tune) -> None:
     assert "did you mean 'slurm'?" in tune.refused("submit", DIGITS, "--to", "slrum", *CLUSTER)
     assert "needs cluster.max_nodes" in tune.refused("submit", DIGITS, "--to", "slurm")
-    addressed = ("submit", DIGITS, "--to", "slurm", "--address", "x", *CLUSTER)
-    assert "--address: has no effect with Slurm" in tune.refused(*addressed)
 
 
 def test_sweep_that_was_not_submitted(tune: Tune) -> None:

@@ -41,4 +41,4 @@ def test_the_script_is_as_reviewed(shape: str) -> None:
 
 def test_an_id_that_is_none_reaches_no_command_line() -> None:
     with pytest.raises(UserError, match="no id of a job: --all"):
-        Slurm(None).cancel("--all")
+        Slurm().cancel("--all")

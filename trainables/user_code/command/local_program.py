@@ -37,7 +37,7 @@ class Known:
         running: whether its program runs, or said something that is not reported yet.
         alive: whether its program wrote anything.
         failure: why its program failed.
-        preempted: whether this process got SIGTERM.
+        preempted: whether this process was asked to leave.
     """
 
     report: StepReport | None = None

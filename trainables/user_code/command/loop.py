@@ -15,7 +15,7 @@ from results.checkpoints.commit import Checkpoint
 from results.records.reports import Report
 from search_spaces.errors import UserError
 from trainables.job import Answer
-from trainables.runtime.preemption import Preempted
+from trainables.runtime.preemption import Preempted, preemption_reason
 from trainables.user_code.command.environment import Node, arguments, environment
 from trainables.user_code.command.local_program import Known, LocalProgram, NoProgram
 from trainables.user_code.command.program import CommandError
@@ -29,7 +29,7 @@ def train(command: Sequence[str], worker: Worker) -> None:
     Raises:
         UserError: the program cannot be started, or reported nothing, or what is no report.
         CommandError: it failed.
-        Preempted: a process got SIGTERM.
+        Preempted: a process was asked to leave.
     """
     found = worker.resume()
     node, local_rank = _node(worker)
@@ -75,7 +75,7 @@ class _Follower:
             raise CommandError(failures[0])
         if any(each.preempted for each in known):
             self._end(at_once=True)
-            raise Preempted(f"a process got SIGTERM; left after step {self._last}")
+            raise Preempted(f"{preemption_reason()}; left after step {self._last}")
 
     def _report(self, step: int, metrics: dict[str, float], folder: str | None) -> bool:
         """Report, and tell the program the answer; False if it is to end, and has ended."""

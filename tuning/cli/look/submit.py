@@ -33,9 +33,6 @@ def submit(
         str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
     ] = None,
     storage: StorageDir = None,
-    address: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of the engine, where it has one.")
-    ] = None,
 ) -> None:
     """Queue the sweep of a file on other machines; it continues by itself after a preemption.
 
@@ -56,7 +53,7 @@ def submit(
         raise UserError(f"--to {to}: no such engine{suggest(to, ENGINES)}")
     if is_pipeline_file(file):
         raise UserError(f"{file}: a pipeline cannot be submitted; submit the files of its sweeps")
-    engine, loaded = make_engine(to, address), load_sweep(file, set_)
+    engine, loaded = make_engine(to), load_sweep(file, set_)
     require_cluster(loaded)
     paths, begun = _folder(loaded, name, storage)
     try:
