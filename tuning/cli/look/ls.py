@@ -43,7 +43,7 @@ def ls(storage: StorageDir = None) -> None:
         raise UserError(f"storage {root.root}: no such folder")
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
     for name in _TITLES:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name == "started")  # a date is one word
     pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
     sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
     for name, row in (*pipelines, *sweeps):
