@@ -34,14 +34,13 @@ def test_ls(tune: Tune) -> None:
     value = tune.best("done")["value"]
     newest = run.spec.metric, f"{json.loads(tune('best', 'mine', '--json').out)['value']:.4g}"
 
-    me = f"{getpass.getuser()}@{socket.gethostname()}"
     with acquire_lock(paths.lock):
         output = tune("ls", code=3)
     assert output.lines[:5] == [
-        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours"],
-        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", me, "0.00", "CPU"],
-        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", me, "0.00", "CPU"],
-        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", me, "0.00", "CPU"],
+        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"],
+        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", "0.00", "CPU"],
         ["zapped", "damaged"],
     ]
     assert output.err.startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
@@ -49,6 +48,15 @@ def test_ls(tune: Tune) -> None:
     again = tune("ls", code=3)
     assert again.lines[2][1] == "interrupted"
     assert tune("ls", "--storage", done.root.parent, code=3).out == again.out
+
+
+def test_storage_of_several_people_shows_who_began_a_sweep(tune: Tune) -> None:
+    root = tune.sweep("done").root.parent
+    assert "by" not in tune("ls").lines[0]
+    root.chmod(0o2770)
+    heading, row = tune("ls").lines
+    assert heading[-2:] == ["by", "hours"]
+    assert row[-3:] == [f"{getpass.getuser()}@{socket.gethostname()}", "0.00", "CPU"]
 
 
 def test_sweep_with_spent_time_is_done(tune: Tune) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import typer
@@ -30,26 +31,30 @@ _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started",
 def ls(storage: StorageDir = None) -> None:
     """List the sweeps of a storage, and of its pipelines: stories/sft.
 
+    In a storage of several people, with those who began them.
+
     Example: tune ls
     """
     from rich.table import Table
     from rich.text import Text
 
     from results.records.pipeline import pipelines_in
+    from results.storage.sharing import is_shared
     from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
-    for name in _TITLES:
-        table.add_column(name, overflow="fold", no_wrap=name == "started")  # a date is one word
+    shown = [title != "by" or is_shared(root.root) for title in _TITLES]
+    for title in compress(_TITLES, shown):
+        table.add_column(title, overflow="fold")
     pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
     sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
     for name, row in (*pipelines, *sweeps):
         try:
             with no_garbage_collection():
-                table.add_row(name, *row())
+                table.add_row(*compress([name, *row()], shown))
         except UserError as e:
             table.add_row(name, Text("damaged", style="red"))
             problems.append(f"{name} is damaged: {e.problems[0]}")
