@@ -17,8 +17,10 @@ from torch.nn import functional as F
 from benchmarks.training.case import TURN, Case, Result
 from benchmarks.training.problems import Problem, problem_of
 from results.records.reports import Report
+from search_spaces.spec.layout import Layout
+from trainables.causal_lm.compilation import compiles
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.objective import compiles, step_flops
+from trainables.causal_lm.objective import step_flops
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.precision import compute_dtype
@@ -153,7 +155,9 @@ def plain(
     share, sampler = config.batch_size // size, problem.sampler(rank, size)
     schedule = torch.optim.lr_scheduler.LambdaLR(problem.optimizer, problem.factor)
     language = isinstance(config, CausalLMConfig)
-    net: Any = torch.compile(model) if language and compiles(config, model, device) else model
+    net: Any = (
+        torch.compile(model) if language and compiles(config, model, device, Layout()) else model
+    )
     if size > 1:
         net = nn.parallel.DistributedDataParallel(net)
     dtype, step = compute_dtype(config.dtype, device), 0
@@ -253,7 +257,7 @@ def _arguments(case: Case, folder: Path, problem: Problem, device: torch.device)
         lr_scheduler_type="cosine",
         optim="adamw_torch_fused",
         bf16=compute_dtype(config.dtype, device) == torch.bfloat16,
-        torch_compile=compiles(config, problem.model, device),
+        torch_compile=compiles(config, problem.model, device, Layout()),
         use_cpu=device.type == "cpu",
         logging_strategy="no",
         save_strategy="no",

@@ -163,7 +163,7 @@ class CausalLMConfig(DataParallelConfig):
     compile: Literal["auto", True, False] = Field(
         "auto",
         description="whether torch.compile compiles the training step (about a minute per attempt)."
-        " auto: on a GPU, from 10 million weights on, unless a layout spreads them",
+        " auto: on a GPU, from 10 million weights on, unless ranks of a layout share layers",
     )
     activation_checkpointing: bool = Field(
         False,
@@ -303,7 +303,7 @@ class CausalLMConfig(DataParallelConfig):
         whole_only = {
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,
-            "compile": "True" if self.compile is True else None,
+            "compile": "True" if self.compile is True and not self.compiles_on(layout) else None,
             "lora": "" if self.lora is not None and layout.tp > 1 else None,
         }
         given = {name: value for name, value in whole_only.items() if value is not None}
@@ -312,6 +312,11 @@ class CausalLMConfig(DataParallelConfig):
         )
         found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
         return found or super().validate_layout(layout)
+
+    def compiles_on(self, layout: Layout) -> bool:
+        """Whether `torch.compile` takes the blocks of a rank: whole ones, without experts, whose
+        balance is read from outside."""
+        return not layout.shares_model or (layout.cuts_weights_only and self.experts is None)
 
     @property
     def not_in_pipelines(self) -> dict[str, object]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from trainables.base import Split
+from trainables.causal_lm.compilation import compile_blocks, compiles
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model import (
     load_model,
@@ -23,7 +24,6 @@ from trainables.causal_lm.model import (
     save_tokenizer,
 )
 from trainables.causal_lm.objective import (
-    compiles,
     recompute_activations,
     spread_or_place,
     stage_inputs,
@@ -131,11 +131,14 @@ class Run:
 
     def _placed(self) -> nn.Module:
         """The loss on this rank's device, where all ranks compute all layers."""
-        config, worker = self.config, self.worker
-        spread_or_place(self.model, config, worker.mesh, worker.device)
+        config, worker, mesh = self.config, self.worker, self.worker.mesh
+        compiled = compiles(config, self.model, worker.device, mesh.layout)
+        if compiled and mesh.is_sharded:
+            compile_blocks(self.model)
+        spread_or_place(self.model, config, mesh, worker.device)
         self.model.train()
         loss = self.task.loss(self.model)
-        if not worker.mesh.is_sharded and compiles(config, self.model, worker.device):
+        if compiled and not mesh.is_sharded:
             loss.compile(dynamic=False)
         return data_parallel(loss, worker, config.communication)
 
