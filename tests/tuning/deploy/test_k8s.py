@@ -425,7 +425,7 @@ def test_volume_service_and_namespaces_are_as_asked(manifests: list[Manifest]) -
 
 
 def test_jobs_for_the_winner_have_the_variables_of_the_reference(tmp_path: Path) -> None:
-    digits = load_sweep(ROOT / "search_spaces" / "digits.yaml", [GPUS])
+    digits = load_sweep(ROOT / "search_spaces" / "digits.yaml", [GPUS, "resources.workers=4"])
     winner = {"learning_rate": 0.01, "batch_size": 64, "hidden_units": 64, "num_layers": 2}
     made = render_k8s(digits, (), winner | {"weight_decay": 0.0001, "dropout": 0.1})
     names = {"EPOCHS", "BATCH_SIZE", "LEARNING_RATE", "OUTPUT_DIR", "MASTER_ADDR", "MASTER_PORT"}
