@@ -58,3 +58,7 @@ def render(
     monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
     for path in write_folder(directory, made):
         echo(str(path))
+    echo(
+        f"then, with the secrets of {directory / 'README.md'}: kubectl apply -k {directory}",
+        err=True,
+    )
